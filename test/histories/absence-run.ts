@@ -22,8 +22,8 @@ import {
 const SLOW_MS = 300;
 const POLL_MS = 20;
 /** How many jobs a late worker takes, and how long it waits for one, ms. */
-const JOBS = 3;
-const TAKE_MS = 500;
+const JOBS = 12;
+const TAKE_MS = 1_500;
 
 const inputOf = z.object({ tag: z.string(), ms: z.number(), chunks: z.int().exactOptional() });
 const statusOf = z.object({ status: z.string(), attempt: z.int() });
@@ -43,7 +43,7 @@ export async function recordAbsences(options: { bin?: string; seed: number }): P
     await platform.restart();
   };
   return await record({
-    ...{ seed, users, urls: () => [platform.url], clients: 9, loadMs: 10_000, settleMs: 60_000 },
+    ...{ seed, users, urls: () => [platform.url], clients: 18, loadMs: 10_000, settleMs: 60_000 },
     ...{ requestLimitMs: 8_000, areWorkersSteady: true, stories: ['slow', 'slow', 'long'] },
     calmMs: 1_000,
     faults: [

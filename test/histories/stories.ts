@@ -57,7 +57,7 @@ export const STORIES = {
   /** A stream that takes longer than a lease. */
   async long(scene: Scene) {
     const { client, endpoint } = scene;
-    const id = await submit(scene, compose(scene, { chunks: 8, ms: 500 }));
+    const id = await submit(scene, compose(scene, { chunks: 40, ms: 100 }));
     if (id === undefined) return;
     let after = '0';
     for (let end = 'part'; end === 'part' && scene.isOpen(); await sleep(20)) {
