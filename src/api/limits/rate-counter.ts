@@ -31,7 +31,7 @@ export const createMemoryCounter: CreateRateCounter = ({ limit, seconds }) => {
   /** By key, the oldest first: all are of the same length. */
   const windows = new Map<string, { endsAt: number; calls: number }>();
   const count = (key: string, calls: number): RateCount => {
-    const now = performance.now();
+    const now = Math.floor(performance.now());
     for (const [old, { endsAt }] of windows) {
       if (endsAt > now) break;
       windows.delete(old);
@@ -40,8 +40,7 @@ export const createMemoryCounter: CreateRateCounter = ({ limit, seconds }) => {
     windows.set(key, window);
     const isAdmitted = window.calls + calls <= limit;
     if (isAdmitted) window.calls = Math.max(0, window.calls + calls);
-    const msBeforeNext = Math.ceil(window.endsAt - now);
-    return { isAdmitted, remaining: limit - window.calls, msBeforeNext };
+    return { isAdmitted, remaining: limit - window.calls, msBeforeNext: window.endsAt - now };
   };
   return {
     take: async (key, calls = 1) => count(key, calls),
