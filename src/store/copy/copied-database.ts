@@ -42,6 +42,7 @@ const OWNER_ONLY = 0o600;
 
 const noMemory: MemoryState = {
   changes: 0,
+  isWriting: false,
   forget: () => {},
   *write() {},
   settle: () => {},

@@ -29,7 +29,7 @@ export class LiveJobs {
   readonly #endpoints = new Map<string, LiveEndpoint>();
   readonly #options: KeptJobsOptions;
   leased = new LeasedJobs();
-  readonly inputs = new RecentInputs();
+  inputs = new RecentInputs();
   #kept: KeptJobs;
   #groups = new KnownGroups();
   /** Endpoints whose part in memory this commit changes or loads. */
@@ -41,6 +41,7 @@ export class LiveJobs {
   #hasAllEndpoints = false;
   /** Number of changes of this commit. */
   changes = 0;
+  isWriting = false;
 
   constructor(tables: Tables, options: KeptJobsOptions = {}) {
     this.#tables = tables;
@@ -225,6 +226,7 @@ export class LiveJobs {
     const job = this.#endpoints.get(endpointId)?.changed.get(id);
     if (!job?.now || job.now === job.stored) return false;
     if (job.stored && job.stored.outputKind !== 'none') return false;
+    this.changes++;
     job.payloads = { ...job.payloads, ...payloads };
     return true;
   }
@@ -236,14 +238,20 @@ export class LiveJobs {
   noteOutput({ endpointId, id }: JobKey): boolean {
     const job = this.#endpoints.get(endpointId)?.changed.get(id);
     if (!job?.now || job.now === job.stored || job.hasOutput) return false;
+    this.changes++;
     job.hasOutput = true;
     return !job.stored || job.stored.outputKind === 'none';
   }
 
   /** Writes all changes that the database does not have yet. */
   *write(): Step<void> {
-    yield* this.unwritten.write();
-    yield* this.#writeCounts();
+    this.isWriting = true;
+    try {
+      yield* this.unwritten.write();
+      yield* this.#writeCounts();
+    } finally {
+      this.isWriting = false;
+    }
   }
 
   *#writeCounts(): Step<void> {
@@ -266,6 +274,7 @@ export class LiveJobs {
     this.leased = new LeasedJobs();
     this.#kept = new KeptJobs(this.leased, this.#options);
     this.#groups = new KnownGroups();
+    this.inputs = new RecentInputs();
     this.#hasAllEndpoints = false;
     this.#touched = new Set();
     this.#clear();
@@ -293,6 +302,8 @@ export class LiveJobs {
     this.unwritten.clear();
     this.#uncounted = new Set();
     this.changes = 0;
+    // The steps of an abandoned write never end.
+    this.isWriting = false;
   }
 
   #open(id: string): LiveEndpoint {

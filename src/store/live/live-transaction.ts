@@ -48,7 +48,11 @@ export class LiveTransaction extends LiveReader implements Transaction {
     if (!this.live.hasTurns(job.endpointId)) yield* this.#loadTurns(job.endpointId);
     if (!small) yield* this.tables.putInput(job, input);
     this.live.change(job.endpointId, { before: undefined, after: job, retried: 0 });
-    if (!small) return;
+    if (!small) {
+      // An ID that the caller has chosen may come again with another input.
+      this.live.inputs.take(job);
+      return;
+    }
     this.live.addPayloads(job, { input: small });
     this.live.inputs.put(job, small);
   }

@@ -57,7 +57,7 @@ export class Batch {
   readonly #held = new HeldInserts();
   /** Statements sent that write. */
   #written = 0;
-  /** Writing statements of the operations, sent or held. */
+  /** The operations' own statements that write, sent or held. */
   #changes = 0;
   #bytes = 0;
   /** The first error of a statement that was sent without waiting, or of a transaction that cannot go on. */
@@ -84,6 +84,7 @@ export class Batch {
         ran++;
         if (await this.#runOne(operation)) continue;
         await this.#rollBack();
+        if (this.#failure) return { ...this.#explain(undefined), operations: ran };
         return { kind: 'spoiled', spoiler: operation, operations: ran };
       }
       await this.#runSteps(this.#memory.write());
@@ -165,7 +166,7 @@ export class Batch {
   }
 
   #note({ params }: Query): void {
-    this.#changes++;
+    if (!this.#memory.isWriting) this.#changes++;
     for (const param of params) {
       if (typeof param === 'object' && param !== null) this.#bytes += param.byteLength;
     }

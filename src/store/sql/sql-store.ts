@@ -64,6 +64,8 @@ export interface SqlDriver {
 export interface MemoryState {
   /** Number of changes since the last commit. */
   readonly changes: number;
+  /** Steps of `write` run. */
+  readonly isWriting: boolean;
   /** The transaction was undone: what is in memory is read again from the database. */
   forget(): void;
   /** Writes to the database what only the memory has. */

@@ -36,8 +36,9 @@ interface Batch {
   spoiler: PendingWrite | undefined;
   /** Payload bytes written. */
   bytes: number;
-  /** Statements that wrote. */
+  /** Statements that wrote, and those of them that were the operations' own. */
   written: number;
+  changes: number;
 }
 
 interface GroupCommitOptions {
@@ -85,9 +86,9 @@ export class GroupCommit {
       sync,
       syncEarly,
       onFree: (isUrgent) => {
-        if (this.#queue.length === 0) return;
-        if (isUrgent) this.#commitBatch();
-        else this.#schedule();
+        if (isUrgent && this.#queue.length > 0) this.#commitBatch();
+        // Also what the commit has put back.
+        if (this.#queue.length > 0) this.#schedule();
       },
       onLost: (error, lost) => {
         for (const operation of this.#queue.splice(0)) operation.reject(lost);
@@ -147,6 +148,7 @@ export class GroupCommit {
       spoiler: undefined,
       bytes: 0,
       written: 0,
+      changes: 0,
     };
     this.#batch = batch;
     try {
@@ -275,15 +277,20 @@ export class GroupCommit {
     this.#queue.unshift(...operations);
   }
 
-  /** The others run again without it. */
+  /** It runs again alone, after the others: it may have thrown because of what they had changed. */
   #leaveOut(spoiler: PendingWrite, operations: readonly PendingWrite[]): void {
-    spoiler.settle();
-    this.#queue.unshift(...operations.filter((operation) => operation !== spoiler));
+    if (operations.length === 1) {
+      spoiler.settle();
+      return;
+    }
+    spoiler.isAlone = true;
+    const others = operations.filter((operation) => operation !== spoiler);
+    this.#queue.unshift(...others, spoiler);
   }
 
   /** Throws only what ends the whole batch. */
   #runOne(operation: PendingWrite, batch: Batch): void {
-    const countChanges = () => batch.written + (this.#memory?.changes ?? 0);
+    const countChanges = () => batch.changes + (this.#memory?.changes ?? 0);
     const before = countChanges();
     try {
       operation.run(this.#runSteps);
@@ -308,7 +315,10 @@ export class GroupCommit {
       }
       if (!batch.hasBegun) this.#begin(batch);
       const rows = this.#connection.run(query);
-      if (!query.sql.startsWith('select')) batch.written++;
+      if (!query.sql.startsWith('select')) {
+        batch.written++;
+        if (!this.#memory?.isWriting) batch.changes++;
+      }
       return rows;
     } catch (error) {
       if (isStorageFailure(error) || !this.#connection.inTransaction) {

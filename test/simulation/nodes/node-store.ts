@@ -95,6 +95,10 @@ class ComparedMemory implements MemoryState {
     return this.#live.changes;
   }
 
+  get isWriting(): boolean {
+    return this.#live.isWriting;
+  }
+
   forget(): void {
     this.#live.forget();
   }

@@ -59,6 +59,22 @@ describe('writes', () => {
     await own.close();
   });
 
+  it('are answered after one of them has thrown in a commit that waited for the disk', async () => {
+    const { driver, store: own } = openSqlite({ path: join(folder, 'own.db') });
+    await addEndpoint(own);
+    const erased = driver.eraseFreePages(1);
+    const kept = own.write((tx) => tx.insertJob(makeJob({ id: 'a' }), INPUT));
+    const spoiled = own.write(function* (tx) {
+      yield* tx.insertJob(makeJob({ id: 'b' }), INPUT);
+      throw new Error('changed my mind');
+    });
+    await expect(spoiled).rejects.toThrow('changed my mind');
+    await kept;
+    await erased;
+    expect(await own.read((tx) => tx.job({ endpointId: ENDPOINT, id: 'b' }))).toBeUndefined();
+    await own.close();
+  });
+
   it('in different turns have separate commits', async () => {
     const before = countCommits();
     await insert('a');
