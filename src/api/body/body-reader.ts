@@ -91,7 +91,10 @@ export function createBodyReader(options: BodyReaderOptions): ReadBody {
     if (arrived) return arrived;
     const body = await new Upload({ ...options, request, payload, announced }).read();
     // The turn in which the request began is over.
-    await options.takeTurn(request);
+    await useBody(request, () => options.takeTurn(request));
+    if (request.raw.socket.destroyed) {
+      throw new ProblemError('malformed', 'The client closed the connection');
+    }
     return body;
   };
 }

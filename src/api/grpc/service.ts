@@ -164,13 +164,15 @@ export class WorkerStream {
       case EXCESS:
         throw new ProblemError('invalid', `${content}`);
       case 'hello': {
+        // The worker has left while its call waited for its turn.
+        if (abort.signal.aborted) return;
         const hello = checkContent(content, workerHello, 'hello');
         const { admitHello } = this.#options;
         const welcome = await admitHello(hello.workerId, () => link.hello(hello));
         return this.#writeAnswer(number, { welcome });
       }
       case 'credit':
-        return this.#grant(call);
+        return abort.signal.aborted ? undefined : this.#grant(call);
       case 'renew': {
         const renew = checkContent(content, renewRequest, 'renew');
         const renewed = await link.renew(renew, abort.signal);
