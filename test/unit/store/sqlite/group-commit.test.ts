@@ -59,7 +59,7 @@ describe('writes', () => {
     await own.close();
   });
 
-  it('are answered after one of them has thrown in a commit that waited for the disk', async () => {
+  it('are answered if one of them throws while the file is maintained', async () => {
     const { driver, store: own } = openSqlite({ path: join(folder, 'own.db') });
     await addEndpoint(own);
     const erased = driver.eraseFreePages(1);
