@@ -46,15 +46,30 @@ class Rotation<Waiting extends { readonly length: number }> {
 
   /** The entry to serve. It goes to the end of the rotation. */
   next(): Entry<Waiting> | undefined {
+    let left = this.#entries.size;
     // An entry that is put back is visited again.
     for (const [name, entry] of this.#entries) {
       this.#entries.delete(name);
-      if (entry.owedMs === 0 && entry.waiting.length === 0) continue;
-      this.#entries.set(name, entry);
-      if (entry.owedMs === 0) return entry;
+      const isDone = entry.owedMs === 0 && entry.waiting.length === 0;
+      if (!isDone) this.#entries.set(name, entry);
+      if (!isDone && entry.owedMs === 0) return entry;
       entry.owedMs = oweAfterVisit(entry.owedMs, 0);
+      left -= 1;
+      if (left > 0) continue;
+      this.#skipRounds();
+      left = this.#entries.size;
     }
     return undefined;
+  }
+
+  /** Pays for the rounds in which nobody would be served, so that a call takes a few rounds, whatever all owe. */
+  #skipRounds(): void {
+    let leastMs = Number.POSITIVE_INFINITY;
+    for (const { owedMs, waiting } of this.#entries.values()) {
+      if (waiting.length > 0) leastMs = Math.min(leastMs, owedMs);
+    }
+    const paidMs = VISIT_MS * Math.floor(leastMs / VISIT_MS);
+    for (const entry of this.#entries.values()) entry.owedMs = Math.max(0, entry.owedMs - paidMs);
   }
 
   clear(): void {

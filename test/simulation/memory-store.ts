@@ -103,25 +103,23 @@ export class MemoryStore implements Store {
   /** Also runs operations that the operations themselves request. */
   #commit(): void {
     const operations: Operation[] = [];
-    const spoilers: Operation[] = [];
     this.#isWriting = true;
+    let isSpoiled = false;
     for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
-      if (this.#runOne(next)) operations.push(next);
-      else {
-        spoilers.push(next);
-        this.#undo();
-        this.#queue.unshift(...operations.splice(0));
-      }
+      operations.push(next);
+      isSpoiled = !this.#runOne(next);
+      if (isSpoiled) break;
     }
-    let error = this.#write();
+    if (isSpoiled) this.#undo();
+    let error = isSpoiled ? undefined : this.#write();
     this.#onSettled();
     // One of them is at fault: each one runs again, alone.
-    if (error && !(error instanceof StoreUnavailableError)) {
+    if (isSpoiled || (error && !(error instanceof StoreUnavailableError))) {
       for (const operation of operations) this.#commitAlone(operation);
       error = undefined;
     }
     this.#isWriting = false;
-    for (const { settle } of spoilers) settle();
+    if (this.#queue.length > 0) this.#schedule();
     for (const operation of operations) {
       if (error) operation.reject(error);
       else operation.settle();

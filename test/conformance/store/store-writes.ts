@@ -68,6 +68,24 @@ export function describeWrites(): void {
     expect((await store.read((tx) => tx.endpoint(ENDPOINT)))?.inQueue).toBe(3);
   });
 
+  it('that throws because of a change that is not committed runs again without it', async () => {
+    let runs = 0;
+    const undone = store.write(function* (tx) {
+      yield* tx.insertJob(makeJob({ id: 'a' }), INPUT);
+      runs += 1;
+      if (runs > 1) throw new Error('changed my mind');
+    });
+    const second = store.write(function* (tx) {
+      const found = yield* tx.job(keyOf('a'));
+      yield* tx.insertJob(makeJob({ id: 'b' }), INPUT);
+      if (found) throw new Error('saw a job that was never committed');
+    });
+    await expect(undone).rejects.toThrow('changed my mind');
+    await second;
+    expect(await readJob('a')).toBeUndefined();
+    expect((await readJob('b'))?.id).toBe('b');
+  });
+
   it('that throws rejects with its error, even before its first change', async () => {
     const refused = new Error('refused');
     const written = store.write(function* (tx) {

@@ -84,6 +84,27 @@ describe('fair turns', () => {
     expect(spent.costly).toBeLessThan(15);
   });
 
+  it('serve the owner that owes least first, in few visits, however much all owe', async () => {
+    let now = 0;
+    const turns = new FairTurns(1, () => now);
+    const started: string[] = [];
+    const owners = Array.from({ length: 200 }, (_, n) => `${n}`);
+    for (const round of ['first', 'second']) {
+      for (const owner of owners) {
+        const task = () => {
+          // The last one owes least.
+          now += owner === '199' ? 100_000 : 1_000_000;
+          started.push(`${round} ${owner}`);
+        };
+        turns.run(() => ({ group: 'users', owner }), task);
+      }
+    }
+    while (started.length < 202) await nextTurn();
+    expect(started.slice(0, 200)).toEqual(owners.map((owner) => `first ${owner}`));
+    // The first task of all started at once: it was not charged.
+    expect(started.slice(200)).toEqual(['second 0', 'second 199']);
+  });
+
   it('count the promises that a task settles', async () => {
     let now = 0;
     const turns = new FairTurns(64, () => now);

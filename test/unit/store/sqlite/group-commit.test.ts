@@ -2,7 +2,9 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { GroupCommit } from '../../../../src/store/sqlite/group-commit.ts';
 import { openSqlite, openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import { SqliteConnection } from '../../../../src/store/sqlite/sqlite-connection.ts';
 import type { Store } from '../../../../src/store/store.ts';
 import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../../conformance/store/stored-jobs.ts';
 
@@ -59,20 +61,26 @@ describe('writes', () => {
     await own.close();
   });
 
-  it('are answered if one of them throws while the file is maintained', async () => {
-    const { driver, store: own } = openSqlite({ path: join(folder, 'own.db') });
-    await addEndpoint(own);
-    const erased = driver.eraseFreePages(1);
-    const kept = own.write((tx) => tx.insertJob(makeJob({ id: 'a' }), INPUT));
-    const spoiled = own.write(function* (tx) {
-      yield* tx.insertJob(makeJob({ id: 'b' }), INPUT);
+  it('that waited for what runs alone are answered, also if one of them throws', async () => {
+    const connection = new SqliteConnection({ path: join(folder, 'own.db') });
+    const commits = new GroupCommit({ connection, gate: undefined, onFailure: () => {} });
+    const alone = Promise.withResolvers<void>();
+    const ended = commits.durability.runAlone(() => alone.promise);
+    await endTurn();
+    const count = { sql: 'update last_time set at = at + 1', params: [] };
+    connection.execute('create table last_time (at integer)');
+    const kept = commits.write(function* () {
+      yield count;
+    });
+    const spoiled = commits.write(function* () {
+      yield count;
       throw new Error('changed my mind');
     });
+    await endTurn();
+    alone.resolve();
     await expect(spoiled).rejects.toThrow('changed my mind');
-    await kept;
-    await erased;
-    expect(await own.read((tx) => tx.job({ endpointId: ENDPOINT, id: 'b' }))).toBeUndefined();
-    await own.close();
+    await Promise.all([kept, ended]);
+    connection.close();
   });
 
   it('in different turns have separate commits', async () => {
