@@ -2,7 +2,6 @@
 // parts, one part in a commit, so that other work waits for one part at most. Also deletes payloads that no job has: those
 // of operations that were refused or never ran, and those of removed jobs.
 import type { Clock } from '../../base/clock.ts';
-import { OwnerLanes } from '../../base/owner-lanes.ts';
 import { ownTurn, SLICE_MS } from '../../base/slices.ts';
 import { giveBack } from '../../base/spent-bytes.ts';
 import {
@@ -346,5 +345,32 @@ export class PayloadTurns {
     }
     this.#outputsInRow += 1;
     return output.take();
+  }
+}
+
+/** Items that wait, taken from one owner after the other. */
+class OwnerLanes<T> {
+  /** Items of each owner, in the order of arrival; the owner to serve next comes first. */
+  readonly #lanes = new Map<string, T[]>();
+
+  get isEmpty(): boolean {
+    return this.#lanes.size === 0;
+  }
+
+  add(owner: string, item: T): void {
+    const lane = this.#lanes.get(owner);
+    if (lane) lane.push(item);
+    else this.#lanes.set(owner, [item]);
+  }
+
+  /** Takes the next item; its owner goes to the end of the rotation. */
+  take(): T | undefined {
+    const next = this.#lanes.entries().next().value;
+    if (!next) return undefined;
+    const [owner, lane] = next;
+    this.#lanes.delete(owner);
+    const item = lane.shift();
+    if (lane.length > 0) this.#lanes.set(owner, lane);
+    return item;
   }
 }

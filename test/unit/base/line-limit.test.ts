@@ -1,7 +1,6 @@
 import { Writable } from 'node:stream';
 import { expect, it } from 'vitest';
-import { LineLimit } from '../../../src/base/line-limit.ts';
-import { createLog } from '../../../src/base/log.ts';
+import { createLog, LineLimit } from '../../../src/base/log.ts';
 
 it('a message has a bounded number of lines per minute, and the others are counted', () => {
   let now = 0;

@@ -157,7 +157,10 @@ it('are not posted any more once the budget has no webhook', async () => {
 
 it('go to public addresses only', async () => {
   const { budgets, create, receiver } = await openWorld('public');
-  await expect(create()).rejects.toMatchObject({ code: 'invalid', errors: [expect.stringMatching(/^webhook: 127/)] });
+  await expect(create()).rejects.toMatchObject({
+    code: 'invalid',
+    errors: [expect.stringMatching(/^webhook: 127/)],
+  });
   const { id } = await create('https://example.com/');
   await expect(budgets().update('ada', id, { webhook: receiver.url })).rejects.toMatchObject({
     code: 'invalid',
