@@ -281,7 +281,8 @@ export class Pods implements NamedRecords {
   async show(pod: PodState): Promise<PodRecord> {
     const { catalog, clock, engine } = this.#options;
     const seen = this.live.seen(pod.id);
-    const stats = pod.status === 'RUNNING' ? await this.#stats.read(pod.id) : undefined;
+    const stats =
+      pod.status === 'RUNNING' ? await this.#stats.read(pod.id, pod.startedAt) : undefined;
     const price = catalog.priceOf(pod.spec);
     return describePod({ pod, engine, seen, stats, price, now: clock.now() });
   }
