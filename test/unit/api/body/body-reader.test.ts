@@ -10,6 +10,7 @@ import { fastify } from 'fastify';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createBodyReader } from '../../../../src/api/body/body-reader.ts';
 import { DEFAULT_BOUNDS } from '../../../../src/api/limits/bounds.ts';
+import { noteExchange } from '../../../../src/api/limits/exchanges.ts';
 import { Flows } from '../../../../src/api/limits/flows.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import type { Store } from '../../../../src/store/store.ts';
@@ -256,38 +257,58 @@ async function expectCounted(
   await waitUntil(() => platform.flows.usedBytes === 0);
 }
 
-it('a body that arrives after its head waits for a turn', async () => {
+/** A server whose bodies wait for `turn`, and a client that has sent the body of a request after its head. */
+async function sendBehindHead(body: string) {
   const events: string[] = [];
   const turn = Promise.withResolvers<void>();
   const asked = Promise.withResolvers<void>();
   const app = fastify();
   onTestFinished(() => app.close());
   const clock = new ManualClock();
+  const flows = new Flows({ ...DEFAULT_BOUNDS, clock });
   const readBody = createBodyReader({
-    ...{ stallMs: 60_000, clock, flows: new Flows({ ...DEFAULT_BOUNDS, clock }) },
+    ...{ stallMs: 60_000, clock, flows },
     takeTurn() {
       events.push('asked for a turn');
       asked.resolve();
       return turn.promise;
     },
   });
-  app.addContentTypeParser('application/test', readBody);
-  app.post('/', (_request, reply) => {
+  app.server.prependListener('request', noteExchange);
+  app.addContentTypeParser('application/test', { bodyLimit: body.length }, readBody);
+  app.post('/', { bodyLimit: body.length }, (_request, reply) => {
     events.push('served');
     return reply.send('done');
   });
   const { port } = new URL(await app.listen({ port: 0, host: '127.0.0.1' }));
   const socket = connect(Number(port), '127.0.0.1');
   onTestFinished(() => void socket.destroy());
-  const head = 'Host: x\r\nContent-Type: application/test\r\nContent-Length: 2\r\n';
+  const head = `Host: x\r\nContent-Type: application/test\r\nContent-Length: ${body.length}\r\n`;
   const began = once(app.server, 'request');
   socket.write(`POST / HTTP/1.1\r\n${head}\r\n`);
-  await began;
-  socket.write('{}');
+  const [, response] = await began;
+  const closed = once(response, 'close');
+  socket.write(body);
   await asked.promise;
+  return { closed, events, flows, socket, turn };
+}
+
+it('a body that arrives after its head waits for a turn', async () => {
+  const { events, socket, turn } = await sendBehindHead('{}');
   expect(events).toEqual(['asked for a turn']);
   turn.resolve();
   const [answer] = await once(socket, 'data');
   expect(String(answer)).toContain('200 OK');
   expect(events).toEqual(['asked for a turn', 'served']);
+});
+
+it('a body that waits for a turn counts, and is not served if its client leaves', async () => {
+  const body = 'x'.repeat(2_000_000);
+  const { closed, events, flows, socket, turn } = await sendBehindHead(body);
+  socket.destroy();
+  await closed;
+  expect(flows.clients.usedBytes).toBe(body.length);
+  turn.resolve();
+  await waitUntil(() => flows.clients.usedBytes === 0);
+  expect(events).toEqual(['asked for a turn']);
 });
