@@ -1,4 +1,4 @@
-// Detects what a test run leaves behind. Each run has its own folder for temporary files and marks
+// Separates a test run from the rest of the machine, and detects what it leaves behind. Each run has its own folder for temporary files and marks
 // its processes with a variable; the run fails if either is left at the end.
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -16,6 +16,10 @@ let folder: string | undefined;
 /** Runs once, before the first project: all test processes inherit the variables. */
 export function setup(): void {
   if (folder !== undefined) return;
+  // Those of the caller's shell, such as a key: tests set their own.
+  for (const name of Object.keys(process.env)) {
+    if (name.startsWith('MILLRACE_')) delete process.env[name];
+  }
   folder = mkdtempSync(join(tmpdir(), 'mr-'));
   // Pods run as another user.
   chmodSync(folder, 0o1777);
