@@ -1,5 +1,5 @@
-// Separates a test run from the rest of the machine, and detects what it leaves behind. Each run has its own folder for temporary files and marks
-// its processes with a variable; the run fails if either is left at the end.
+// Separates a test run from the rest of the machine, and detects what it leaves behind. Each run has its own folder for
+// temporary files and marks its processes with a variable; the run fails if either is left at the end.
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
