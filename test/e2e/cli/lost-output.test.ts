@@ -49,6 +49,15 @@ async function poll(run: CommandRun, ask: () => Promise<unknown>): Promise<void>
 const untilHealthy = (url: string, run: CommandRun) =>
   poll(run, async () => (await fetch(`${url}/healthz`)).ok);
 
+/** A write fails a moment later than its caller goes on. */
+function untilCounted(run: CommandRun, stream: string, url: string, headers = {}): Promise<void> {
+  const counted = new RegExp(
+    `^millrace_output_failures_total\\{stream="${stream}".*\\} [1-9]`,
+    'm',
+  );
+  return poll(run, async () => counted.test(await (await fetch(url, { headers })).text()));
+}
+
 async function serve(start = (args: readonly string[]) => place.start(args)) {
   const port = await findFreePort();
   const url = `http://127.0.0.1:${port}`;
@@ -81,16 +90,14 @@ it.each(STARTS)(
       expect(await client.runsync({})).toMatchObject({ status: 'COMPLETED', attempt: 1 });
     }
     expect(worker.child.exitCode).toBeNull();
-    const metrics = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
-    expect(metrics).toMatch(/^millrace_output_failures_total\{stream="stderr".*\} [1-9]/m);
+    await untilCounted(worker, 'stderr', `http://127.0.0.1:${port}/metrics`);
   },
 );
 
 it.each(STARTS)('a platform with streams %s goes on, and counts the writes', async (_, start) => {
   const { env, run, url } = await serve(start);
   const headers = { authorization: `Bearer ${env.MILLRACE_KEY}` };
-  const metrics = await (await fetch(`${url}/metrics`, { headers })).text();
-  expect(metrics).toMatch(/^millrace_output_failures_total\{stream="stdout"\} [1-9]/m);
+  await untilCounted(run, 'stdout', `${url}/metrics`, headers);
   run.child.kill();
   await run.ended;
 });
