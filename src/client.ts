@@ -72,7 +72,6 @@ export {
 } from './client/webhook-verification.ts';
 export type { Chunk, Metrics } from './wire/chunk/chunk.ts';
 export { reassemble } from './wire/chunk/chunk-pieces.ts';
-export type { EngineCapabilitiesRecord } from './wire/engine/engine-capabilities.ts';
 export type { KubernetesLimits, PodKubernetes } from './wire/engine/kubernetes.ts';
 export type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
 export type {
@@ -89,14 +88,19 @@ export type {
   StuckPlace,
   TimelineEntry,
 } from './wire/job/job.ts';
-export { JobFailedError } from './wire/job/job-failed-error.ts';
+export { JobFailedError } from './wire/job/job.ts';
 export { WAIT_CODES, type WaitCode, type WaitReason } from './wire/job/wait-reason.ts';
 export type { Json } from './wire/json.ts';
 export type { Problem, ProblemCode } from './wire/problem.ts';
 export type { FailedJobList } from './wire/resources/activity.ts';
 export type { BillingPage, BillingRecord } from './wire/resources/billing.ts';
 export type { BudgetRecord } from './wire/resources/budget.ts';
-export type { CpuFlavor, DataCenter, GpuType } from './wire/resources/catalog.ts';
+export type {
+  CpuFlavor,
+  DataCenter,
+  EngineCapabilitiesRecord,
+  GpuType,
+} from './wire/resources/catalog.ts';
 export type {
   EndpointHealth,
   EndpointRecord,
@@ -108,10 +112,10 @@ export type { NetworkVolumeRecord } from './wire/resources/network-volume.ts';
 export type { NodeList, NodeRecord } from './wire/resources/nodes.ts';
 export type { PodAction, PodRecord, PodStatus } from './wire/resources/pod.ts';
 export type { RegistryRecord } from './wire/resources/registry.ts';
+export type { DecisionRecord } from './wire/resources/scaling.ts';
 export type { TemplateRecord } from './wire/resources/template.ts';
 export type { VersionRecord } from './wire/resources/version.ts';
 export { composeTopic, type TopicKind } from './wire/routes/event-topics.ts';
-export type { DecisionRecord } from './wire/scaling/decision.ts';
 
 export interface ClientOptions extends ApiCallerOptions {
   /** ID of the endpoint: `echo` in `/v2/echo/run`. */

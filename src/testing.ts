@@ -9,4 +9,4 @@ export {
 } from './harness/harness.ts';
 export { HarnessJob } from './harness/harness-job.ts';
 export { type HandlerRun, type RunHandlerOptions, runHandler } from './harness/run-handler.ts';
-export { JobFailedError } from './wire/job/job-failed-error.ts';
+export { JobFailedError } from './wire/job/job.ts';

@@ -1,6 +1,7 @@
 // Defines commands of the `millrace` program and their shared exit codes. A command is `millrace
 // <command>`, or belongs to a group: `millrace <noun> <verb>`.
-import { EXIT_HANDLER_NOT_LOADED, EXIT_REFUSED } from '../wire/worker-exit.ts';
+
+import { EXIT_HANDLER_NOT_LOADED, EXIT_REFUSED } from '../wire/link/worker-link.ts';
 import type { OptionTable } from './options.ts';
 
 export const EXIT = {

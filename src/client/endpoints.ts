@@ -1,9 +1,8 @@
 // Client of endpoints and their scaling decisions. client.ts has their jobs.
-
 import type { EndpointRecord } from '../wire/resources/endpoint.ts';
+import type { DecisionRecord } from '../wire/resources/scaling.ts';
 import { fillPath } from '../wire/routes/route.ts';
 import { SCALER_ROUTES } from '../wire/routes/routes.ts';
-import type { DecisionRecord } from '../wire/scaling/decision.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { EndpointChange, NewEndpoint } from './requests.ts';
 import { connectList, connectResources, type Listed, type Resources } from './resource-calls.ts';

@@ -1,6 +1,6 @@
 // Finds records by user and name, so that a name can stand in for an ID. Only names that are DNS labels can.
-import { isDnsLabel } from '../wire/dns-label.ts';
 import { ProblemError } from '../wire/problem.ts';
+import { isDnsLabel } from '../wire/routes/route.ts';
 
 /** IDs that a refusal lists. */
 const MAX_LISTED = 10;

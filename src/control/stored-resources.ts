@@ -10,9 +10,8 @@ import {
   type StoredResource,
   type Transaction,
 } from '../store/store.ts';
-import { isDnsLabel } from '../wire/dns-label.ts';
 import { ProblemError } from '../wire/problem.ts';
-import { spellName } from '../wire/routes/route.ts';
+import { isDnsLabel, spellName } from '../wire/routes/route.ts';
 import { RESOURCES } from '../wire/routes/routes.ts';
 import {
   type CountedQuota,

@@ -1,9 +1,8 @@
 // One job in the harness, as its client sees it.
 import type { Queue } from '../queue/queue.ts';
 import type { Chunk } from '../wire/chunk/chunk.ts';
-import { ChunkJoiner } from '../wire/chunk/chunk-joiner.ts';
-import { isTerminal, type JobRecord, LIMITS } from '../wire/job/job.ts';
-import { JobFailedError } from '../wire/job/job-failed-error.ts';
+import { ChunkJoiner } from '../wire/chunk/chunk-pieces.ts';
+import { isTerminal, JobFailedError, type JobRecord, LIMITS } from '../wire/job/job.ts';
 import type { Json } from '../wire/json.ts';
 import { keepAlive } from './flowing-clock.ts';
 

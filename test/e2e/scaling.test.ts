@@ -3,7 +3,7 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { PodRecord } from '../../src/wire/resources/pod.ts';
-import type { DecisionRecord } from '../../src/wire/scaling/decision.ts';
+import type { DecisionRecord } from '../../src/wire/resources/scaling.ts';
 import { fixture, PlatformProcess } from '../support/processes.ts';
 
 const JOBS = 100;

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { JobRecord } from '../../src/wire/job/job.ts';
 import type { WaitReason } from '../../src/wire/job/wait-reason.ts';
-import type { DecisionRecord } from '../../src/wire/scaling/decision.ts';
+import type { DecisionRecord } from '../../src/wire/resources/scaling.ts';
 import { fixture, PlatformProcess, Process } from '../support/processes.ts';
 
 const HOUR_MS = 3_600_000;

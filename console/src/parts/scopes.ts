@@ -1,5 +1,5 @@
 // The scopes of keys in words.
-import type { Scope } from '../../../src/wire/routes/scopes.ts';
+import type { Scope } from '../../../src/wire/routes/route.ts';
 
 export const SCOPE_TEXTS: Readonly<Record<Scope, string>> = {
   'jobs:read': 'Read jobs, streams, logs and counts',

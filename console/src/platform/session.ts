@@ -1,5 +1,6 @@
 // Who is signed in, and what the session's key may do.
-import type { Scope } from '../../../src/wire/routes/scopes.ts';
+
+import type { Scope } from '../../../src/wire/routes/route.ts';
 import { createStore } from '../parts/store.ts';
 
 export interface Session {

@@ -3,11 +3,10 @@
 import { isUtf8 } from 'node:buffer';
 import type { z } from 'zod';
 import { ownTurn, runInSlices } from '../../base/slices.ts';
-import { describeIssues, formatPath } from '../../wire/issues.ts';
 import type { RunRequest } from '../../wire/job/job.ts';
 import { runRequest } from '../../wire/job/job-schemas.ts';
 import { CLOSE_BRACE, OPEN_BRACE } from '../../wire/json-bytes.ts';
-import { ProblemError } from '../../wire/problem.ts';
+import { describeIssues, formatPath, ProblemError } from '../../wire/problem.ts';
 import {
   checkJson,
   findMember,

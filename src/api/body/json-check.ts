@@ -1,6 +1,5 @@
 // Checks in slices whether bytes are JSON, and finds one member of a JSON object. Builds no values,
 // which would take several times the memory of the bytes.
-
 import {
   BACKSLASH,
   CLOSE_BRACE,
@@ -9,8 +8,9 @@ import {
   COMMA,
   OPEN_BRACKET,
   QUOTE,
+  viewWords,
+  type Words,
 } from '../../wire/json-bytes.ts';
-import { viewWords, type Words } from '../../wire/json-words.ts';
 import { closerOf, skipScalar, skipSpace, skipText } from './json-tokens.ts';
 
 /**

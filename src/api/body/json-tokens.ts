@@ -7,8 +7,9 @@ import {
   OPEN_BRACE,
   OPEN_BRACKET,
   QUOTE,
+  skipPlain,
+  type Words,
 } from '../../wire/json-bytes.ts';
-import { skipPlain, type Words } from '../../wire/json-words.ts';
 
 const SPACE = 0x20;
 const PLUS = 0x2b;

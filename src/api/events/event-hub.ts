@@ -6,7 +6,7 @@ import type { KeyHolder } from '../../control/keys/keys.ts';
 import { allows, readGrant } from '../../control/keys/scope-grants.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { EVENT_LIMITS, type Topic } from '../../wire/routes/event-topics.ts';
-import type { Scope } from '../../wire/routes/scopes.ts';
+import type { Scope } from '../../wire/routes/route.ts';
 import { Channel, type Listener } from './channel.ts';
 import { LoopTime, UserReads } from './user-reads.ts';
 

@@ -1,10 +1,9 @@
 // Validates the contents of a worker's questions, and encodes leases as messages.
 import type { z } from 'zod';
-import { describeIssues } from '../../wire/issues.ts';
 import type { Lease, Report } from '../../wire/link/worker-link.ts';
 import { reportHeader } from '../../wire/link/worker-link-schemas.ts';
 import { cutPayload, readBodySizes } from '../../wire/link/worker-stream.ts';
-import { ProblemError } from '../../wire/problem.ts';
+import { describeIssues, ProblemError } from '../../wire/problem.ts';
 
 const NO_BYTES = new Uint8Array(0);
 /** `name` is the content's name in errors. @throws ProblemError `invalid` */

@@ -7,7 +7,7 @@ import { allows } from '../../control/keys/scope-grants.ts';
 import { type CodeAccess, requireCodeAccess } from '../../control/limits/code-access.ts';
 import type { BrowserSession, Sessions } from '../../control/sessions/sessions.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { RouteAccess, Scope } from '../../wire/routes/scopes.ts';
+import type { RouteAccess, Scope } from '../../wire/routes/route.ts';
 import { findForeignSign } from './foreign-sign.ts';
 import { findSession } from './session-cookie.ts';
 

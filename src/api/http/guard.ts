@@ -4,7 +4,7 @@ import { type Clock, sleep } from '../../base/clock.ts';
 import type { KeyWatch } from '../../control/limits/key-watch.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { RouteAccess } from '../../wire/routes/scopes.ts';
+import type { RouteAccess } from '../../wire/routes/route.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { Connections } from '../limits/connections.ts';
 import { findExcess, type HeadBounds, measureHead } from '../limits/head-bounds.ts';

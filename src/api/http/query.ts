@@ -1,8 +1,7 @@
 // Reads query parameters; for an invalid or unknown one, throws a problem that names it.
 import type { FastifyRequest } from 'fastify';
-import { MAX_DESCRIBED } from '../../wire/issues.ts';
 import { JOB_STATUSES, type JobStatus } from '../../wire/job/job.ts';
-import { ProblemError } from '../../wire/problem.ts';
+import { MAX_DESCRIBED, ProblemError } from '../../wire/problem.ts';
 
 /** As the router provides them: several values form an array. */
 export type QueryValues = Readonly<Record<string, string | string[] | undefined>>;

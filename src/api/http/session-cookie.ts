@@ -2,8 +2,8 @@
 import type { FastifyRequest } from 'fastify';
 import type { HeldSession, Sessions } from '../../control/sessions/sessions.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import type { RouteAccess } from '../../wire/routes/route.ts';
 import { CONSOLE_HEADER } from '../../wire/routes/routes.ts';
-import type { RouteAccess } from '../../wire/routes/scopes.ts';
 import type { ClientOrigin } from '../origin/client-origin.ts';
 import { OWN_PATHS } from './query.ts';
 

@@ -12,7 +12,6 @@ import {
   purgeAnswer,
   submittedJobs,
 } from '../../wire/answer-schemas.ts';
-import { engineCapabilities } from '../../wire/engine/engine-capabilities.ts';
 import { kubernetesLimits, podKubernetes } from '../../wire/engine/kubernetes.ts';
 import { runJobsRequest, runRequest } from '../../wire/job/job-schemas.ts';
 import { DESCRIBED_RESOURCES } from '../../wire/operations/operations.ts';
@@ -22,12 +21,13 @@ import {
   cpuFlavorList,
   dataCenter,
   dataCenterList,
+  engineCapabilities,
   gpuType,
   gpuTypeList,
 } from '../../wire/resources/catalog.ts';
 import { issuedKey, keyRotation } from '../../wire/resources/key.ts';
 import { persistentMount, podActionRequest } from '../../wire/resources/pod.ts';
-import { decisionList, decisionRecord } from '../../wire/scaling/decision.ts';
+import { decisionList, decisionRecord } from '../../wire/resources/scaling.ts';
 
 export type JsonSchema = Record<string, unknown>;
 

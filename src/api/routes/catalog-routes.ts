@@ -3,7 +3,7 @@ import type { Catalog } from '../../control/endpoints/catalog.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Decisions } from '../../control/scaling/decisions.ts';
 import { CATALOG_OPERATIONS } from '../../wire/resources/catalog.ts';
-import { SCALER_OPERATIONS } from '../../wire/scaling/decision.ts';
+import { SCALER_OPERATIONS } from '../../wire/resources/scaling.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import { describeNext, readPageRequest } from '../http/paging.ts';
 import { readUser } from '../http/resource-requests.ts';

@@ -1,6 +1,6 @@
 // Routes about the platform itself: health, readiness, metrics and the OpenAPI document.
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
-import { SYSTEM_OPERATIONS } from '../../wire/operations/system-operations.ts';
+import { SYSTEM_OPERATIONS } from '../../wire/operations/operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { requireOwner } from '../http/auth.ts';
 import { sendBytes, sendJson } from '../http/byte-reply.ts';

@@ -4,8 +4,6 @@ import type { z } from 'zod';
 import type { ByteBudget } from '../../base/byte-budget.ts';
 import type { FairTurns } from '../../base/fair-turns.ts';
 import { yieldToUrgent } from '../../base/slices.ts';
-import { describeIssues } from '../../wire/issues.ts';
-import { isCompletedReport } from '../../wire/link/common-shapes.ts';
 import {
   decodeFrames,
   encodeFrames,
@@ -22,6 +20,7 @@ import type {
   WorkerLink,
 } from '../../wire/link/worker-link.ts';
 import {
+  isCompletedReport,
   renewRequest,
   reportHeader,
   takeRequest,
@@ -30,7 +29,7 @@ import {
   workerIdentity,
 } from '../../wire/link/worker-link-schemas.ts';
 import { hasMoreValues, MAX_REPORTS, MAX_VALUES } from '../../wire/message-bounds.ts';
-import { ProblemError } from '../../wire/problem.ts';
+import { describeIssues, ProblemError } from '../../wire/problem.ts';
 import { WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes/routes.ts';
 import { check, parseInTurns } from '../body/body.ts';
 import { useBody } from '../body/body-reader.ts';

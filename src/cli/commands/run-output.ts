@@ -3,7 +3,7 @@
 import { styleText } from 'node:util';
 import { escapeControls } from '../../base/text/printable.ts';
 import type { Chunk, Metrics } from '../../wire/chunk/chunk.ts';
-import { ChunkJoiner } from '../../wire/chunk/chunk-joiner.ts';
+import { ChunkJoiner } from '../../wire/chunk/chunk-pieces.ts';
 import type { Outcome } from '../../wire/link/worker-link.ts';
 import type { ChunkMessage, ExecutionEnd, ExecutionSink } from '../../worker/execution/executor.ts';
 import { outliveOutput, print, printNote, printStyled } from '../output.ts';

@@ -1,8 +1,8 @@
 // Finds the project of a handler: its folder, the handler in it, and the name of its endpoint.
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join, relative, resolve, sep } from 'node:path';
-import { isDnsLabel } from '../../wire/dns-label.ts';
 import { isPlainObject } from '../../wire/json.ts';
+import { isDnsLabel } from '../../wire/routes/route.ts';
 import { findHandlerFile, nameEndpoint } from '../dev/handler-files.ts';
 import { UsageError } from '../options.ts';
 

@@ -5,7 +5,7 @@ import { backoffMs } from '../../base/backoff.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Device, WorkerLink } from '../../wire/link/worker-link.ts';
-import type { KnownScaling } from '../../wire/scaling/scaling-facts.ts';
+import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import {
   describeEnd,
   type ProcessEnd,

@@ -6,7 +6,7 @@ import type { Log } from '../../base/log.ts';
 import { PlatformOptionError } from '../../platform/option-error.ts';
 import type { RunningPlatform } from '../../platform/platform.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
-import type { KnownScaling } from '../../wire/scaling/scaling-facts.ts';
+import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import { DevEndpoint } from './dev-endpoint.ts';
 import { findHandlers, type HandlerFile } from './handler-files.ts';
 

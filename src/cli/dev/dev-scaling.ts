@@ -1,5 +1,5 @@
 // What `millrace dev` knows of the worker of one handler, for the reason why its jobs wait. Pure.
-import type { KnownScaling } from '../../wire/scaling/scaling-facts.ts';
+import type { KnownScaling } from '../../wire/resources/scaling.ts';
 
 export interface DevWorkerState {
   /** A worker takes jobs. */

@@ -3,13 +3,13 @@
 import { callOf } from '../../client/api-caller.ts';
 import { connectEndpoints } from '../../client/endpoints.ts';
 import {
+  DEFAULT_VOLUME_PATH,
   ENDPOINT_TYPES,
   type EndpointRecord,
   type InputSchemaRecord,
   MAX_GROUP_CONCURRENCY,
   OUT_OF_MEMORY_RETRIES,
 } from '../../wire/resources/endpoint.ts';
-import { DEFAULT_VOLUME_PATH } from '../../wire/resources/endpoint-volume.ts';
 import { JOB_ROUTES } from '../../wire/routes/routes.ts';
 import { CommandError, type CommandGroup } from '../command.ts';
 import { MAX_ATTEMPTS_HELP } from '../options/platform-flags.ts';

@@ -1,5 +1,6 @@
 // Formats scaling decisions of an endpoint as tables and paragraphs.
-import type { DecisionRecord } from '../../wire/scaling/decision.ts';
+
+import type { DecisionRecord } from '../../wire/resources/scaling.ts';
 import { formatTable } from '../table.ts';
 
 /** One row for each decision. */

@@ -1,6 +1,6 @@
 // Reads all chunks of a job, page by page from a position, across outages and new attempts.
 import type { Chunk } from '../../wire/chunk/chunk.ts';
-import { ChunkJoiner } from '../../wire/chunk/chunk-joiner.ts';
+import { ChunkJoiner } from '../../wire/chunk/chunk-pieces.ts';
 import { isTerminal, JOB_STATUSES } from '../../wire/job/job.ts';
 import type { Json } from '../../wire/json.ts';
 import { STREAM_HEADERS } from '../../wire/routes/routes.ts';

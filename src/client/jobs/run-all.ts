@@ -1,6 +1,5 @@
 // Runs one job for each of many inputs, a bounded number at a time, with results in the order of the inputs.
-import type { JobPolicy, JobRecord } from '../../wire/job/job.ts';
-import { JobFailedError } from '../../wire/job/job-failed-error.ts';
+import { JobFailedError, type JobPolicy, type JobRecord } from '../../wire/job/job.ts';
 
 /** Range of `concurrency`: each job that runs holds a connection to the platform. */
 export const CONCURRENCY = { min: 1, max: 1_000, default: 16 } as const;

@@ -1,9 +1,13 @@
 // The catalog with prices: GPU types, CPU flavors, data centers, and each user's volumes and
 // registries. It does not know who holds what.
 import type { Engine, EngineCapabilities, RegistryLogin } from '../../engine/engine.ts';
-import type { EngineCapabilitiesRecord } from '../../wire/engine/engine-capabilities.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { CpuFlavor, DataCenter, GpuType } from '../../wire/resources/catalog.ts';
+import type {
+  CpuFlavor,
+  DataCenter,
+  EngineCapabilitiesRecord,
+  GpuType,
+} from '../../wire/resources/catalog.ts';
 import type { StoredNetworkVolume } from '../../wire/resources/network-volume.ts';
 import type { PodMounts } from '../../wire/resources/pod.ts';
 import type { RegistryRecord } from '../../wire/resources/registry.ts';

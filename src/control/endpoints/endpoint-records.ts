@@ -1,16 +1,16 @@
 // Converts an endpoint between stored form, API record and requests. Pure.
 import type { StoredEndpoint } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type {
-  EndpointCreation,
-  EndpointDeployment,
-  EndpointRecord,
-  EndpointScaler,
-  EndpointSettings,
-  EndpointType,
-  EndpointUpdate,
+import {
+  DEFAULT_VOLUME_PATH,
+  type EndpointCreation,
+  type EndpointDeployment,
+  type EndpointRecord,
+  type EndpointScaler,
+  type EndpointSettings,
+  type EndpointType,
+  type EndpointUpdate,
 } from '../../wire/resources/endpoint.ts';
-import { DEFAULT_VOLUME_PATH } from '../../wire/resources/endpoint-volume.ts';
 
 /** Without the counters of its jobs. */
 export type LiveEndpoint = Pick<

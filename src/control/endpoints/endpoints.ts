@@ -12,8 +12,7 @@ import {
   type StoredEndpoint,
   type Transaction,
 } from '../../store/store.ts';
-import { describeIssues } from '../../wire/issues.ts';
-import { ProblemError } from '../../wire/problem.ts';
+import { describeIssues, ProblemError } from '../../wire/problem.ts';
 import {
   type EndpointCreation,
   type EndpointDeployment,

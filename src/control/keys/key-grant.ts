@@ -1,8 +1,7 @@
 // Decides which keys a caller may create, see and revoke. Pure: callers pass in the existing keys.
 import { z } from 'zod';
 import { OWNER } from '../../store/store.ts';
-import { describeIssues } from '../../wire/issues.ts';
-import { ProblemError } from '../../wire/problem.ts';
+import { describeIssues, ProblemError } from '../../wire/problem.ts';
 import { implies, scopeGrant } from './scope-grants.ts';
 
 export interface KeyGrant {

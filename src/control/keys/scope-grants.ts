@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { endpointId } from '../../wire/resources/endpoint.ts';
 import { HIDDEN_VALUE } from '../../wire/resources/pod.ts';
-import { SCOPES, type Scope } from '../../wire/routes/scopes.ts';
+import { SCOPES, type Scope } from '../../wire/routes/route.ts';
 
 export interface Grant {
   scope: Scope;

@@ -1,7 +1,7 @@
 // Decides who may choose the code that pods and workers run. On the process engine that code runs
 // as the platform's own user, so it can read every key that the platform can.
 import { ProblemError } from '../../wire/problem.ts';
-import type { Scope } from '../../wire/routes/scopes.ts';
+import type { Scope } from '../../wire/routes/route.ts';
 import type { EngineKind } from '../endpoints/deployment-rules.ts';
 
 /** How code in pods is isolated from the platform. */

@@ -1,8 +1,7 @@
 // Compares a pod with what the engine can do. Pure: one sentence for each part of a request that the engine cannot
 // carry out, each with the path of the part.
 import type { Engine, EngineCapabilities } from '../../engine/engine.ts';
-import type { PodKubernetes } from '../../wire/engine/kubernetes.ts';
-import { findLimitFaults } from '../../wire/engine/kubernetes-limits.ts';
+import { findLimitFaults, type PodKubernetes } from '../../wire/engine/kubernetes.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodSpec, PodState } from './pod-state.ts';
 

@@ -1,7 +1,7 @@
 // Stores the newest scaling decisions of each endpoint, so that they can be read and reproduced.
 import { ChangeNumbers } from '../../base/change-numbers.ts';
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
-import { type DecisionRecord, decisionRecord } from '../../wire/scaling/decision.ts';
+import { type DecisionRecord, decisionRecord } from '../../wire/resources/scaling.ts';
 import { cutPage, type PageBounds } from '../list-page.ts';
 import { Positions } from '../list-positions.ts';
 

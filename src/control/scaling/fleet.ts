@@ -1,9 +1,8 @@
 // Manages the workers of all endpoints: reconciles an endpoint as soon as something has changed,
 // and at an interval while it has workers. worker-reconcile.ts is one pass.
-
 import { Loop, NEVER, RETRY_MS } from '../../base/loop.ts';
 import { logLevelOf } from '../../store/store.ts';
-import type { KnownScaling, ScalingFacts } from '../../wire/scaling/scaling-facts.ts';
+import type { KnownScaling, ScalingFacts } from '../../wire/resources/scaling.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
 import {

@@ -1,6 +1,7 @@
 // Adds workers of later GPU types to a scaling decision, for jobs that ran out of memory on a GPU type of the endpoint and
 // need a later one of its list. Pure.
-import type { ScaledWorker, ScalerDecision, ScalerInput } from '../../wire/scaling/decision.ts';
+
+import type { ScaledWorker, ScalerDecision, ScalerInput } from '../../wire/resources/scaling.ts';
 import { groupWorkers, maximumOf, measureDemand, pick } from './scaler-demand.ts';
 import { describeCause } from './scaler-reasons.ts';
 

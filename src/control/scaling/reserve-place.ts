@@ -1,5 +1,5 @@
 // Keeps a place for the check worker of a new version: the scaler decides as if it were taken. Pure.
-import type { ScalerInput } from '../../wire/scaling/decision.ts';
+import type { ScalerInput } from '../../wire/resources/scaling.ts';
 
 export function reservePlace(input: ScalerInput): ScalerInput {
   const { gpus, headroom, places } = input;

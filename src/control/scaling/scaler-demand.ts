@@ -1,6 +1,6 @@
 // Parts of scaler.ts that next-gpu.ts uses too: the workers by state, the number of them that a load requires, and the order
 // in which they are drained. Pure.
-import type { ScaledWorker, ScalerCause, ScalerInput } from '../../wire/scaling/decision.ts';
+import type { ScaledWorker, ScalerCause, ScalerInput } from '../../wire/resources/scaling.ts';
 
 /** The number of workers that the load alone requires. */
 export interface Demand {

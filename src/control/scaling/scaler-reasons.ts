@@ -1,5 +1,5 @@
 // Explains a scaling decision in one sentence with the numbers that led to it.
-import type { ScalerCause, ScalerInput } from '../../wire/scaling/decision.ts';
+import type { ScalerCause, ScalerInput } from '../../wire/resources/scaling.ts';
 
 export interface DecisionFacts {
   input: ScalerInput;

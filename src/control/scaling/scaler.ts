@@ -1,11 +1,12 @@
 // Decides how many workers an endpoint should have, and which of them to drain. A pure function, so
 // that a stored decision can be reproduced from its input; fleet.ts carries decisions out.
+
 import type {
   ScaledWorker,
   ScalerCause,
   ScalerDecision,
   ScalerInput,
-} from '../../wire/scaling/decision.ts';
+} from '../../wire/resources/scaling.ts';
 import { addNextGpus } from './next-gpu.ts';
 import {
   type Demand,

@@ -1,9 +1,7 @@
 // Sums up a reconcile pass for the reason why jobs wait. Pure.
-
 import type { Container } from '../../engine/engine.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
-import type { ScalerDecision, ScalerInput } from '../../wire/scaling/decision.ts';
-import type { ScalingFacts } from '../../wire/scaling/scaling-facts.ts';
+import type { ScalerDecision, ScalerInput, ScalingFacts } from '../../wire/resources/scaling.ts';
 import { findPull, findWait } from '../pods/pod-lifecycle.ts';
 import type { PodState } from '../pods/pod-state.ts';
 import { isCheckPod } from './version-check.ts';

@@ -6,7 +6,7 @@ import type { Log } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { StoredRollout } from '../../wire/resources/rollout.ts';
-import type { ScalerInput } from '../../wire/scaling/decision.ts';
+import type { ScalerInput } from '../../wire/resources/scaling.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
 import {

@@ -1,5 +1,6 @@
 // The fleet's view of an endpoint's load and workers, from a queue or a balancer.
-import type { ScalerInput } from '../../wire/scaling/decision.ts';
+
+import type { ScalerInput } from '../../wire/resources/scaling.ts';
 import type { GpuCount } from '../billing/gpu-use.ts';
 
 export interface WorkView {

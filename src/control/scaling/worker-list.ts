@@ -2,9 +2,9 @@
 // or drains, and which crashed. In memory only: after a restart, the platform adopts the workers that it
 // finds and observes them anew.
 
+import { EXIT_HANDLER_NOT_LOADED } from '../../wire/link/worker-link.ts';
 import type { EndpointType } from '../../wire/resources/endpoint.ts';
-import type { ScaledWorker, ScalerInput } from '../../wire/scaling/decision.ts';
-import { EXIT_HANDLER_NOT_LOADED } from '../../wire/worker-exit.ts';
+import type { ScaledWorker, ScalerInput } from '../../wire/resources/scaling.ts';
 import { reasonOfUser } from '../pods/pod-lifecycle.ts';
 import type { PodState } from '../pods/pod-state.ts';
 import type { SeenWorker } from './work-view.ts';

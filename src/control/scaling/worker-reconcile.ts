@@ -5,9 +5,13 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
+import type {
+  DecisionRecord,
+  ScalerDecision,
+  ScalerInput,
+  ScalingFacts,
+} from '../../wire/resources/scaling.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
-import type { DecisionRecord, ScalerDecision, ScalerInput } from '../../wire/scaling/decision.ts';
-import type { ScalingFacts } from '../../wire/scaling/scaling-facts.ts';
 import type { GpuUse } from '../billing/gpu-use.ts';
 import type { LiveEndpoint } from '../endpoints/endpoint-records.ts';
 import { listMounts } from '../endpoints/endpoint-volumes.ts';

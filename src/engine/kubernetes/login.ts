@@ -7,7 +7,7 @@ import { dirname, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { parse } from 'yaml';
 import { z } from 'zod';
-import { describeIssues } from '../../wire/issues.ts';
+import { describeIssues } from '../../wire/problem.ts';
 
 const execute = promisify(execFile);
 const ACCOUNT = '/var/run/secrets/kubernetes.io/serviceaccount';

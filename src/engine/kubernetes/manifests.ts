@@ -1,6 +1,7 @@
 // Translates a container spec into the objects of Kubernetes: the Secret that is the container's record and holds its
 // environment, and the Pod that runs it. Pure.
-import { findLimitFaults } from '../../wire/engine/kubernetes-limits.ts';
+
+import { findLimitFaults } from '../../wire/engine/kubernetes.ts';
 import { splitArgs } from '../args.ts';
 import { USUAL_CAPABILITIES } from '../docker/containment.ts';
 import {

@@ -1,7 +1,7 @@
 // Finds the JSON Schema of a handler's input: the one that its author wrote, or one that the library of its `input`
 // schema derives. It loads no library itself.
-import { findSchemaFault } from '../../wire/job/input-schema.ts';
 import { isPlainObject, stringifyJson } from '../../wire/json.ts';
+import { findSchemaFault } from '../../wire/message-bounds.ts';
 import type { Schema } from '../define.ts';
 import { describeThrown } from '../thrown.ts';
 

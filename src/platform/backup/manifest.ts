@@ -5,7 +5,7 @@ import { createReadStream, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { z } from 'zod';
-import { describeIssues } from '../../wire/issues.ts';
+import { describeIssues } from '../../wire/problem.ts';
 import { describeError } from '../option-error.ts';
 
 export const MANIFEST = 'backup.json';

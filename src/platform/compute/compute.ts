@@ -19,7 +19,7 @@ import type { VolumeRemovals } from '../../control/volumes/volume-removals.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { logLevelOf } from '../../store/store.ts';
-import type { KnownScaling } from '../../wire/scaling/scaling-facts.ts';
+import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import {
   type ComputeOptions,
   type ComputeParts,

@@ -21,7 +21,7 @@ import type { WorkView } from '../../control/scaling/work-view.ts';
 import { type GoneWorker, WorkerPods } from '../../control/scaling/worker-pods.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { Store } from '../../store/store.ts';
-import type { KnownScaling } from '../../wire/scaling/scaling-facts.ts';
+import type { KnownScaling } from '../../wire/resources/scaling.ts';
 
 /** What workers in pods need from the machine that they run on, and from the queue of their endpoint. */
 export interface WorkerHost {

@@ -13,8 +13,8 @@ import {
   type DeclaredRegistry,
   type Processors,
 } from '../../control/endpoints/catalog-contents.ts';
-import { describeIssues } from '../../wire/issues.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
+import { describeIssues } from '../../wire/problem.ts';
 import { describeError, PlatformOptionError } from '../option-error.ts';
 
 /** Pods run on nodes of a cluster that nobody has described, not on this machine. Many nodes can run this. */

@@ -5,8 +5,8 @@ import {
   kubernetesSettings,
   listGpuPlaces,
 } from '../../engine/kubernetes/settings.ts';
-import { describeIssues } from '../../wire/issues.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
+import { describeIssues } from '../../wire/problem.ts';
 import { describeError, PlatformOptionError } from '../option-error.ts';
 
 /** How the platform reaches its cluster, and what its pods get there. */

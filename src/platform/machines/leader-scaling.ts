@@ -3,7 +3,7 @@
 import type { Place } from '../../api/forwarding/placement.ts';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { Clock } from '../../base/clock.ts';
-import { type KnownScaling, scalingFacts } from '../../wire/scaling/scaling-facts.ts';
+import { type KnownScaling, scalingFacts } from '../../wire/resources/scaling.ts';
 import { callNode } from '../nodes/node-calls.ts';
 
 /** An answer is given without asking again for this time, ms. */

@@ -1,6 +1,5 @@
 // Pods over nodes: this node's machine with its agent and, while the node leads, the management of all pods. Records
 // of pods are in the leader's store, containers at the engines of the nodes.
-
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import { connectToPod } from '../../api/nodes/pod-tunnel.ts';
 import { type ResumableClock, sleep } from '../../base/clock.ts';
@@ -13,7 +12,7 @@ import type { Engine } from '../../engine/engine.ts';
 import type { PodUser } from '../../engine/process/pod-user.ts';
 import type { Store } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { KnownScaling } from '../../wire/scaling/scaling-facts.ts';
+import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import { Compute } from '../compute/compute.ts';
 import { createNoticeSender } from '../compute/notice-sender.ts';
 import type { WorkerHost } from '../compute/pod-control.ts';

@@ -2,9 +2,8 @@
 import { z } from 'zod';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import { sessionChange } from '../../control/sessions/sessions.ts';
-import { describeIssues } from '../../wire/issues.ts';
 import { ERROR_CODES } from '../../wire/job/job.ts';
-import { ProblemError } from '../../wire/problem.ts';
+import { describeIssues, ProblemError } from '../../wire/problem.ts';
 import { FAILED_LIMIT } from '../../wire/resources/activity.ts';
 import { machineBody } from '../machines/machine-messages.ts';
 import { ratesBody } from './rate-messages.ts';

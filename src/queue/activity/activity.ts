@@ -3,7 +3,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Store } from '../../store/store.ts';
 import type { EndpointActivity } from '../../wire/resources/activity.ts';
-import type { KnownScaling } from '../../wire/scaling/scaling-facts.ts';
+import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import { readEndpoint } from '../endpoint-removal.ts';
 import type { Presence } from '../leases/presence.ts';
 import type { WorkerLoads } from '../leases/worker-loads.ts';

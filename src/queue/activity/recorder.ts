@@ -5,7 +5,7 @@ import { Loop } from '../../base/loop.ts';
 import { ownTurn } from '../../base/slices.ts';
 import { ENDING, logLevelOf, type Store, type StoredEndpoint } from '../../store/store.ts';
 import type { EndpointActivity } from '../../wire/resources/activity.ts';
-import type { KnownScaling } from '../../wire/scaling/scaling-facts.ts';
+import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import type { EndpointTimes } from '../time/job-times.ts';
 import {
   addCounts,

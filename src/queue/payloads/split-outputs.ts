@@ -5,7 +5,7 @@ import type { Clock } from '../../base/clock.ts';
 import { runInSlices } from '../../base/slices.ts';
 import type { JobKey } from '../../store/store.ts';
 import { MAX_CHUNK_BYTES } from '../../wire/chunk/chunk.ts';
-import { splitInSlices } from '../../wire/chunk/chunk-slices.ts';
+import { splitInSlices } from '../../wire/chunk/chunk-split.ts';
 
 /** The cache drops an output this long after its last read, ms. */
 const KEEP_MS = 10_000;

@@ -2,7 +2,7 @@
 import type { StoredJob } from '../../store/store.ts';
 import { numberAttempt } from '../../wire/job/job.ts';
 import type { WaitReason } from '../../wire/job/wait-reason.ts';
-import type { KnownScaling, ScalingFacts } from '../../wire/scaling/scaling-facts.ts';
+import type { KnownScaling, ScalingFacts } from '../../wire/resources/scaling.ts';
 
 /** The workers of an endpoint as its queue sees them. */
 export interface WorkerFacts {

@@ -2,7 +2,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { StoredJob } from '../../store/store.ts';
 import type { WaitReason } from '../../wire/job/wait-reason.ts';
-import type { KnownScaling } from '../../wire/scaling/scaling-facts.ts';
+import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import type { Presence } from '../leases/presence.ts';
 import type { QueueSettings } from '../settings.ts';
 import { describeWait, type WaitFacts, type WorkerFacts } from './wait-reason.ts';

@@ -105,3 +105,32 @@ export function readStringPiece(piece: Json): string {
   if (typeof piece !== 'string') throw new Error('a piece with encoding 0 or 2 is not a string');
   return piece;
 }
+
+/** Joins large outputs while the chunks of an attempt arrive. For complete lists use `reassemble`. */
+export class ChunkJoiner {
+  #pieces: Chunk[] = [];
+
+  /**
+   * Returns the complete chunk once all of its pieces have arrived. Throws as `reassemble` does.
+   */
+  push(chunk: Chunk): Chunk | undefined {
+    this.#pieces.push(chunk);
+    const { part, parts } = chunk.metrics;
+    if (part !== undefined && parts !== undefined && part + 1 < parts) return undefined;
+    const pieces = this.#pieces;
+    this.#pieces = [];
+    const [output] = reassemble(pieces);
+    if (output === undefined) throw new Error('a chunk has no output');
+    return { output, metrics: dropReserved(chunk.metrics) };
+  }
+
+  /** Discards the pieces of the old attempt when a new one begins. */
+  reset(): void {
+    this.#pieces = [];
+  }
+}
+
+function dropReserved(metrics: Metrics): Metrics {
+  const reserved: readonly string[] = RESERVED_METRICS;
+  return Object.fromEntries(Object.entries(metrics).filter(([name]) => !reserved.includes(name)));
+}

@@ -1,9 +1,8 @@
 // Reassembles the values that a handler yielded from the bytes of chunks.
-
 import { CLOSE_BRACKET, COMMA, OPEN_BRACKET, QUOTE } from '../json-bytes.ts';
 import type { Metrics } from './chunk.ts';
-import { BOUNDARY, HEAD, METRICS_KEY, PIECE_BOUNDARY, viewBuffer } from './chunk-layout.ts';
 import { ENCODING, PartSequence, type Piece, readStringPiece } from './chunk-pieces.ts';
+import { BOUNDARY, HEAD, METRICS_KEY, PIECE_BOUNDARY, viewBuffer } from './chunk-split.ts';
 
 /**
  * Returns the JSON array of all yielded values as text, from the bytes that encodeChunk wrote for

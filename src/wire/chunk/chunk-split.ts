@@ -1,10 +1,10 @@
-// Splits the JSON of an output that is too large for one chunk.
+// Splits the JSON of an output that is too large for one chunk, and defines the bytes of a chunk for all code that writes,
+// splits and reassembles chunks.
 //
 // All pieces of one value have the same encoding, so that clients need only "concatenate, then
 // parse". An array with an element that is too large for one piece is therefore sent as the JSON
 // text of the whole array. With mixed encodings, clients could not distinguish [x] from x, or two
 // large neighbours from one.
-
 import {
   BACKSLASH,
   CLOSE_BRACE,
@@ -26,8 +26,21 @@ import {
   min,
   stringCut,
 } from '../primordials.ts';
-import { HEAD, METRICS_KEY, PIECE_FRAME } from './chunk-layout.ts';
 import { ENCODING } from './chunk-pieces.ts';
+
+// The bytes of a chunk: {"output":<json>,"metrics":<json>}, without white space; the metrics of a piece begin with
+// {"part":. Metrics are flat numbers and quotes inside JSON strings are escaped, so the last `,"metrics":{` always ends
+// the output. This allows taking chunks apart without parsing.
+export const HEAD = '{"output":';
+export const METRICS_KEY = ',"metrics":';
+export const BOUNDARY = Buffer.from(`${METRICS_KEY}{`);
+export const PIECE_BOUNDARY = Buffer.from(`${METRICS_KEY}{"part":`);
+export const PIECE_FRAME = `${HEAD}""${METRICS_KEY}{"part":,"parts":,"encoding":0}}`;
+
+/** A Buffer over the same bytes. */
+export function viewBuffer(bytes: Uint8Array): Buffer {
+  return bufferFrom(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+}
 
 /** A piece must hold the longest sequence that is never split, `\uXXXX`, twice. */
 const MIN_CAPACITY_BYTES = 12;
@@ -210,4 +223,60 @@ function findStringEnd(json: Buffer, openQuote: number, limit: number): number {
   let at = openQuote + 1;
   while (at < json.length && at < limit && json[at] !== QUOTE) at += json[at] === BACKSLASH ? 2 : 1;
   return at;
+}
+
+/** Bytes between two pauses. */
+const SLICE_BYTES = 524_288;
+const NO_METRICS = '{}';
+
+/** As `splitJson`, with pauses in which the platform serves other requests. `maxBytes`: limit of one chunk; the output must be larger. */
+export function* splitInSlices(
+  output: Uint8Array,
+  { maxBytes }: { maxBytes: number },
+): Generator<void, Uint8Array[]> {
+  const json = viewBuffer(output);
+  const capacityFor = (bytes: number) => computeCapacity(bytes, NO_METRICS, maxBytes);
+  if (json[0] === QUOTE) {
+    return yield* writeInSlices(json, cutString(json, capacityFor(json.length)), ENCODING.string);
+  }
+  const runs =
+    json[0] === OPEN_BRACKET ? yield* cutArrayInSlices(json, capacityFor(json.length)) : undefined;
+  if (runs) return yield* writeInSlices(json, runs, ENCODING.array);
+  const text = yield* quoteInSlices(json);
+  return yield* writeInSlices(text, cutString(text, capacityFor(text.length)), ENCODING.text);
+}
+
+function* cutArrayInSlices(json: Buffer, capacity: number): Generator<void, Range[] | undefined> {
+  const cut = startArrayCut();
+  while (!advanceArrayCut(json, capacity, cut, cut.elementStart + SLICE_BYTES)) yield;
+  return cut.ranges;
+}
+
+/** Returns the same bytes as JSON.stringify of the text. */
+function* quoteInSlices(json: Buffer): Generator<void, Buffer> {
+  const parts: Buffer[] = [Buffer.from('"')];
+  for (let start = 0; start < json.length; ) {
+    let end = Math.min(json.length, start + SLICE_BYTES);
+    // Do not cut a code point in two.
+    while (((json[end] ?? 0) & 0xc0) === 0x80) end -= 1;
+    const text = JSON.stringify(json.toString('utf8', start, end));
+    parts.push(Buffer.from(text.slice(1, -1)));
+    start = end;
+    yield;
+  }
+  parts.push(Buffer.from('"'));
+  return Buffer.concat(parts);
+}
+
+function* writeInSlices(
+  json: Buffer,
+  ranges: readonly Range[],
+  encoding: number,
+): Generator<void, Uint8Array[]> {
+  const pieces: Uint8Array[] = [];
+  for (let part = 0; part < ranges.length; part += 1) {
+    pieces.push(writePiece({ json, ranges, encoding, metricsText: NO_METRICS }, part));
+    yield;
+  }
+  return pieces;
 }

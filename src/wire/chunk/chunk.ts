@@ -1,6 +1,5 @@
 // Defines the limits of a chunk and turns a yielded value into chunks. json.ts defines JSON values,
 // chunk-split.ts splits large outputs, chunk-pieces.ts and chunk-reassembly.ts join them again.
-
 import { isPlainObject, type Json, stringifyJson } from '../json.ts';
 import {
   arrayIncludes,
@@ -12,9 +11,8 @@ import {
   jsonStringify,
   objectKeys,
 } from '../primordials.ts';
-import { HEAD, METRICS_KEY, viewBuffer } from './chunk-layout.ts';
 import { RESERVED_METRICS } from './chunk-pieces.ts';
-import { splitJson } from './chunk-split.ts';
+import { HEAD, METRICS_KEY, splitJson, viewBuffer } from './chunk-split.ts';
 
 /** Largest chunk: bytes of UTF-8, the whole object with its metrics. */
 export const MAX_CHUNK_BYTES = 1_000_000;

@@ -1,5 +1,5 @@
 // Says in words what an engine can do for a pod, for the command line and the console. Loads no schemas.
-import type { EngineCapabilitiesRecord } from './engine-capabilities.ts';
+import type { EngineCapabilitiesRecord } from '../resources/catalog.ts';
 
 export interface CapabilityText {
   name: string;

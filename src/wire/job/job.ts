@@ -1,6 +1,5 @@
-// A job as clients see it: statuses, record, submission request and limits. Workers load this file,
-// so the zod schemas are in job-schemas.ts.
-
+// A job as clients see it: statuses, record, submission request and limits, and the error of one that ended without an
+// output. Workers load this file, so the zod schemas are in job-schemas.ts.
 import type { StopLevel } from '../link/worker-link.ts';
 import type { Problem } from '../problem.ts';
 import type { WaitReason } from './wait-reason.ts';
@@ -343,4 +342,21 @@ export type SubmittedJob = { id: string; status: JobStatus } | { error: Problem 
 /** The jobs in the order of the request. */
 export interface RunJobsAnswer {
   jobs: SubmittedJob[];
+}
+
+/** The job ended with a status other than COMPLETED. */
+export class JobFailedError extends Error {
+  override readonly name = 'JobFailedError';
+  /** The record that `GET /status` returns. */
+  readonly record: JobRecord;
+
+  constructor(record: JobRecord) {
+    super(`job ${record.id} is ${record.status}: ${record.error?.message ?? 'no error given'}`);
+    this.record = record;
+  }
+
+  /** `millrace/client` has a copy of this class, because it shares no module with the rest of the package. */
+  static override [Symbol.hasInstance](value: unknown): value is JobFailedError {
+    return value instanceof Error && value.name === 'JobFailedError' && 'record' in value;
+  }
 }

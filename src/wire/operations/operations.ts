@@ -1,5 +1,9 @@
-// Every operation that is described: the server's routes and the OpenAPI document follow from this list. Not
-// listed: the verbs of workers (docs/protocol.md) and the paths of RunPod's API.
+// Every operation that is described: the server's routes and the OpenAPI document follow from this list. Those about the
+// platform itself, load-balanced workers and the OpenAI API are described here. Not listed: the verbs of workers
+// (docs/protocol.md) and the paths of RunPod's API.
+import { z } from 'zod';
+import { platformState } from '../answer-schemas.ts';
+import { LIMITS } from '../job/job.ts';
 import { ACTIVITY_OPERATIONS } from '../resources/activity.ts';
 import { BILLING_OPERATIONS } from '../resources/billing.ts';
 import { budgets } from '../resources/budget.ts';
@@ -12,15 +16,173 @@ import { networkVolumes } from '../resources/network-volume.ts';
 import { NODE_OPERATIONS } from '../resources/nodes.ts';
 import { POD_OPERATIONS, pods } from '../resources/pod-operations.ts';
 import { registries } from '../resources/registry.ts';
+import { SCALER_OPERATIONS } from '../resources/scaling.ts';
 import { SESSION_OPERATIONS } from '../resources/session.ts';
 import { templates } from '../resources/template.ts';
 import { VERSION_OPERATIONS } from '../resources/version.ts';
-import { SCALER_OPERATIONS } from '../scaling/decision.ts';
+import { LB_ROUTE, OPENAI_ROUTES, SYSTEM_ROUTES } from '../routes/routes.ts';
 import { JOB_OPERATIONS } from './job-operations.ts';
-import { OPENAI_OPERATIONS } from './openai-operations.ts';
-import type { Operation } from './operation.ts';
+import {
+  ANY_TYPE,
+  answerJson,
+  describeOperations,
+  JSON_TYPE,
+  type Operation,
+} from './operation.ts';
 import type { FixedResource } from './resource.ts';
-import { LB_OPERATIONS, PROBE_OPERATIONS, SYSTEM_OPERATIONS } from './system-operations.ts';
+
+/** The methods that OpenAPI can describe; any other method is forwarded too. */
+const LB_METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
+
+export const SYSTEM_OPERATIONS = describeOperations('platform', SYSTEM_ROUTES, {
+  getHealth: {
+    summary: 'Check that the platform is alive',
+    answers: answerJson(platformState, 'The platform is alive.', {
+      status: 'ok',
+      version: '0.1.0',
+    }),
+  },
+  getReadiness: {
+    summary: 'Check that the platform can serve',
+    answers: answerJson(platformState, 'The platform is ready.', {
+      status: 'ready',
+      version: '0.1.0',
+    }),
+  },
+  getMetrics: {
+    summary: 'Return metrics for Prometheus',
+    description: "The metrics cover all users, so the call needs a key of the platform's owner.",
+    answers: {
+      200: {
+        description: 'Metrics.',
+        content: {
+          'text/plain': {
+            schema: z.string(),
+            example: 'millrace_queue_depth{endpoint="echo"} 5\n',
+          },
+        },
+      },
+    },
+  },
+  getOpenApi: {
+    summary: 'Return this document',
+    answers: answerJson(z.looseObject({ openapi: z.string() }), 'OpenAPI 3.1.', {
+      openapi: '3.1.0',
+    }),
+  },
+});
+
+/** HEAD of the probes: operations of their own, because probes use them. */
+export const PROBE_OPERATIONS: readonly Operation[] = [
+  describeProbe(SYSTEM_OPERATIONS.getHealth),
+  describeProbe(SYSTEM_OPERATIONS.getReadiness),
+];
+
+function describeProbe(operation: Operation): Operation {
+  const answers = { 200: { description: 'The check passes.' } };
+  return { ...operation, id: `${operation.id}Head`, method: 'HEAD', answers };
+}
+
+/** Requests to the workers of a load-balancing endpoint; the answers are the workers' own. */
+export const LB_OPERATIONS: readonly Operation[] = LB_METHODS.map((method) => ({
+  ...{ id: `forward${method.charAt(0)}${method.slice(1).toLowerCase()}`, tag: 'load balancing' },
+  ...{ method, path: `${LB_ROUTE.path}/:path`, access: LB_ROUTE.access },
+  summary: 'Forward a request to a worker of a load-balancing endpoint',
+  description:
+    '`path` is everything after the endpoint ID, slashes included. The platform forwards path, query, ' +
+    'headers and body to the worker, without the API key, and forwards WebSocket upgrades too. ' +
+    'Responses come from the worker, except problems with a `code` of the platform.',
+  ...(hasBody(method) && {
+    body: { schema: z.unknown(), mediaType: ANY_TYPE, presence: 'optional' },
+  }),
+  answers: {
+    default: {
+      description: 'Response of the worker.',
+      ...(method !== 'HEAD' && { content: { [ANY_TYPE]: { schema: z.unknown() } } }),
+    },
+  },
+  refusals: [502, 504],
+}));
+
+function hasBody(method: string): boolean {
+  return ['POST', 'PUT', 'PATCH'].includes(method);
+}
+
+const openAiError = z.object({
+  error: z.object({
+    message: z.string(),
+    type: z.string(),
+    param: z.string().nullable(),
+    code: z.string().nullable(),
+  }),
+});
+
+const errors = {
+  schema: openAiError,
+  example: {
+    error: {
+      message: 'Invalid, unknown or expired API key.',
+      ...{ type: 'authentication_error', param: null, code: 'invalid_api_key' },
+    },
+  },
+};
+
+const model = z.looseObject({ id: z.string(), object: z.string() });
+const MODEL = { id: 'small-model', object: 'model' };
+
+const answerModel = <S extends z.ZodType>(schema: S, example: z.output<S>) => ({
+  200: { description: 'Answer of the handler.', content: { [JSON_TYPE]: { schema, example } } },
+});
+
+export const OPENAI_OPERATIONS = describeOperations('openai', OPENAI_ROUTES, {
+  postOpenAi: {
+    summary: 'Send a request of the OpenAI API to the handler',
+    description:
+      '`path` is everything behind `/v1/`, such as `chat/completions`. The request becomes a job with the input ' +
+      '`{ "openai_route": "/v1/<path>", "openai_input": <body> }`; its output is the answer. With `"stream": true` ' +
+      'each chunk of the job is an event. The job is cancelled if the client disconnects, and after 10 minutes ' +
+      `without an answer or a first chunk. At most ${LIMITS.runBodyBytes} bytes.`,
+    body: {
+      schema: z.looseObject({ stream: z.boolean().exactOptional() }),
+      example: {
+        model: MODEL.id,
+        messages: [{ role: 'user', content: 'Hello' }],
+      },
+      maxBytes: LIMITS.runBodyBytes,
+    },
+    answers: {
+      200: {
+        description: 'Answer of the handler.',
+        content: {
+          [JSON_TYPE]: {
+            schema: z.looseObject({ object: z.string() }),
+            example: { object: 'chat.completion', choices: [] },
+          },
+          'text/event-stream': {
+            schema: z.string(),
+            example: 'data: {"choices":[]}\n\ndata: [DONE]\n\n',
+          },
+        },
+      },
+    },
+    errors,
+  },
+  getOpenAiModels: {
+    summary: 'Read the models from the handler',
+    description: 'A job with the input `{ "openai_route": "/v1/models", "openai_input": {} }`.',
+    answers: answerModel(z.object({ object: z.string(), data: z.array(model) }), {
+      object: 'list',
+      data: [MODEL],
+    }),
+    errors,
+  },
+  getOpenAiModel: {
+    summary: 'Read one model from the handler',
+    description: 'The model of this ID in the answer for `/v1/models`.',
+    answers: answerModel(model, MODEL),
+    errors,
+  },
+});
 
 export const DESCRIBED_RESOURCES = {
   ...{ pods, endpoints, templates, keys, networkVolumes, registries, budgets },

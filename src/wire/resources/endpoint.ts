@@ -4,8 +4,23 @@ import { executionTimeoutMs } from '../job/job-schemas.ts';
 import { describeResource } from '../operations/resource.ts';
 import { RESOURCES } from '../routes/routes.ts';
 import { resourceName } from '../text.ts';
-import { DEFAULT_VOLUME_PATH, volumeFields } from './endpoint-volume.ts';
+import { mountPath } from './pod.ts';
 import { rollout, storedRollout } from './rollout.ts';
+
+/** Where RunPod mounts the volume of an endpoint, so that its images find their files. */
+export const DEFAULT_VOLUME_PATH = '/runpod-volume';
+
+export const volumeFields = {
+  networkVolumeId: z
+    .string()
+    .min(1)
+    .max(200)
+    .nullable()
+    .describe('ID or name of the network volume that all workers mount; null: none'),
+  networkVolumePath: mountPath.describe(
+    'Where workers mount it; on the process engine below the folder in which they start',
+  ),
+};
 
 /** Path segments that the pod API uses below `/v2/`. */
 const RESERVED_ENDPOINT_IDS = ['pods', 'catalog'];

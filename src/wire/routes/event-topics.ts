@@ -1,6 +1,6 @@
 // Topics of the event stream: each stands for the answer of one read of the API. Clients load this file, so it loads no
 // zod.
-import { fillPath } from './route.ts';
+import { fillPath, type Scope } from './route.ts';
 import {
   ACTIVITY_ROUTES,
   JOB_ROUTES,
@@ -9,7 +9,6 @@ import {
   SCALER_ROUTES,
   VERSION_ROUTES,
 } from './routes.ts';
-import type { Scope } from './scopes.ts';
 
 /** Who can read a topic: any node, the node with the control plane, or the owner of the endpoint. */
 type TopicPlace = 'any' | 'control' | 'endpoint';

@@ -1,5 +1,5 @@
-// A route: method, path and scope of one operation. Clients and workers load this file, so it loads no zod.
-import type { RouteAccess } from './scopes.ts';
+// A route: method, path and scope of one operation, and which names can stand in a path for an ID. Clients and
+// workers load this file, so it loads no zod.
 
 export interface Route<Path extends string = string> {
   readonly method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | 'OPTIONS';
@@ -79,4 +79,29 @@ export function nameParameter<O extends Pick<ResourceOutline, 'singular'>>({
 /** `networkVolumes` as words of a sentence: `network volumes`. */
 export function spellName(name: string, separator: ' ' | '-' = ' '): string {
   return name.replaceAll(/[A-Z]/g, (letter) => separator + letter.toLowerCase());
+}
+
+export const SCOPES = [
+  'jobs:read',
+  'jobs:write',
+  'endpoints:read',
+  'endpoints:write',
+  'pods:read',
+  'pods:write',
+  'keys:read',
+  'keys:write',
+  'worker',
+  'admin',
+] as const;
+export type Scope = (typeof SCOPES)[number];
+
+/** What a caller of a route needs: a scope, any valid key (`key`), or nothing (`open`). */
+export type RouteAccess = Scope | 'key' | 'open';
+
+/** A label of RFC 1123: 1 to 63 small letters, digits and hyphens, with no hyphen at either end. */
+const DNS_LABEL = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
+
+/** Generated IDs are never labels, because they contain an underscore: `ep_01912f4e-…`. */
+export function isDnsLabel(text: string): boolean {
+  return DNS_LABEL.test(text);
 }

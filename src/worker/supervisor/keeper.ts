@@ -2,8 +2,7 @@
 // its device is bad. It sees no payloads.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import type { WorkerIdentity } from '../../wire/link/worker-link.ts';
-import { EXIT_REFUSED } from '../../wire/worker-exit.ts';
+import { EXIT_REFUSED, type WorkerIdentity } from '../../wire/link/worker-link.ts';
 import type { BreakerState } from '../circuit-breaker.ts';
 import type { DeviceSet } from '../gpu/device-sets.ts';
 import type { FedWorker } from '../gpu/gpu-usage-feed.ts';

@@ -1,7 +1,7 @@
 // Users from one another, and keys from what they do not hold, on every route that the server has.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { ServedRoute } from '../../../src/api/http/guard.ts';
-import { SCOPES } from '../../../src/wire/routes/scopes.ts';
+import { SCOPES } from '../../../src/wire/routes/route.ts';
 import { CPU, PodWorld } from '../../support/containers/pod-world.ts';
 import { packProject } from '../../support/version-project.ts';
 import { type Platform, readJson, startPlatform } from './platform.ts';

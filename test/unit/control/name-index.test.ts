@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { NameIndex } from '../../../src/control/name-index.ts';
-import { isDnsLabel } from '../../../src/wire/dns-label.ts';
 import { ProblemError } from '../../../src/wire/problem.ts';
+import { isDnsLabel } from '../../../src/wire/routes/route.ts';
 
 const LONGEST = 'a'.repeat(63);
 

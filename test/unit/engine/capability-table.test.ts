@@ -7,7 +7,7 @@ import { describeCapabilities as describeKubernetes } from '../../../src/engine/
 import { kubernetesSettings } from '../../../src/engine/kubernetes/settings.ts';
 import { describeCapabilities } from '../../../src/engine/process/process-capabilities.ts';
 import { listCapabilities } from '../../../src/wire/engine/capability-texts.ts';
-import { engineCapabilities } from '../../../src/wire/engine/engine-capabilities.ts';
+import { engineCapabilities } from '../../../src/wire/resources/catalog.ts';
 
 const EVERYWHERE = { tracking: '/', memory: '/', cpu: '/', pids: '/' };
 

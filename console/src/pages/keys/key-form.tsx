@@ -1,7 +1,7 @@
 // The form for a new key. It offers only scopes that the session's key has itself.
 import { useState } from 'preact/hooks';
 import type { IssuedKeyRecord, NewKey } from '../../../../src/client.ts';
-import { SCOPES } from '../../../../src/wire/routes/scopes.ts';
+import { SCOPES } from '../../../../src/wire/routes/route.ts';
 import { EndpointField } from '../../parts/forms/endpoint-field.tsx';
 import { Field } from '../../parts/forms/field.tsx';
 import { FormActions } from '../../parts/forms/form-actions.tsx';

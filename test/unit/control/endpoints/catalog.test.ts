@@ -2,8 +2,8 @@
 import { describe, expect, it } from 'vitest';
 import { Catalog, type Wish } from '../../../../src/control/endpoints/catalog.ts';
 import { catalogFile, composeCatalog } from '../../../../src/control/endpoints/catalog-contents.ts';
-import { describeIssues } from '../../../../src/wire/issues.ts';
 import type { Device } from '../../../../src/wire/link/worker-link.ts';
+import { describeIssues } from '../../../../src/wire/problem.ts';
 import { errorAt } from '../../../support/answers.ts';
 import { GB, makeGpus } from '../gpus.ts';
 

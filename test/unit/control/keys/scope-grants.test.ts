@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { allows, implies } from '../../../../src/control/keys/scope-grants.ts';
-import type { Scope } from '../../../../src/wire/routes/scopes.ts';
+import type { Scope } from '../../../../src/wire/routes/route.ts';
 
 const may = (grants: string[], scope: Scope, endpoint?: string) =>
   allows({ scopes: new Set(grants) }, scope, endpoint);

@@ -4,7 +4,7 @@ import { type KeyGrant, type KeyHolder, Keys } from '../../../../src/control/key
 import { UserKeys } from '../../../../src/control/keys/user-keys.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../../src/store/store.ts';
-import { SCOPES } from '../../../../src/wire/routes/scopes.ts';
+import { SCOPES } from '../../../../src/wire/routes/route.ts';
 import { errorAt } from '../../../support/answers.ts';
 import { NO_NAMES } from '../../../support/no-names.ts';
 

@@ -2,7 +2,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { Decisions } from '../../../../src/control/scaling/decisions.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
-import type { DecisionRecord } from '../../../../src/wire/scaling/decision.ts';
+import type { DecisionRecord } from '../../../../src/wire/resources/scaling.ts';
 
 const SOURCE = { endpointId: 'a', userId: 'owner' };
 

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { reservePlace } from '../../../../src/control/scaling/reserve-place.ts';
-import type { ScalerInput } from '../../../../src/wire/scaling/decision.ts';
+import type { ScalerInput } from '../../../../src/wire/resources/scaling.ts';
 
 const INPUT: ScalerInput = {
   ...{ now: 0, type: 'QUEUE', workersMin: 0, workersMax: 2, idleTimeoutMs: 5_000 },

@@ -4,7 +4,7 @@ import type {
   ScaledWorker,
   ScalerCause,
   ScalerInput,
-} from '../../../../src/wire/scaling/decision.ts';
+} from '../../../../src/wire/resources/scaling.ts';
 
 const worker = (id: string, state: ScaledWorker['state']): ScaledWorker => {
   return { id, state, jobs: 0, idleSince: null, isCurrent: true };

@@ -1,7 +1,7 @@
 // How many workers, by cases. What holds for all cases is in scaler-laws.test.ts.
 import { describe, expect, it } from 'vitest';
 import { decide } from '../../../../src/control/scaling/scaler.ts';
-import type { ScaledWorker, ScalerInput } from '../../../../src/wire/scaling/decision.ts';
+import type { ScaledWorker, ScalerInput } from '../../../../src/wire/resources/scaling.ts';
 
 const NOW = 1_000_000;
 const DELAY = { type: 'QUEUE_DELAY', seconds: 4 } as const;

@@ -4,7 +4,7 @@ import { MINUTE_MS } from '../../../../src/queue/activity/minute.ts';
 import { SqlReader } from '../../../../src/store/sql/sql-reader.ts';
 import type { Outcome } from '../../../../src/wire/link/worker-link.ts';
 import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
-import type { ScalingFacts } from '../../../../src/wire/scaling/scaling-facts.ts';
+import type { ScalingFacts } from '../../../../src/wire/resources/scaling.ts';
 import { completed, ENDPOINT, failed, Hand, Platform } from '../../../conformance/platform.ts';
 
 const HOUR_MS = 3_600_000;

@@ -5,7 +5,7 @@ import { describeWait, type WaitFacts } from '../../../../src/queue/waits/wait-r
 import { countWorkers } from '../../../../src/queue/waits/waits.ts';
 import type { StoredJob } from '../../../../src/store/store.ts';
 import { WAIT_CODES, type WaitReason } from '../../../../src/wire/job/wait-reason.ts';
-import type { ScalingFacts } from '../../../../src/wire/scaling/scaling-facts.ts';
+import type { ScalingFacts } from '../../../../src/wire/resources/scaling.ts';
 import { makeJob, NOW, T0 } from '../lifecycle/job-states.ts';
 
 const NONE: WaitFacts['workers'] = {

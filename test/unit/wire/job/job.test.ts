@@ -1,6 +1,6 @@
 // What a request for a job may be.
 import { describe, expect, it } from 'vitest';
-import { isTerminal, JOB_STATUSES } from '../../../../src/wire/job/job.ts';
+import { isTerminal, JOB_STATUSES, JobFailedError } from '../../../../src/wire/job/job.ts';
 import { runRequest } from '../../../../src/wire/job/job-schemas.ts';
 import { endpointId, endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
 
@@ -109,5 +109,16 @@ describe('an endpoint', () => {
       maxAttempts: 3,
       maxQueued: 100_000,
     });
+  });
+});
+
+describe('the error of a job', () => {
+  it('is an instance of each copy of the class: millrace/client has one of its own', async () => {
+    const path = new URL('../../../../src/wire/job/job.ts?copy', import.meta.url).href;
+    const copy = await import(path);
+    expect(copy.JobFailedError).not.toBe(JobFailedError);
+    const error = new copy.JobFailedError({ id: 'job-1', status: 'FAILED' });
+    expect(error).toBeInstanceOf(JobFailedError);
+    expect(new Error('other')).not.toBeInstanceOf(JobFailedError);
   });
 });

@@ -1,8 +1,7 @@
 // Pieces of large outputs become one value again as they come in.
 import { expect, it } from 'vitest';
 import { type Chunk, splitChunk } from '../../../../src/wire/chunk/chunk.ts';
-import { ChunkJoiner } from '../../../../src/wire/chunk/chunk-joiner.ts';
-import { ChunkOrderError } from '../../../../src/wire/chunk/chunk-pieces.ts';
+import { ChunkJoiner, ChunkOrderError } from '../../../../src/wire/chunk/chunk-pieces.ts';
 
 function joinAll(joiner: ChunkJoiner, chunks: readonly Chunk[]): (Chunk | undefined)[] {
   return chunks.map((chunk) => joiner.push(chunk));

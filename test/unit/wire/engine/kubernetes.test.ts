@@ -1,7 +1,10 @@
 // What pods and templates may ask of Kubernetes, within the limits of the operator.
 import { expect, it } from 'vitest';
-import { kubernetesLimits, podKubernetes } from '../../../../src/wire/engine/kubernetes.ts';
-import { findLimitFaults } from '../../../../src/wire/engine/kubernetes-limits.ts';
+import {
+  findLimitFaults,
+  kubernetesLimits,
+  podKubernetes,
+} from '../../../../src/wire/engine/kubernetes.ts';
 
 const GPU_TAINT = { key: 'gpu', operator: 'Exists', effect: 'NoSchedule' };
 const limits = kubernetesLimits.parse({

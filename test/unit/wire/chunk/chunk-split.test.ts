@@ -1,8 +1,8 @@
 // Splitting a large output in slices gives the same pieces as splitting it at once.
 import { describe, expect, it } from 'vitest';
-import { encodeJsonChunk } from '../../../src/wire/chunk/chunk.ts';
-import { joinOutputs } from '../../../src/wire/chunk/chunk-reassembly.ts';
-import { splitInSlices } from '../../../src/wire/chunk/chunk-slices.ts';
+import { encodeJsonChunk } from '../../../../src/wire/chunk/chunk.ts';
+import { joinOutputs } from '../../../../src/wire/chunk/chunk-reassembly.ts';
+import { splitInSlices } from '../../../../src/wire/chunk/chunk-split.ts';
 
 const MAX_BYTES = 300_000;
 
