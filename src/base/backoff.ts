@@ -1,4 +1,4 @@
-// Computes the wait before a retry: exponential, capped, with jitter.
+// Waits before a retry: exponential, capped, with jitter; or what the Retry-After header of HTTP asks for.
 
 export interface BackoffOptions {
   /** Wait before the first retry, ms. */
@@ -16,4 +16,19 @@ export function backoffMs(retry: number, options: BackoffOptions): number {
   const { baseMs, maxMs, jitter, random = Math.random } = options;
   const plain = Math.min(maxMs, baseMs * 2 ** Math.min(retry - 1, 30));
   return Math.round(Math.min(maxMs, plain * (1 + jitter * (2 * random() - 1))));
+}
+
+/** 31 years: caps larger values, so that the wait in ms stays a safe integer. */
+const MAX_SECONDS = 999_999_999;
+
+/** Returns the wait that the header (seconds or a date) requests, ms; undefined without a valid one. */
+export function readRetryAfterMs(
+  header: string | string[] | undefined,
+  now: number,
+): number | undefined {
+  const text = (Array.isArray(header) ? header[0] : header)?.trim();
+  if (text === undefined || text === '') return undefined;
+  if (/^\d+$/.test(text)) return Math.min(Number(text), MAX_SECONDS) * 1_000;
+  const date = Date.parse(text);
+  return Number.isNaN(date) ? undefined : Math.max(0, date - now);
 }

@@ -1,5 +1,6 @@
 // Reads API keys from options, variables and files: a key that cannot be one has an exit code of its own.
-import { cleanKey as clean } from '../base/text/api-key.ts';
+
+import { cleanKey as clean } from '../base/api-key.ts';
 import { InvalidKeyError, type Option, UsageError } from './options.ts';
 
 /** `source`: where the key was found. @throws InvalidKeyError that shows no key */

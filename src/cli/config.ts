@@ -1,7 +1,7 @@
 // Reads the process's environment; no other module does. It hides the platform's keys from handlers
 // and child processes: a worker process receives its keys on standard input.
 import { readFileSync } from 'node:fs';
-import { HANDOVER_VARIABLE, KEY_VARIABLES } from '../base/process/key-handover.ts';
+import { HANDOVER_VARIABLE, KEY_VARIABLES } from '../base/api-key.ts';
 
 type HandedKeys = Partial<Record<(typeof KEY_VARIABLES)[number], string>>;
 

@@ -1,8 +1,7 @@
 // The `millrace` program: finds the command, runs it, and turns errors into exit codes. Each
 // command is imported only when it runs, so that a worker starts fast.
-
 import { join } from 'node:path';
-import { skipUnaskedContinue } from '../base/net/unasked-continue.ts';
+import { skipUnaskedContinue } from '../base/net/undici.ts';
 import { packageRoot, packageVersion } from '../base/package-info.ts';
 import { type Command, CommandError, type CommandGroup, EXIT } from './command.ts';
 import { chooseVerb, noVerb } from './group.ts';

@@ -1,10 +1,10 @@
 // Makes one call to the platform: sends the request, reads the problem of a refusal, and retries
 // over outages.
+
+import { cleanKey } from '../base/api-key.ts';
 import { backoffMs } from '../base/backoff.ts';
 import { sleep, systemClock } from '../base/clock.ts';
-import { describeRedirect } from '../base/net/redirect.ts';
-import { adviseTrust, hintAtScheme } from '../base/net/scheme-hint.ts';
-import { cleanKey } from '../base/text/api-key.ts';
+import { adviseTrust, describeRedirect, hintAtScheme } from '../base/net/request-hints.ts';
 import type { Problem } from '../wire/problem.ts';
 import { fillPath, type PathParameters, type Route } from '../wire/routes/route.ts';
 

@@ -1,7 +1,7 @@
 // Requests a URL that a job names, with bounds for time and redirects, at permitted addresses only. The caller reads
 // the body and limits its bytes.
 import type { Dispatcher } from 'undici';
-import { loadUndici } from '../base/net/lazy-undici.ts';
+import { readRetryAfterMs } from '../base/backoff.ts';
 import { OutgoingAgents } from '../base/net/outgoing-agents.ts';
 import { type ChooseProxy, describeProxy, readProxies } from '../base/net/outgoing-proxy.ts';
 import {
@@ -9,7 +9,7 @@ import {
   RefusedAddressError,
   type ResolveName,
 } from '../base/net/public-address.ts';
-import { readRetryAfterMs } from '../base/retry-after.ts';
+import { loadUndici } from '../base/net/undici.ts';
 import { NonRetryableError, RetryAfterError } from '../handler/retry-errors.ts';
 
 const REDIRECTS = new Set([301, 302, 303, 307, 308]);

@@ -1,6 +1,6 @@
 // Collects the bytes of a request body in place, of known and of unknown length.
 import { Buffer } from 'node:buffer';
-import { giveBack } from '../../base/spent-bytes.ts';
+import { giveBack } from '../../base/byte-budget.ts';
 
 /** From this size on, the memory of received parts is released at once. */
 const LARGE_BYTES = 1_048_576;

@@ -1,7 +1,7 @@
 // The verbs of a worker as HTTP requests to the node that owns its endpoint, and what their answers mean.
 import type { IncomingHttpHeaders } from 'node:http';
 import type { ZodType } from 'zod';
-import { readRetryAfterMs } from '../../base/retry-after.ts';
+import { readRetryAfterMs } from '../../base/backoff.ts';
 import {
   decodeFrames,
   encodeFrames,

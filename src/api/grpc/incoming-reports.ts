@@ -1,7 +1,8 @@
 // The reports of one stream whose payload arrives in pieces: claims their bytes, assembles them, and
 // ends a stream that stalls.
+
+import { giveBack } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
-import { giveBack } from '../../base/spent-bytes.ts';
 import { StallWatch } from '../../base/stall-watch.ts';
 import { PayloadAssembly, PayloadError } from '../../wire/link/worker-stream.ts';
 import { ProblemError } from '../../wire/problem.ts';

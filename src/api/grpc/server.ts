@@ -12,11 +12,10 @@ import {
 import { loadSync } from '@grpc/proto-loader';
 import { ReflectionService } from '@grpc/reflection';
 import { protoPath as HEALTH_PROTO_PATH, HealthImplementation } from 'grpc-health-check';
-import type { ByteBudget } from '../../base/byte-budget.ts';
+import { type ByteBudget, giveBack } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
 import { FairTurns } from '../../base/fair-turns.ts';
 import type { Log } from '../../base/log.ts';
-import { giveBack } from '../../base/spent-bytes.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { KeyHolder, Keys } from '../../control/keys/keys.ts';
 import { KeyWatch } from '../../control/limits/key-watch.ts';

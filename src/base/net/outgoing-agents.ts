@@ -1,6 +1,5 @@
 // Connections for undici's requests, directly or through the proxy of each URL.
 import type { Agent, Dispatcher } from 'undici';
-import { loadUndici, openProxy } from './lazy-undici.ts';
 import { type ChooseProxy, describeProxy } from './outgoing-proxy.ts';
 import {
   anyAddress,
@@ -10,6 +9,7 @@ import {
   judgeLiteral,
   RefusedAddressError,
 } from './public-address.ts';
+import { loadUndici, openProxy } from './undici.ts';
 
 /** Time for which an own lookup holds up a request through a proxy, ms. */
 const LOOKUP_MS = 2_000;

@@ -1,10 +1,11 @@
 // Decides which addresses a caller's URL may lead to, and provides a connector that refuses all
 // others. The caller limits requests, redirects and sizes.
+
 import { type LookupAddress, lookup as resolveName } from 'node:dns';
 import { isIP, type LookupFunction } from 'node:net';
 import ipaddr from 'ipaddr.js';
 import type { buildConnector } from 'undici';
-import { loadUndici } from './lazy-undici.ts';
+import { loadUndici } from './undici.ts';
 
 /**
  * All global unicast addresses assigned today; anything else is unassigned or carries another

@@ -2,8 +2,7 @@
 import { flushCompileCache } from 'node:module';
 import { resolve } from 'node:path';
 import type { Log } from '../../base/log.ts';
-import { letHeapGrow } from '../../base/memory/heap-growth.ts';
-import { optimizeEarly } from '../../base/memory/optimization.ts';
+import { letHeapGrow, optimizeEarly } from '../../base/memory/v8-flags.ts';
 import { readProxies } from '../../base/net/outgoing-proxy.ts';
 import { packageVersion } from '../../base/package-info.ts';
 import { LIST_BYTES } from '../../platform/defaults.ts';

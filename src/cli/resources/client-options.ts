@@ -1,6 +1,6 @@
 // Options of commands that call a running platform, and the errors that its refusals become.
-import { loadUndici, openProxy } from '../../base/net/lazy-undici.ts';
 import { describeProxy, readProxies } from '../../base/net/outgoing-proxy.ts';
+import { loadUndici, openProxy } from '../../base/net/undici.ts';
 import { ApiCaller } from '../../client/api-caller.ts';
 import {
   ApiError,

@@ -3,7 +3,7 @@
 import { isIPv6 } from 'node:net';
 import type { buildConnector, Pool } from 'undici';
 import { type Clock, sleep } from '../../base/clock.ts';
-import { loadUndici } from '../../base/net/lazy-undici.ts';
+import { loadUndici } from '../../base/net/undici.ts';
 import { judgePing, mayServe, type PingHealth, type PingResult } from './ping-health.ts';
 import type { WorkerTarget } from './worker-targets.ts';
 

@@ -1,10 +1,9 @@
 // Sends spans to a collector (OTLP/HTTP), in batches and in the background. If the collector is slow or away, spans are
 // dropped: neither memory nor jobs depend on it.
-import { backoffMs } from '../../base/backoff.ts';
+import { backoffMs, readRetryAfterMs } from '../../base/backoff.ts';
 import { sleep, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { loadUndici } from '../../base/net/lazy-undici.ts';
-import { readRetryAfterMs } from '../../base/retry-after.ts';
+import { loadUndici } from '../../base/net/undici.ts';
 import type { Span, SpanSink } from '../../queue/tracing/job-spans.ts';
 import { composeTraces, type TraceResource } from './otlp.ts';
 

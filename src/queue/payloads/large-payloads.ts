@@ -1,9 +1,10 @@
 // Stores large payloads before the operation that gives them to their jobs: in a file if the store has files, otherwise in
 // parts, one part in a commit, so that other work waits for one part at most. Also deletes payloads that no job has: those
 // of operations that were refused or never ran, and those of removed jobs.
+
+import { giveBack } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
 import { ownTurn, SLICE_MS } from '../../base/slices.ts';
-import { giveBack } from '../../base/spent-bytes.ts';
 import {
   ENDING,
   type JobKey,

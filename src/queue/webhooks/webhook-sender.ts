@@ -4,7 +4,8 @@ import { Buffer } from 'node:buffer';
 import { isIP } from 'node:net';
 import { Readable } from 'node:stream';
 import type { Dispatcher } from 'undici';
-import { loadUndici } from '../../base/net/lazy-undici.ts';
+import { readRetryAfterMs } from '../../base/backoff.ts';
+import { giveBack } from '../../base/byte-budget.ts';
 import { createNameResolver } from '../../base/net/name-resolver.ts';
 import { OutgoingAgents } from '../../base/net/outgoing-agents.ts';
 import { type ChooseProxy, noProxy } from '../../base/net/outgoing-proxy.ts';
@@ -15,8 +16,7 @@ import {
   RefusedAddressError,
   type ResolveName,
 } from '../../base/net/public-address.ts';
-import { readRetryAfterMs } from '../../base/retry-after.ts';
-import { giveBack } from '../../base/spent-bytes.ts';
+import { loadUndici } from '../../base/net/undici.ts';
 import type { StoredDelivery } from '../../store/store.ts';
 import { WEBHOOK_HEADERS } from '../../wire/webhook.ts';
 import { WebhookSigner } from './webhook-signature.ts';

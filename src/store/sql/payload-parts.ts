@@ -2,7 +2,7 @@
 // Others are rows of bounded size: a database copies a value several times while writing it, and bounded
 // rows bound these copies. A row names its part of a file instead if the payload is in one.
 import { Buffer } from 'node:buffer';
-import { giveBack } from '../../base/spent-bytes.ts';
+import { giveBack } from '../../base/byte-budget.ts';
 import type { PartFiles } from '../disk/payload-files.ts';
 import { type JobKey, PayloadFileError, type Row, type Step } from '../store.ts';
 import { bytes, number, text } from './rows.ts';

@@ -1,6 +1,6 @@
 // Translates the end of a stream, or the platform's refusal of one question, into a LinkError.
 import { type Metadata, type StatusObject, status } from '@grpc/grpc-js';
-import { adviseTrust, TRUST_ADVICE } from '../../base/net/scheme-hint.ts';
+import { adviseTrust, TRUST_ADVICE } from '../../base/net/request-hints.ts';
 import { LINK_ERROR_CODES, LinkError, type LinkErrorCode } from '../../wire/link/worker-link.ts';
 import { METADATA } from '../../wire/link/worker-stream.ts';
 

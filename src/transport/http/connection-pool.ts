@@ -3,10 +3,10 @@
 import type { Agent, ClientRequest, IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { urlToHttpOptions } from 'node:url';
+import { giveBack } from '../../base/byte-budget.ts';
 import { TransientSet } from '../../base/memory/transient-entries.ts';
 import { http } from '../../base/net/node-http.ts';
 import { toAgentProxy } from '../../base/net/outgoing-proxy.ts';
-import { giveBack } from '../../base/spent-bytes.ts';
 
 /** Idle connections are closed after this time, or sooner if the server announces a shorter time. */
 const IDLE_MS = 60_000;

@@ -1,7 +1,8 @@
 // Translates an HTTP error response, or a failed request, into a LinkError.
+
+import { readRetryAfterMs } from '../../base/backoff.ts';
 import { describeProxy } from '../../base/net/outgoing-proxy.ts';
-import { describeRedirect } from '../../base/net/redirect.ts';
-import { readRetryAfterMs } from '../../base/retry-after.ts';
+import { describeRedirect } from '../../base/net/request-hints.ts';
 import { LinkError, type LinkErrorCode } from '../../wire/link/worker-link.ts';
 import type { WorkerVerb } from '../../wire/routes/routes.ts';
 

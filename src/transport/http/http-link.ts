@@ -4,7 +4,7 @@
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { type ChooseProxy, describeProxy, noProxy } from '../../base/net/outgoing-proxy.ts';
-import { adviseTrust, hintAtScheme, TRUST_ADVICE } from '../../base/net/scheme-hint.ts';
+import { adviseTrust, hintAtScheme, TRUST_ADVICE } from '../../base/net/request-hints.ts';
 import {
   decodeFrames,
   encodeFrames,

@@ -1,11 +1,10 @@
 // HTTP for RunPod's worker protocol: its headers, the bare key, and the meaning of answers. Callers
 // decide about retries.
 import { request } from 'undici';
-import { backoffMs } from '../../base/backoff.ts';
+import { backoffMs, readRetryAfterMs } from '../../base/backoff.ts';
 import { OutgoingAgents } from '../../base/net/outgoing-agents.ts';
 import type { ChooseProxy } from '../../base/net/outgoing-proxy.ts';
-import { describeRedirect } from '../../base/net/redirect.ts';
-import { readRetryAfterMs } from '../../base/retry-after.ts';
+import { describeRedirect } from '../../base/net/request-hints.ts';
 import { LinkError } from '../../wire/link/worker-link.ts';
 import { describeCallFailure } from '../http/http-errors.ts';
 

@@ -1,7 +1,6 @@
 // Waits before retries: how they grow, and the bounds of their jitter.
-
 import { describe, expect, it } from 'vitest';
-import { backoffMs } from '../../../src/base/backoff.ts';
+import { backoffMs, readRetryAfterMs } from '../../../src/base/backoff.ts';
 import { fc } from '../../support/properties.ts';
 
 describe('backoffMs', () => {
@@ -33,5 +32,21 @@ describe('backoffMs', () => {
     const options = { baseMs: 1_000, maxMs: 60_000, jitter: 0.2 };
     expect(backoffMs(1, { ...options, random: () => 0 })).toBe(800);
     expect(backoffMs(1, { ...options, random: () => 0.999_999 })).toBe(1_200);
+  });
+});
+
+describe('readRetryAfterMs', () => {
+  const now = Date.parse('2026-01-01T00:00:00Z');
+
+  it.each([
+    ['2', 2_000],
+    [' 0 ', 0],
+    ['Thu, 01 Jan 2026 00:00:05 GMT', 5_000],
+    ['Wed, 31 Dec 2025 00:00:00 GMT', 0],
+    ['soon', undefined],
+    ['', undefined],
+    [undefined, undefined],
+  ])('reads %j as %j', (header, expected) => {
+    expect(readRetryAfterMs(header, now)).toBe(expected);
   });
 });

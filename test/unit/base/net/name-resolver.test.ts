@@ -3,11 +3,12 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { parseHosts, parseSearchRules } from '../../../../src/base/net/hosts-file.ts';
 import {
   createNameResolver,
   listCandidates,
   type NameResolverOptions,
+  parseHosts,
+  parseSearchRules,
 } from '../../../../src/base/net/name-resolver.ts';
 import { startNameServer } from '../../../support/network/name-server.ts';
 

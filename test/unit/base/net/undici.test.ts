@@ -1,7 +1,7 @@
 // Over real sockets: interim answers that nobody asked for, whole and in pieces, on connections that are used again.
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { describe, expect, it } from 'vitest';
-import { loadUndici } from '../../../../src/base/net/lazy-undici.ts';
+import { loadUndici } from '../../../../src/base/net/undici.ts';
 import { Connections } from '../../../../src/transport/http/connection-pool.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok';
