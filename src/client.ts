@@ -1,10 +1,16 @@
 // The public API for programs: `millrace/client`. A client submits and reads the jobs of one endpoint;
 // a platform object manages all other resources. client/ sends and repeats the requests.
 import { ApiCaller, type ApiCallerOptions, callOf } from './client/api-caller.ts';
-import { readStream, type StreamChunk, type StreamOptions } from './client/jobs/chunk-stream.ts';
-import { followLog, type LogOptions, type LogPage, readLogPage } from './client/jobs/job-log.ts';
-import { chooseTrace } from './client/jobs/job-trace.ts';
-import { waitForEnd } from './client/jobs/job-wait.ts';
+import {
+  followLog,
+  type LogOptions,
+  type LogPage,
+  readLogPage,
+  readStream,
+  type StreamChunk,
+  type StreamOptions,
+  waitForEnd,
+} from './client/jobs/job-reads.ts';
 import { type Inputs, type RunAllOptions, type RunResult, runAll } from './client/jobs/run-all.ts';
 import {
   type NewJob,
@@ -13,6 +19,7 @@ import {
   type SubmitResult,
 } from './client/jobs/run-many.ts';
 import {
+  chooseTrace,
   composeSubmission,
   type JobReference,
   type SubmitOptions,
@@ -27,11 +34,14 @@ import { fillPath } from './wire/routes/route.ts';
 import { JOB_ROUTES } from './wire/routes/routes.ts';
 
 export { ApiError, UnreachableError } from './client/api-caller.ts';
-export type { BudgetsClient } from './client/budgets.ts';
-export type { EndpointsClient } from './client/endpoints.ts';
+export type {
+  DeployOptions,
+  EndpointsClient,
+  NewVersion,
+  VersionsClient,
+} from './client/endpoints.ts';
 export type { EventsOptions, TopicEvent } from './client/events.ts';
-export type { StreamChunk, StreamOptions } from './client/jobs/chunk-stream.ts';
-export type { LogOptions, LogPage } from './client/jobs/job-log.ts';
+export type { LogOptions, LogPage, StreamChunk, StreamOptions } from './client/jobs/job-reads.ts';
 export type { Inputs, RunAllOptions, RunAllProgress, RunResult } from './client/jobs/run-all.ts';
 export type {
   NewJob,
@@ -40,30 +50,34 @@ export type {
   SubmitResult,
 } from './client/jobs/run-many.ts';
 export type { JobReference, SubmitOptions } from './client/jobs/submission.ts';
-export type { KeysClient, RotationOptions } from './client/keys.ts';
-export { createPlatform, type FailedJobsOptions, type Platform } from './client/platform-client.ts';
-export type { PodLogOptions, PodsClient } from './client/pods.ts';
 export type {
+  BudgetsClient,
+  KeysClient,
+  PodLogOptions,
+  PodsClient,
+  RotationOptions,
+} from './client/platform-client.ts';
+export { createPlatform, type FailedJobsOptions, type Platform } from './client/platform-client.ts';
+export type {
+  ChangeOf,
+  CreationOf,
   EndpointChange,
+  Listed,
+  ListOptions,
   NewEndpoint,
   NewKey,
   NewPod,
   NewTemplate,
+  Page,
+  PageOptions,
   PodChange,
-  TemplateChange,
-} from './client/requests.ts';
-export type {
-  ChangeOf,
-  CreationOf,
-  Listed,
   RecordOf,
   ResourceName,
   ResourceOptions,
   Resources,
   ResourcesOf,
+  TemplateChange,
 } from './client/resource-calls.ts';
-export type { ListOptions, Page, PageOptions } from './client/resource-pages.ts';
-export type { DeployOptions, NewVersion, VersionsClient } from './client/versions.ts';
 export {
   type ReceivedWebhook,
   verifyWebhook,

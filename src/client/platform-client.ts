@@ -1,26 +1,49 @@
-// Typed client of everything on the platform except jobs: pods, endpoints, templates, catalog,
-// keys.
+// Typed client of everything on the platform except jobs: pods, endpoints, templates, catalog, keys, bills, budgets
+// and limits. endpoints.ts has the endpoints.
 import type { ErrorCode } from '../wire/job/job.ts';
 import type { FailedJobList } from '../wire/resources/activity.ts';
+import type {
+  BilledKind,
+  BillingGroup,
+  BillingPage,
+  BillingStep,
+} from '../wire/resources/billing.ts';
+import type { BudgetRecord } from '../wire/resources/budget.ts';
 import type { CpuFlavor, DataCenter, GpuType } from '../wire/resources/catalog.ts';
-import { ACTIVITY_ROUTES, CATALOG_ROUTES, RESOURCES } from '../wire/routes/routes.ts';
+import type { IssuedKeyRecord, KeyRecord } from '../wire/resources/key.ts';
+import type { LimitsRecord } from '../wire/resources/limits.ts';
+import type { NodeList } from '../wire/resources/nodes.ts';
+import type { PodAction, PodRecord } from '../wire/resources/pod.ts';
+import type { SessionRecord } from '../wire/resources/session.ts';
+import { fillPath, listResourceRoutes } from '../wire/routes/route.ts';
+import {
+  ACTIVITY_ROUTES,
+  BILLING_ROUTES,
+  CATALOG_ROUTES,
+  KEY_ROUTES,
+  LIMITS_ROUTES,
+  NODE_ROUTES,
+  POD_ROUTES,
+  RESOURCES,
+  SESSION_ROUTES,
+} from '../wire/routes/routes.ts';
 import { ApiCaller, type ApiCallerOptions, callOf } from './api-caller.ts';
-import { type BillingClient, connectBilling } from './billing.ts';
-import { type BudgetsClient, connectBudgets } from './budgets.ts';
 import { connectEndpoints, type EndpointsClient } from './endpoints.ts';
 import { type EventsOptions, readEvents, type TopicEvent } from './events.ts';
-import { connectKeys, type KeysClient } from './keys.ts';
-import { connectLimits, type LimitsClient } from './limits.ts';
-import { connectNodes, type NodesClient } from './nodes.ts';
-import { connectPods, type PodsClient } from './pods.ts';
 import {
   connectList,
   connectResources,
   type Listed,
+  type NewKey,
+  type NewPod,
+  type PodChange,
+  post,
   type ResourceName,
+  type ResourceOptions,
+  type Resources,
   type ResourcesOf,
+  remove,
 } from './resource-calls.ts';
-import { connectSession, type SessionClient } from './session.ts';
 
 /** Resources with only the five verbs: templates. */
 type PlainName = Exclude<ResourceName, 'pods' | 'endpoints' | 'budgets'>;
@@ -103,3 +126,156 @@ function connectPlain(caller: ApiCaller): PlainResources {
 
 /** Resources with further operations, or without some of the five verbs. */
 const OWN_CLIENTS: ReadonlySet<string> = new Set(['pods', 'endpoints', 'keys', 'budgets']);
+
+export interface PodLogOptions extends ResourceOptions {
+  /** Bytes from the end of the log; 1 to 1,048,576. Default 65,536. */
+  maxBytes?: number;
+}
+
+export interface PodsClient extends Omit<Resources<PodRecord, NewPod, PodChange>, 'delete'> {
+  start(id: string, options?: ResourceOptions): Promise<PodRecord>;
+  /** Stops the pod; its disk is kept. */
+  stop(id: string, options?: ResourceOptions): Promise<PodRecord>;
+  /** Restarts the pod with a new disk; its mounts are kept. */
+  restart(id: string, options?: ResourceOptions): Promise<PodRecord>;
+  /** Terminates the pod permanently; its record can be read for another day. */
+  terminate(id: string, options?: ResourceOptions): Promise<void>;
+  /** Returns the end of the pod's log. */
+  log(id: string, options?: PodLogOptions): Promise<string>;
+}
+
+export function connectPods(caller: ApiCaller): PodsClient {
+  const { delete: terminate, ...resources } = connectResources(caller, 'pods');
+  const act =
+    (action: PodAction): PodsClient['start'] =>
+    (pod, options) => {
+      const path = fillPath(POD_ROUTES.actOnPod, { pod });
+      return post<PodRecord>(caller, path, { ...options, body: { action } });
+    };
+  return {
+    ...resources,
+    terminate,
+    start: act('start'),
+    stop: act('stop'),
+    restart: act('restart'),
+    async log(pod, { maxBytes: bytes, signal } = {}) {
+      const path = fillPath(POD_ROUTES.getPodLog, { pod });
+      return (await caller.answer({ path, query: { bytes }, signal })).body;
+    },
+  };
+}
+
+export interface RotationOptions extends ResourceOptions {
+  /** How long the old key stays valid, s; at most 604,800. Default 0. */
+  graceSeconds?: number;
+}
+
+export interface KeysClient extends Listed<KeyRecord> {
+  /** Lists the keys of another user; only for the operator's keys. */
+  ofUser(userId: string): Listed<KeyRecord>;
+  /** `key` of the answer cannot be read again. */
+  create(creation: NewKey, options?: ResourceOptions): Promise<IssuedKeyRecord>;
+  get(id: string, options?: ResourceOptions): Promise<KeyRecord>;
+  /** Issues a new key with the same scopes; the old key expires. */
+  rotate(id: string, options?: RotationOptions): Promise<IssuedKeyRecord>;
+  /** Revokes the key at once. */
+  delete(id: string, options?: ResourceOptions): Promise<void>;
+}
+
+export function connectKeys(caller: ApiCaller): KeysClient {
+  const routes = listResourceRoutes(RESOURCES.keys);
+  const { path } = routes.list;
+  const pathOf = (key: string) => fillPath(routes.get, { key });
+  const source = { caller, path, member: 'keys' };
+  return {
+    ...connectList(source),
+    ofUser: (userId) => connectList({ ...source, query: { userId } }),
+    create: (body, options) => post<IssuedKeyRecord>(caller, path, { ...options, body }),
+    get: (id, { signal } = {}) => caller.json<KeyRecord>({ path: pathOf(id), signal }),
+    rotate: (key, { graceSeconds = 0, signal } = {}) =>
+      post<IssuedKeyRecord>(caller, fillPath(KEY_ROUTES.rotateKey, { key }), {
+        body: { graceSeconds },
+        signal,
+      }),
+    delete: (id, options) => remove(caller, pathOf(id), options),
+  };
+}
+
+export interface BillingOptions extends ResourceOptions {
+  /** Default: `day`. */
+  step?: BillingStep | undefined;
+  /** What one record sums up. Default: `each`. */
+  group?: BillingGroup | undefined;
+  /** Unix ms. Default: the last 24 hours or 30 days. */
+  from?: number | undefined;
+  to?: number | undefined;
+  kind?: BilledKind | undefined;
+  /** Of one resource. */
+  id?: string | undefined;
+  /** For the operator: another user, or `*` for all. Default: the user of the key. */
+  userId?: string | undefined;
+  /** Most records of the page. Default 100. */
+  limit?: number | undefined;
+  cursor?: string | undefined;
+}
+
+export interface BillingClient {
+  /** One page of what pods, endpoints and network volumes cost. */
+  get(options?: BillingOptions): Promise<BillingPage>;
+}
+
+export function connectBilling(caller: ApiCaller): BillingClient {
+  const { path } = BILLING_ROUTES.getBilling;
+  return {
+    get: ({ signal, ...options } = {}) => {
+      const query = new URLSearchParams();
+      for (const [name, value] of Object.entries(options)) {
+        if (value !== undefined) query.set(name, String(value));
+      }
+      return caller.json<BillingPage>({ path: `${path}?${query}`, signal });
+    },
+  };
+}
+
+export interface BudgetsClient extends ResourcesOf<'budgets'> {
+  /** Lists the budgets of another user, or of all users if it is `*`; only for the operator's keys. */
+  ofUser(userId: string): Listed<BudgetRecord>;
+}
+
+export function connectBudgets(caller: ApiCaller): BudgetsClient {
+  const { path, plural: member } = RESOURCES.budgets;
+  return {
+    ...connectResources(caller, 'budgets'),
+    ofUser: (userId) => connectList({ caller, path, member, query: { userId } }),
+  };
+}
+
+export interface LimitsClient {
+  /** What the user of this client's key may use, and uses now. */
+  get(options?: ResourceOptions): Promise<LimitsRecord>;
+}
+
+export function connectLimits(caller: ApiCaller): LimitsClient {
+  const { path } = LIMITS_ROUTES.getLimits;
+  return { get: ({ signal } = {}) => caller.json<LimitsRecord>({ path, signal }) };
+}
+
+export interface NodesClient {
+  /** The nodes of the platform; for keys of its operator. */
+  list(options?: ResourceOptions): Promise<NodeList>;
+}
+
+export function connectNodes(caller: ApiCaller): NodesClient {
+  const { path } = NODE_ROUTES.getNodes;
+  return { list: ({ signal } = {}) => caller.json<NodeList>({ path, signal }) };
+}
+
+export interface SessionClient {
+  /** The key of this client with its scopes, and the platform that it calls. */
+  get(options?: ResourceOptions): Promise<SessionRecord>;
+}
+
+export function connectSession(caller: ApiCaller): SessionClient {
+  const { path } = SESSION_ROUTES.getSession;
+  return { get: ({ signal } = {}) => caller.json<SessionRecord>({ path, signal }) };
+}

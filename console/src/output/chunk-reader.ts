@@ -1,7 +1,6 @@
 // Collects the chunks of a job as they come, up to what a page can hold.
-
 import { ApiCaller } from '../../../src/client/api-caller.ts';
-import { readStream } from '../../../src/client/jobs/chunk-stream.ts';
+import { readStream } from '../../../src/client/jobs/job-reads.ts';
 import type { StreamChunk } from '../../../src/client.ts';
 import { fillPath } from '../../../src/wire/routes/route.ts';
 import { JOB_ROUTES } from '../../../src/wire/routes/routes.ts';

@@ -1,6 +1,6 @@
 // `millrace pods logs`: prints the end of a pod's output, and with -f what follows until the pod stops.
 import { setTimeout as sleep } from 'node:timers/promises';
-import { connectPods, type PodsClient } from '../../client/pods.ts';
+import { connectPods, type PodsClient } from '../../client/platform-client.ts';
 import type { PodStatus } from '../../wire/resources/pod.ts';
 import { checkArguments } from '../arguments.ts';
 import { EXIT, type Verb } from '../command.ts';

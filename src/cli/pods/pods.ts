@@ -1,5 +1,6 @@
 // `millrace pods`: manages pods.
-import { connectPods, type PodsClient } from '../../client/pods.ts';
+
+import { connectPods, type PodsClient } from '../../client/platform-client.ts';
 import type { PodRecord } from '../../wire/resources/pod.ts';
 import type { CommandGroup, Verb } from '../command.ts';
 import { confirm, yesOption } from '../confirm.ts';

@@ -1,5 +1,6 @@
 // `millrace billing`: prints what pods, endpoints and network volumes cost.
-import { connectBilling } from '../../client/billing.ts';
+
+import { connectBilling } from '../../client/platform-client.ts';
 import {
   BILLED_KINDS,
   BILLING_GROUPS,

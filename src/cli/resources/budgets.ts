@@ -1,5 +1,6 @@
 // `millrace budgets`: limits what pods, endpoints and network volumes may cost.
-import { connectBudgets } from '../../client/budgets.ts';
+
+import { connectBudgets } from '../../client/platform-client.ts';
 import type { BudgetRecord } from '../../wire/resources/budget.ts';
 import type { CommandGroup } from '../command.ts';
 import { choice, decimal, type OptionValues, text } from '../options.ts';

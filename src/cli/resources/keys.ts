@@ -1,5 +1,6 @@
 // `millrace keys`: manages API keys.
-import { connectKeys } from '../../client/keys.ts';
+
+import { connectKeys } from '../../client/platform-client.ts';
 import type { IssuedKeyRecord, KeyRecord } from '../../wire/resources/key.ts';
 import type { CommandGroup } from '../command.ts';
 import { integer, list, type OptionTable, requiredText, text, UsageError } from '../options.ts';

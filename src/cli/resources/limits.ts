@@ -1,5 +1,6 @@
 // `millrace limits`: shows the rate limits and quotas of the key's user, and their use.
-import { connectLimits } from '../../client/limits.ts';
+
+import { connectLimits } from '../../client/platform-client.ts';
 import type { LimitsRecord } from '../../wire/resources/limits.ts';
 import type { Command } from '../command.ts';
 import { formatTable } from '../table.ts';

@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { connectNodes } from '../../client/nodes.ts';
+import { connectNodes } from '../../client/platform-client.ts';
 import { makeKeyFile } from '../../platform/files/key-file.ts';
 import { makeSecretsKey } from '../../platform/files/secret-keys.ts';
 import { makeWebhookSecrets } from '../../platform/files/webhook-secrets.ts';

@@ -3,11 +3,11 @@ import type { ApiCaller } from '../../client/api-caller.ts';
 import {
   connectResources,
   type Listed,
+  type Page,
   type RecordOf,
   type ResourceName,
   type Resources,
 } from '../../client/resource-calls.ts';
-import type { Page } from '../../client/resource-pages.ts';
 import { spellName } from '../../wire/routes/route.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
 import type { Verb } from '../command.ts';

@@ -1,9 +1,13 @@
 // Submits any number of jobs, many with each request, with results in the order of the jobs.
 import { requireKept } from '../../wire/job/kept-input.ts';
 import type { ApiCaller } from '../api-caller.ts';
-import { chooseTrace } from './job-trace.ts';
 import type { Inputs } from './run-all.ts';
-import type { JobOptions, JobReference, TraceOptions } from './submission.ts';
+import {
+  chooseTrace,
+  type JobOptions,
+  type JobReference,
+  type TraceOptions,
+} from './submission.ts';
 import { SHARED_REQUEST, Submissions } from './submissions.ts';
 
 /** A job to submit: its input, and the options that `run` takes. */

@@ -1,8 +1,7 @@
-// One submission of a job: the options of its caller, and the request that they become.
-
+// One submission of a job: the options of its caller, the trace that it belongs to, and the request that they become.
 import type { JobPolicy, JobStatus } from '../../wire/job/job.ts';
 import { requireKept } from '../../wire/job/kept-input.ts';
-import { chooseTrace } from './job-trace.ts';
+import { readTraceContext, TRACE_HEADERS } from '../../wire/trace-context.ts';
 
 export interface JobReference {
   id: string;
@@ -57,5 +56,50 @@ export async function composeSubmission(
     body,
     isRepeatable: rest.idempotencyKey !== undefined,
     signal,
+  };
+}
+
+type Api = typeof import('@opentelemetry/api');
+
+/** Symbol under which every copy of OpenTelemetry's API version 1 stores the registered SDK. */
+const REGISTERED = Symbol.for('opentelemetry.js.api.1');
+
+/** A variable, so that bundlers do not resolve the optional package. */
+const API_PACKAGE: string = '@opentelemetry/api';
+
+/** Undefined if the package cannot be loaded. */
+let loading: Promise<Api | undefined> | undefined;
+
+/** Returns the headers to send; none without a valid trace. */
+export async function chooseTrace(given: {
+  traceparent: string | undefined;
+  tracestate: string | undefined;
+}): Promise<Record<string, string>> {
+  const { traceparent, tracestate } =
+    given.traceparent === undefined ? await readActiveSpan() : given;
+  const context = readTraceContext(traceparent, tracestate);
+  if (!context) return {};
+  const state =
+    context.tracestate === undefined ? {} : { [TRACE_HEADERS.state]: context.tracestate };
+  return { [TRACE_HEADERS.parent]: context.traceparent, ...state };
+}
+
+interface Named {
+  traceparent?: string | undefined;
+  tracestate?: string | undefined;
+}
+
+/** Uses the W3C format whatever propagators are registered, because the platform reads that format. */
+async function readActiveSpan(): Promise<Named> {
+  // Without an SDK no span is active, so the API is not loaded.
+  if (!Reflect.has(globalThis, REGISTERED)) return {};
+  loading ??= import(API_PACKAGE).catch(() => undefined);
+  const api = await loading;
+  const span = api?.trace.getSpanContext(api.context.active());
+  if (!api || !span || !api.isSpanContextValid(span)) return {};
+  const flags = span.traceFlags.toString(16).padStart(2, '0');
+  return {
+    traceparent: `00-${span.traceId}-${span.spanId}-${flags}`,
+    tracestate: span.traceState?.serialize(),
   };
 }

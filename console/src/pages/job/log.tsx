@@ -1,6 +1,6 @@
 // What a job's handler logged, as it comes.
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { readLogPage } from '../../../../src/client/jobs/job-log.ts';
+import { readLogPage } from '../../../../src/client/jobs/job-reads.ts';
 import { fillPath } from '../../../../src/wire/routes/route.ts';
 import { JOB_ROUTES } from '../../../../src/wire/routes/routes.ts';
 import { patientCaller } from '../../output/chunk-reader.ts';
