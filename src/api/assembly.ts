@@ -1,5 +1,4 @@
 // Puts the API together: the framework with its checks, and the routes of every carrier and adapter.
-
 import type { IncomingMessage } from 'node:http';
 import { type FastifyInstance, type FastifyRequest, fastify } from 'fastify';
 import { Registry } from 'prom-client';
@@ -76,8 +75,8 @@ import { StreamCursors } from './routes/stream-cursors.ts';
 import { handleStream } from './routes/stream-routes.ts';
 import { bindSystem } from './routes/system-routes.ts';
 import { bindVersions } from './routes/version-routes.ts';
+import { isBelowRunpod, RUNPOD_ERRORS } from './runpod/client-forms.ts';
 import { addRunpodClientRoutes } from './runpod/client-routes.ts';
-import { isBelowRunpod, RUNPOD_ERRORS } from './runpod/errors.ts';
 import { addRunpodWorkerRoutes } from './runpod/worker-routes.ts';
 import type { ApiServerOptions } from './server-options.ts';
 import {

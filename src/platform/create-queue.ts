@@ -1,5 +1,6 @@
 // Creates a queue with its webhook sender.
-import { runpodFormats } from '../api/runpod/runpod-records.ts';
+
+import { runpodFormats } from '../api/runpod/client-forms.ts';
 import type { ResumableClock } from '../base/clock.ts';
 import { createNameResolver } from '../base/net/name-resolver.ts';
 import { packageVersion } from '../base/package-info.ts';

@@ -16,7 +16,7 @@ import { readTrace } from '../http/request-trace.ts';
 import { readUser } from '../http/resource-requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { addBodyScope } from '../routes/body-scope.ts';
-import { RUNPOD_FORMAT } from '../runpod/runpod-records.ts';
+import { RUNPOD_FORMAT } from '../runpod/client-forms.ts';
 import { answerError, composeAnswer, type OpenAiAnswer } from './answers.ts';
 import { describeStop } from './errors.ts';
 import { pickModel } from './models.ts';

@@ -31,8 +31,7 @@ import {
 import { toFastifyRoute } from '../routes/operation-routes.ts';
 import type { StreamCursors } from '../routes/stream-cursors.ts';
 import { sendNext } from '../stream-answers.ts';
-import { composeRunpodRecord } from './runpod-records.ts';
-import { readRunpodSubmission } from './submission.ts';
+import { composeRunpodRecord, readRunpodSubmission } from './client-forms.ts';
 
 /** runpod-python gives up a stream request after 10 s, so the response must come earlier, ms. */
 const STREAM_WAIT_MS = 8_000;

@@ -2,11 +2,11 @@
 // the ends that the worker does not report. The session knows whether the worker is connected.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { Waiters } from '../../base/waiters.ts';
 import type { AttemptError } from '../../wire/job/job.ts';
 import type { LeaseRef, RenewReply } from '../../wire/link/worker-link.ts';
 import { type HeldLeaseOptions, type LeaseReport, RunPodLease } from './lease.ts';
 import type { SessionLink } from './session-link.ts';
-import { StopList } from './stop-list.ts';
 
 /** A lease lasts this many pings; a job that this many pings do not name has been lost. */
 export const MAX_MISSED_PINGS = 3;
@@ -164,6 +164,56 @@ export class HeldLeases {
         { err: error, job: held.ref.jobId },
         'reporting the end of an attempt failed',
       );
+    }
+  }
+}
+
+/** Bounded, because old workers never ask for stops. */
+const MAX_STOPS = 1_000;
+
+export class StopList {
+  /** By name; with the lease if its end must still be reported. */
+  readonly #stops = new Map<string, RunPodLease | undefined>();
+  readonly #clock: Clock;
+  readonly #waiters: Waiters;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+    this.#waiters = new Waiters(clock);
+  }
+
+  add(name: string, held = this.#stops.get(name)): void {
+    this.#stops.set(name, held);
+    const [oldest] = this.#stops.keys();
+    if (oldest !== undefined && this.#stops.size > MAX_STOPS) this.#stops.delete(oldest);
+    this.#waiters.wake('stops');
+  }
+
+  /** The attempt has ended by itself. */
+  remove({ name }: RunPodLease): void {
+    this.#stops.delete(name);
+  }
+
+  /** Resolves with the names; empty if there are none within this time. */
+  async wait(ms: number, signal: AbortSignal): Promise<string[]> {
+    const waiter = this.#waiters.open('stops');
+    try {
+      if (this.#stops.size === 0) await waiter.wait(ms, signal);
+      return [...this.#stops.keys()];
+    } finally {
+      waiter.close();
+    }
+  }
+
+  /** The worker has received these names. @throws LinkError, and the queue's errors */
+  async noteSent(names: readonly string[]): Promise<void> {
+    for (const name of names) {
+      const held = this.#stops.get(name);
+      this.#stops.delete(name);
+      if (!held) continue;
+      const executionMs = Math.max(0, this.#clock.now() - held.startedAt);
+      const outcome = { kind: 'cancelled', executionMs, stopped: 'signal' } as const;
+      await held.report({ kind: 'outcome', outcome });
     }
   }
 }

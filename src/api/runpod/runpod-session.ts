@@ -15,9 +15,8 @@ import {
 } from '../../wire/link/worker-link.ts';
 import { HeldLeases, MAX_MISSED_PINGS } from './held-leases.ts';
 import type { RunPodLease } from './lease.ts';
-import { Recycling } from './recycle.ts';
 import { SessionLink } from './session-link.ts';
-import { findLeaseEndMs, findQuietMs, WorkerActivity } from './worker-activity.ts';
+import { findLeaseEndMs, findQuietMs, Recycling, WorkerActivity } from './worker-activity.ts';
 import { isSharedId, type TakeSigns } from './worker-urls.ts';
 
 /**

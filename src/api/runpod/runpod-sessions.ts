@@ -1,15 +1,14 @@
 // The sessions of RunPod workers over all endpoints, by worker and by attempt. Nothing here
 // outlives the process; unknown workers and attempts are looked up in the queue.
 import { setMaxListeners } from 'node:events';
-import type { Clock } from '../../base/clock.ts';
+import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { KeyHolder } from '../../control/keys/keys.ts';
 import type { Queues } from '../../queue/queues.ts';
-import type { WorkerLink } from '../../wire/link/worker-link.ts';
+import { LinkError, type WorkerLink } from '../../wire/link/worker-link.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { WorkerAllowance } from '../worker/worker-allowance.ts';
 import type { RunPodLease } from './lease.ts';
-import { Parking } from './parking.ts';
 import { RunPodSession, SESSION_INCARNATION } from './runpod-session.ts';
 import { isSharedId, readAttemptName } from './worker-urls.ts';
 
@@ -204,4 +203,42 @@ type Owner = Pick<WorkerCaller, 'podId' | 'workerId'>;
 function isOwn(caller: WorkerCaller, { podId, workerId }: Owner): boolean {
   if (isSharedId(workerId)) return true;
   return workerId === caller.workerId && (podId === null || podId === caller.podId);
+}
+
+/** How long to wait for the next chunk of a worker that has yielded before, ms. */
+const PARK_MS = 2_000;
+const POLL_MS = 20;
+
+export class Parking {
+  readonly #clock: Clock;
+  readonly #held = new Set<RunPodLease>();
+  #over: PromiseWithResolvers<void> | undefined;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Resolves at once unless the platform stops. @throws LinkError `unavailable` when it exits */
+  async hold(held: RunPodLease): Promise<void> {
+    if (!this.#over) return;
+    this.#held.add(held);
+    await this.#over.promise;
+    throw new LinkError('unavailable', 'the platform is stopping');
+  }
+
+  /**
+   * Waits for the next chunk of the attempts in `listStreaming`.
+   * @returns the attempts whose chunk has arrived: their workers send it again later, so no chunk
+   * is missing
+   */
+  async park(listStreaming: () => readonly RunPodLease[]): Promise<RunPodLease[]> {
+    this.#over ??= Promise.withResolvers();
+    const until = this.#clock.now() + PARK_MS;
+    const isComplete = () => listStreaming().every((held) => this.#held.has(held));
+    while (!isComplete() && this.#clock.now() < until) await sleep(this.#clock, POLL_MS);
+    // Collected before the answer, which refuses a chunk of each of them.
+    const whole = [...this.#held].filter(({ isBroken }) => !isBroken);
+    this.#over.resolve();
+    return whole;
+  }
 }

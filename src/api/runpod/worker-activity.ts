@@ -1,4 +1,5 @@
-// Tracks how long a RunPod worker has been silent. A worker that waits for an answer is not silent.
+// What a RunPod worker's requests and silences say: how long it has been silent, and whether it is being replaced. A
+// worker that waits for an answer is not silent.
 import { type Clock, sleep } from '../../base/clock.ts';
 import { MAX_MISSED_PINGS } from './held-leases.ts';
 
@@ -63,5 +64,44 @@ export class WorkerActivity {
     const leftMs = Math.max(0, silentMs - this.silentMs);
     await sleep(this.#clock, leftMs, AbortSignal.any([signal, this.#quiet.signal]));
     this.#quiet = undefined;
+  }
+}
+
+/** A worker that has asked and was silent for this long has exited, ms. */
+const GONE_MS = 2_000;
+/** A worker that has asked and still polls after this time is not being replaced, ms. */
+const UNREPLACED_MS = 30_000;
+
+export class Recycling {
+  readonly #clock: Clock;
+  readonly #onNotReplaced: () => void;
+  #since: number | undefined;
+
+  /** `onNotReplaced`: the worker is not replaced and gets jobs again. */
+  constructor(clock: Clock, onNotReplaced: () => void) {
+    this.#clock = clock;
+    this.#onNotReplaced = onNotReplaced;
+  }
+
+  begin(): void {
+    this.#since = this.#clock.now();
+  }
+
+  /** A request has arrived after this silence. */
+  noteSilence(silentMs: number): void {
+    if (silentMs >= GONE_MS) this.end();
+  }
+
+  /** The successor has arrived. */
+  end(): void {
+    this.#since = undefined;
+  }
+
+  get isActive(): boolean {
+    if (this.#since === undefined) return false;
+    if (this.#clock.now() - this.#since < UNREPLACED_MS) return true;
+    this.#since = undefined;
+    this.#onNotReplaced();
+    return false;
   }
 }

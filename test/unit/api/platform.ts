@@ -1,13 +1,12 @@
 // A platform for tests: store in memory, queue and HTTP server on a free port, with keys to call it. Not made
 // by `createPlatformServer`: tests replace its clock, store, balancer and the server's own options.
-
 import { randomBytes } from 'node:crypto';
 import { connect } from 'node:net';
 import { Writable } from 'node:stream';
 import { onTestFinished } from 'vitest';
 import type { Access } from '../../../src/api/http/auth.ts';
 import type { ServedRoute } from '../../../src/api/http/guard.ts';
-import { runpodFormats } from '../../../src/api/runpod/runpod-records.ts';
+import { runpodFormats } from '../../../src/api/runpod/client-forms.ts';
 import { type ApiServer, createServer } from '../../../src/api/server.ts';
 import type { ApiServerOptions } from '../../../src/api/server-options.ts';
 import { type ResumableClock, systemClock } from '../../../src/base/clock.ts';
