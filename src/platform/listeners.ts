@@ -1,11 +1,11 @@
 // Opens the ports of a platform: HTTP for everybody, gRPC for workers.
-import { CONSOLE_FOLDER } from '../api/console/console-files.ts';
 import type { ForwardingOptions } from '../api/forwarding/forwarding-options.ts';
 import type { GrpcServer } from '../api/grpc/server.ts';
 import type { ServedRequest } from '../api/http/guard.ts';
 import type { CreateRateCounter } from '../api/limits/rate-counter.ts';
 import type { KeyPair } from '../api/listener.ts';
 import type { ReadFailed } from '../api/overviews.ts';
+import { CONSOLE_FOLDER } from '../api/routes/console-routes.ts';
 import { type ApiServer, createServer } from '../api/server.ts';
 import type { Clock } from '../base/clock.ts';
 import { packageVersion } from '../base/package-info.ts';

@@ -1,4 +1,5 @@
 // Makes the one answer of a request without `stream` from the record of its ended job.
+import { z } from 'zod';
 import { runInSlices } from '../../base/slices.ts';
 import type { ReadRecord } from '../../queue/jobs.ts';
 import { type AttemptError, isTerminal, LIMITS } from '../../wire/job/job.ts';
@@ -94,5 +95,32 @@ function isJsonObject(text: string): boolean {
     return true;
   } catch {
     return false;
+  }
+}
+
+const list = z.object({ data: z.array(z.looseObject({ id: z.string() })) });
+
+export function pickModel(answer: OpenAiAnswer, id: string): OpenAiAnswer {
+  if (answer.status !== 200) return answer;
+  const { data, success } = list.safeParse(parse(Buffer.concat(answer.pieces)));
+  if (!success) {
+    const detail = 'The handler gave no list of models for /v1/models.';
+    return answerError(describeError(502, detail, 'output_invalid'));
+  }
+  const model = data.data.find((each) => each.id === id);
+  if (model) return { ...answer, pieces: [Buffer.from(JSON.stringify(model))] };
+  const detail = `The model ${JSON.stringify(id)} does not exist; GET /v1/models lists the models.`;
+  return answerError(describeError(404, detail, 'model_not_found'));
+}
+
+/** More models than any server has, bytes. */
+const MAX_LIST_BYTES = 1_048_576;
+
+function parse(json: Buffer): unknown {
+  if (json.length > MAX_LIST_BYTES) return undefined;
+  try {
+    return JSON.parse(json.toString());
+  } catch {
+    return undefined;
   }
 }

@@ -17,9 +17,8 @@ import { readUser } from '../http/resource-requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { addBodyScope } from '../routes/body-scope.ts';
 import { RUNPOD_FORMAT } from '../runpod/client-forms.ts';
-import { answerError, composeAnswer, type OpenAiAnswer } from './answers.ts';
+import { answerError, composeAnswer, type OpenAiAnswer, pickModel } from './answers.ts';
 import { describeStop } from './errors.ts';
-import { pickModel } from './models.ts';
 import { type JobKey, sendStream } from './stream.ts';
 
 /** How long a client waits for its answer, or for the first chunk of it: as OpenAI's clients do, ms. */

@@ -1,9 +1,10 @@
 // Builds the OpenAPI 3.1 document from the described operations.
-
 import { JSON_TYPE, type Operation, type Parameter } from '../../wire/operations/operation.ts';
 import { DESCRIBED_RESOURCES, OPERATIONS } from '../../wire/operations/operations.ts';
 import { nameParameter, spellName } from '../../wire/routes/route.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
+import { JSON_MEDIA_TYPE, sendShared } from '../http/byte-reply.ts';
+import type { OperationHandler } from '../routes/operation-routes.ts';
 import {
   describeAnswers,
   describeContent,
@@ -138,5 +139,15 @@ function describeParameter(
   return {
     ...{ name, in: place, description, schema: describeSchema(schema) },
     ...(presence && { required: true }),
+  };
+}
+
+/** @param version of the package */
+export function handleOpenApi(version: string): OperationHandler {
+  let document: Buffer | undefined;
+  return async (_request, reply) => {
+    // Built on the first request, because few clients request it.
+    document ??= Buffer.from(JSON.stringify(createOpenApi(version)));
+    return sendShared(reply, { mediaType: JSON_MEDIA_TYPE, pieces: [document] });
   };
 }

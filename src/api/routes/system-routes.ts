@@ -6,7 +6,7 @@ import { requireOwner } from '../http/auth.ts';
 import { sendBytes, sendJson } from '../http/byte-reply.ts';
 import type { ApiMetrics } from '../metrics/metrics.ts';
 import type { StoreStatus } from '../metrics/store-status.ts';
-import { handleOpenApi } from '../openapi/openapi-route.ts';
+import { handleOpenApi } from '../openapi/openapi.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 
 const METRICS_MEDIA_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
