@@ -21,16 +21,17 @@ import { RESOURCES } from '../wire/routes/routes.ts';
 import { createBodyReader } from './body/body-reader.ts';
 import { openEvents } from './events/open-events.ts';
 import { Forwarder } from './forwarding/forwarder.ts';
-import { completeForwardingBounds } from './forwarding/forwarding-bounds.ts';
 import {
   addForwardingHooks,
+  countServed,
+  lookUpUnknownNames,
   mayBeLost,
   noteLost,
   passLost,
+  tellOwner,
 } from './forwarding/forwarding-hooks.ts';
+import { completeForwardingBounds } from './forwarding/forwarding-options.ts';
 import { createNodeLink } from './forwarding/node-link.ts';
-import { tellOwner } from './forwarding/owner-hints.ts';
-import { countServed, lookUpUnknownNames } from './forwarding/served-here.ts';
 import { BEARER } from './http/auth.ts';
 import { allowOrigins } from './http/cors.ts';
 import { collectRoutes, guard, type ServedRoute } from './http/guard.ts';

@@ -4,7 +4,7 @@ import { createServer as createNetServer, type Server } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import { assemble } from './assembly.ts';
 import type { Forwarder } from './forwarding/forwarder.ts';
-import { completeForwardingBounds } from './forwarding/forwarding-bounds.ts';
+import { completeForwardingBounds } from './forwarding/forwarding-options.ts';
 import type { ServedRoute } from './http/guard.ts';
 import { completeBounds, type HttpBounds } from './limits/bounds.ts';
 import { Connections } from './limits/connections.ts';

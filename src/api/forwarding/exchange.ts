@@ -1,5 +1,5 @@
-// One attempt to pass a request to the node that owns its endpoint: sends it, and passes the answer to the
-// client at the client's pace. forwarder.ts chooses the node and repeats.
+// Passes a request once to the node that owns its endpoint: sends it, and passes the answer to the client at the
+// client's pace. forwarder.ts chooses the node and repeats.
 import type {
   Agent,
   ClientRequest,
@@ -14,15 +14,21 @@ import { http } from '../../base/net/node-http.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { readTarget } from '../http/record-names.ts';
 import { isAwaitingContinue, sendContinue } from '../limits/exchanges.ts';
-import { isNodeHeader, type NewJobId, NODE_HEADERS, NOT_OWNER_STATUS } from '../nodes/forwarded.ts';
+import {
+  describeForwarded,
+  type ForwardedTerms,
+  isNodeHeader,
+  type NewJobId,
+  NODE_HEADERS,
+  NOT_OWNER_STATUS,
+} from '../nodes/forwarded.ts';
 import { readNodeAddress } from '../nodes/node-address.ts';
 import type { PeerWatch } from '../nodes/peer-watch.ts';
-import { composeAnswerHeaders } from '../proxy/headers.ts';
+import { composeAnswerHeaders, readTokens } from '../proxy/headers.ts';
 import { limitRest } from '../proxy/linger.ts';
 import { joinTunnel, type UpgradeRequest } from '../proxy/upgrade.ts';
-import { composeNodeHeaders } from './exchange-headers.ts';
-import type { FinalLook } from './final-look.ts';
 import type { PassedBody } from './passed-body.ts';
+import type { FinalLook } from './subject.ts';
 
 /** Informational answers before the final one: they are written even if the client does not read. */
 const MAX_HINTS = 20;
@@ -290,4 +296,49 @@ function judgeRefusal(place: string | string[] | undefined, status: number): Exc
   if (place === 'not_owner' && status === NOT_OWNER_STATUS) return 'refused';
   // Only the port for other nodes itself answers without the header.
   return place === undefined && status === 401 ? 'denied' : 'unknown';
+}
+
+/** About one connection, or set anew below. */
+const NOT_FORWARDED = new Set([
+  ...['connection', 'keep-alive', 'proxy-connection', 'proxy-authenticate', 'proxy-authorization'],
+  ...['te', 'trailer', 'transfer-encoding', 'upgrade', 'expect', 'content-length'],
+]);
+
+export interface NodeHeaderTerms extends ForwardedTerms {
+  /** `late`: it is sent after `100 Continue`. */
+  body: 'none' | 'small' | 'late';
+  /** Protocol of an upgrade. */
+  protocol: string | undefined;
+  /** For a request without a Host header. */
+  host: string;
+}
+
+/** Alternating names and values; repeated headers stay repeated. */
+export function composeNodeHeaders(request: IncomingMessage, terms: NodeHeaderTerms): string[] {
+  const { headers, rawHeaders } = request;
+  const dropped = readTokens(headers.connection);
+  const passed: string[] = [];
+  for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
+    const [name = '', value = ''] = [rawHeaders[at], rawHeaders[at + 1]];
+    const lowered = name.toLowerCase();
+    const isKept = !NOT_FORWARDED.has(lowered) && !isNodeHeader(lowered);
+    // The key and the host are the request's own, whatever the client lists.
+    if (isKept && (!dropped.has(lowered) || lowered === 'authorization' || lowered === 'host')) {
+      passed.push(name, value);
+    }
+  }
+  if (headers.host === undefined) passed.push('host', terms.host);
+  const length = headers['content-length'];
+  if (terms.body !== 'none' && headers['transfer-encoding'] !== undefined) {
+    passed.push('transfer-encoding', 'chunked');
+  } else if (terms.body !== 'none' && length !== undefined) {
+    passed.push('content-length', length);
+  }
+  if (terms.body === 'late') passed.push('expect', '100-continue');
+  if (readTokens(headers['te']).has('trailers')) passed.push('te', 'trailers');
+  if (terms.protocol !== undefined) {
+    passed.push('connection', 'upgrade', 'upgrade', terms.protocol);
+  }
+  passed.push(...describeForwarded(request, terms));
+  return passed;
 }

@@ -7,18 +7,17 @@ import { http } from '../../base/net/node-http.ts';
 import { findNewJob, noteNewJob } from '../nodes/forwarded.ts';
 import { NodeClient } from '../nodes/node-client.ts';
 import { PeerWatch } from '../nodes/peer-watch.ts';
-import { NodeFailures } from './node-failures.ts';
 import {
   chooseJobId,
   type Lost,
+  NodeFailures,
   NoOwnerError,
   Passage,
   type PassageEnd,
   type PassageOptions,
 } from './passage.ts';
 import { findUsedBody } from './passed-body.ts';
-import { PlaceWaits } from './place-waits.ts';
-import type { Place } from './placement.ts';
+import { type Place, PlaceWaits } from './placement.ts';
 import { findSubject, isRepeatable, type Subject } from './subject.ts';
 
 /** Idle connections are closed after this time, before the other side closes them, ms. */

@@ -1,12 +1,20 @@
-// Hooks of requests that another node has forwarded.
+// Hooks of a node around the guard: look up names that it does not know yet, count the requests that it serves, mark
+// those that it has lost, and tell workers the URL of their owner.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import type { Keys } from '../../control/keys/keys.ts';
+import type { Sessions } from '../../control/sessions/sessions.ts';
 import type { Queues } from '../../queue/queues.ts';
-import { WORKER_HEADERS } from '../../wire/routes/routes.ts';
+import { RUNPOD_BASE, WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes/routes.ts';
+import { BEARER, LOCAL_HOLDER, readEndpoint } from '../http/auth.ts';
 import { toProblem } from '../http/problem-reply.ts';
+import { readSessionToken } from '../http/session-cookie.ts';
 import { isAwaitingContinue } from '../limits/exchanges.ts';
 import { findForwarded, NODE_HEADERS, NOT_OWNER_STATUS } from '../nodes/forwarded.ts';
 import type { Forwarder } from './forwarder.ts';
-import { endServed } from './served-here.ts';
+import type { AdvertisedUrls } from './forwarding-options.ts';
+import type { Placement } from './placement.ts';
+import { findSubject } from './subject.ts';
 
 /**
  * For the error handler. The endpoint may move while its queue serves a request; then the queue refuses it, and
@@ -72,5 +80,83 @@ export function addForwardingHooks(app: FastifyInstance, { forwarder, queue }: S
     // The other node may or may not send the body.
     if (isAwaitingContinue(request.raw)) reply.header('connection', 'close');
     reply.code(NOT_OWNER_STATUS).send();
+  });
+}
+
+export interface LookupOptions {
+  keys: Pick<Keys, 'authenticate'>;
+  sessions?: Pick<Sessions, 'use'> | undefined;
+  endpoints: Pick<Endpoints, 'isKnown'>;
+  placement: Pick<Placement, 'lookUp'>;
+}
+
+/** Add it before the guard: another node may have created the key or the endpoint a moment ago. */
+export function lookUpUnknownNames(
+  app: FastifyInstance,
+  { endpoints, keys, placement, sessions }: LookupOptions,
+): void {
+  app.addHook('onRequest', async (request) => {
+    const { authorization } = request.headers;
+    const token = authorization === undefined ? readSessionToken(request) : undefined;
+    const names = { authorization, token, endpoint: readEndpoint(request.params) };
+    if (isUnknown(names, { endpoints, keys, sessions })) await placement.lookUp();
+  });
+}
+
+interface KnownNames {
+  authorization: string | undefined;
+  endpoint: string | undefined;
+  /** Of a session. */
+  token?: string | undefined;
+}
+
+/** Whether this node does not know the key or the endpoint. Without one, there is nothing to look up. */
+export function isUnknown(
+  { authorization, endpoint, token }: KnownNames,
+  { endpoints, keys, sessions }: Omit<LookupOptions, 'placement'>,
+): boolean {
+  let userId: string | undefined = LOCAL_HOLDER.userId;
+  if (authorization !== undefined) {
+    userId = keys.authenticate(authorization.replace(BEARER, ''))?.userId;
+  } else if (token !== undefined && sessions) userId = sessions.use(token)?.holder.userId;
+  if (userId === undefined) return true;
+  return endpoint !== undefined && !endpoints.isKnown(userId, endpoint);
+}
+
+/** Add it after the guard, which forwards the requests that other nodes serve. */
+export function countServed(app: FastifyInstance, placement: Pick<Placement, 'begin'>): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    const subject = findSubject(request);
+    // The client may have disconnected while the hooks before waited; then no event follows.
+    if (subject.kind !== 'local' && !reply.raw.closed) {
+      const endpoint = subject.kind === 'endpoint' ? subject.endpointId : undefined;
+      counted.set(request, placement.begin(endpoint));
+      reply.raw.once('close', () => endServed(request));
+    }
+    done();
+  });
+}
+
+/** Ends of counted requests. */
+const counted = new WeakMap<FastifyRequest, () => void>();
+
+/** This node does not serve the request any more. */
+export function endServed(request: FastifyRequest): void {
+  counted.get(request)?.();
+  counted.delete(request);
+}
+
+/** Add it after the guard, which forwards the requests that other nodes serve. */
+export function tellOwner(app: FastifyInstance, advertised: AdvertisedUrls): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    const { config, url: route = '' } = request.routeOptions;
+    // RunPod's workers know no other address than the configured one.
+    if (config.access !== 'worker' || route.startsWith(RUNPOD_BASE)) return done();
+    const { grpcUrl, url } = advertised;
+    const isForwarded = findForwarded(request.raw) !== undefined;
+    const isHello = route === WORKER_ROUTES.hello.path;
+    if (url !== undefined && (isForwarded || isHello)) reply.header(WORKER_HEADERS.owner, url);
+    if (grpcUrl !== undefined && isForwarded) reply.header(NODE_HEADERS.grpcUrl, grpcUrl);
+    done();
   });
 }

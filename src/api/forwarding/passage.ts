@@ -13,13 +13,10 @@ import { firstSecret } from '../nodes/node-secret.ts';
 import type { PeerWatch } from '../nodes/peer-watch.ts';
 import { findUpgrade } from '../proxy/upgrade.ts';
 import { type ExchangeEnd, type ExchangeOptions, exchange } from './exchange.ts';
-import { describeFinalLook, type FinalLook } from './final-look.ts';
-import type { ForwardingBounds } from './forwarding-bounds.ts';
-import type { NodeFailures } from './node-failures.ts';
+import type { ForwardingBounds } from './forwarding-options.ts';
 import { noteReadBody, type PassedBody, readSmallBody } from './passed-body.ts';
-import type { PlaceWaits } from './place-waits.ts';
-import type { Place, Placement } from './placement.ts';
-import { findSubmission, isRepeatable } from './subject.ts';
+import type { Place, Placement, PlaceWaits } from './placement.ts';
+import { describeFinalLook, type FinalLook, findSubmission, isRepeatable } from './subject.ts';
 
 /** Retry-After of a request that no node serves, ms. */
 const RETRY_MS = 2_000;
@@ -258,4 +255,71 @@ function describeUnknown(): ProblemError {
   const detail =
     'the node that serves this endpoint failed during the request, which may have had its effect';
   return new ProblemError('unavailable', detail, { retryAfterMs: RETRY_MS });
+}
+
+/** Between two lines about a node that still fails, ms. */
+const REPEAT_MS = 60_000;
+/** A node works again after an answer so long after its last failure, ms. */
+const SOUND_MS = 5_000;
+/** A node that has not failed for so long is forgotten: it may never be called again, ms. */
+const FORGET_MS = 600_000;
+
+export interface NodeFailuresOptions {
+  clock: Pick<Clock, 'now'>;
+  log: Pick<Log, 'info' | 'warn'>;
+}
+
+interface Failing {
+  /** Since the last line. */
+  failures: number;
+  /** Since the node failed first. */
+  all: number;
+  failedAt: number;
+  loggedAt: number;
+}
+
+export class NodeFailures {
+  readonly #options: NodeFailuresOptions;
+  readonly #failing = new Map<string, Failing>();
+
+  constructor(options: NodeFailuresOptions) {
+    this.#options = options;
+  }
+
+  fail(node: string, end: ExchangeEnd): void {
+    const { clock, log } = this.#options;
+    const now = clock.now();
+    const known = this.#failing.get(node);
+    if (!known) this.#forgetOld(now);
+    const failing = known ?? {
+      failures: 0,
+      all: 0,
+      failedAt: now,
+      loggedAt: Number.NEGATIVE_INFINITY,
+    };
+    failing.failures += 1;
+    failing.all += 1;
+    failing.failedAt = now;
+    this.#failing.set(node, failing);
+    if (now - failing.loggedAt < REPEAT_MS) return;
+    log.warn({ node, end, failures: failing.failures }, 'forwarding to a node failed');
+    failing.loggedAt = now;
+    failing.failures = 0;
+  }
+
+  /** The node has answered. */
+  answer(node: string): void {
+    const failing = this.#failing.get(node);
+    if (!failing) return;
+    const { clock, log } = this.#options;
+    if (clock.now() - failing.failedAt < SOUND_MS) return;
+    this.#failing.delete(node);
+    log.info({ node, failures: failing.all }, 'forwarding to a node works again');
+  }
+
+  #forgetOld(now: number): void {
+    for (const [node, { failedAt }] of this.#failing) {
+      if (now - failedAt > FORGET_MS) this.#failing.delete(node);
+    }
+  }
 }

@@ -7,7 +7,6 @@ import type { Clock } from '../../base/clock.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { LB_ROUTE } from '../../wire/routes/routes.ts';
 import { sendContinue } from '../limits/exchanges.ts';
-import { KeptBody } from './kept-body.ts';
 
 /** Larger bodies wait until their node asks for them. */
 const MAX_SMALL_BYTES = 65_536;
@@ -118,4 +117,56 @@ function collect(raw: IncomingMessage, options: BodyBudget): Promise<Buffer> {
     raw.on('data', keep).on('end', finish).on('error', fail);
     gone.addEventListener('abort', fail, { once: true });
   });
+}
+
+export interface KeptBodyLimits {
+  clock: Clock;
+  /** Longest time in which the rest of the body arrives, ms. */
+  stallMs: number;
+  /** Aborts when the client disconnects. */
+  gone: AbortSignal;
+}
+
+export class KeptBody {
+  readonly #raw: IncomingMessage;
+  readonly #pieces: Buffer[] = [];
+  #missing: number;
+  #isBegun = false;
+
+  /** `bytes`: the length that the client has announced. */
+  constructor(raw: IncomingMessage, bytes: number) {
+    this.#raw = raw;
+    this.#missing = bytes;
+  }
+
+  /** Call it when the body begins to flow. */
+  begin(): void {
+    if (this.#isBegun) return;
+    this.#isBegun = true;
+    this.#raw.on('data', (piece: Buffer) => {
+      this.#pieces.push(piece);
+      this.#missing -= piece.length;
+    });
+  }
+
+  /** Waits for the rest, which flows. Undefined if it does not arrive. */
+  async finish({ clock, gone, stallMs }: KeptBodyLimits): Promise<Buffer | undefined> {
+    if (this.#missing > 0 && !gone.aborted) await this.#untilEnd({ clock, gone, stallMs });
+    return this.#missing === 0 ? Buffer.concat(this.#pieces) : undefined;
+  }
+
+  #untilEnd({ clock, gone, stallMs }: KeptBodyLimits): Promise<void> {
+    const raw = this.#raw;
+    return new Promise((resolve) => {
+      const end = () => {
+        cancel();
+        raw.off('end', end).off('error', end);
+        gone.removeEventListener('abort', end);
+        resolve();
+      };
+      const cancel = clock.after(stallMs, end);
+      raw.on('end', end).on('error', end);
+      gone.addEventListener('abort', end, { once: true });
+    });
+  }
 }

@@ -1,4 +1,5 @@
 // Which node serves an endpoint. The cluster implements it; forwarding follows it.
+import { type Clock, sleep } from '../../base/clock.ts';
 
 /** `none`: no node owns the endpoint at the moment. */
 export type Place = { kind: 'here' } | { kind: 'node'; url: string } | { kind: 'none' };
@@ -16,4 +17,47 @@ export interface Placement {
   begin(endpointId: string | undefined): () => void;
   /** Resolves at the next change of the placement, or when the signal aborts. */
   untilChange(signal: AbortSignal): Promise<void>;
+}
+
+export class PlaceWaits {
+  readonly #placement: Placement;
+  readonly #clock: Clock;
+  readonly #closed = new AbortController();
+  /** Aborts at the next change. Undefined while nobody waits. */
+  #change: AbortController | undefined;
+
+  constructor(placement: Placement, clock: Clock) {
+    this.#placement = placement;
+    this.#clock = clock;
+  }
+
+  /** Aborts when every wait has ended. */
+  get closed(): AbortSignal {
+    return this.#closed.signal;
+  }
+
+  /** Resolves at the next change, after `ms`, or when the signal aborts. */
+  async wait(ms: number, signal: AbortSignal): Promise<void> {
+    const change = this.#watch();
+    await sleep(this.#clock, ms, AbortSignal.any([change, signal]));
+  }
+
+  /** Ends every wait. */
+  close(): void {
+    this.#closed.abort();
+    this.#change?.abort();
+  }
+
+  #watch(): AbortSignal {
+    if (this.#change) return this.#change.signal;
+    const change = new AbortController();
+    this.#change = change;
+    const end = () => {
+      if (this.#change === change) this.#change = undefined;
+      change.abort();
+    };
+    if (this.#closed.signal.aborted) end();
+    else this.#placement.untilChange(this.#closed.signal).then(end, end);
+    return change.signal;
+  }
 }

@@ -1,5 +1,7 @@
-// Reads the subject of a request from its route: an endpoint, the control plane, or this node itself.
+// Reads from a request's route what it is about: an endpoint, the control plane, or this node itself; whether it may
+// be sent again; and what a stopping node asks in its place.
 import type { FastifyRequest } from 'fastify';
+import { LIMITS } from '../../wire/job/job.ts';
 import {
   ACTIVITY_ROUTES,
   JOB_ROUTES,
@@ -8,6 +10,7 @@ import {
   RUNPOD_BASE,
   SYSTEM_ROUTES,
 } from '../../wire/routes/routes.ts';
+import { readTarget } from '../http/record-names.ts';
 
 /** `local`: any node answers it about itself. */
 export type Subject =
@@ -70,4 +73,35 @@ export function isRepeatable(request: FastifyRequest): boolean {
 
 function stripBase(url: string): string {
   return url.startsWith(RUNPOD_BASE) ? url.slice(RUNPOD_BASE.length) : url;
+}
+
+export interface FinalLook {
+  method: string;
+  /** Path and query. */
+  path: string;
+}
+
+/** RunPod's path for waiting with GET or POST, which this platform serves below RunPod's base. */
+const STATUS_SYNC = /\/status-sync\/:job$/;
+
+/** Undefined for requests that do not wait for long, or whose wait has no other form. */
+export function describeFinalLook(
+  request: FastifyRequest,
+  jobId: string | undefined,
+): FinalLook | undefined {
+  const { method, routeOptions } = request;
+  const target = readTarget(request);
+  const [path = ''] = target.split('?', 1);
+  if (jobId !== undefined && findSubmission(request) === 'runsync') {
+    return { method: 'GET', path: path.replace(/\/runsync$/, `/status/${jobId}`) };
+  }
+  const { url = '' } = routeOptions;
+  const query = new URLSearchParams(target.slice(path.length));
+  const waits =
+    STATUS_SYNC.test(url) ||
+    url.endsWith(JOB_ROUTES.streamJob.path) ||
+    (url === JOB_ROUTES.getJobStatus.path && query.has('wait'));
+  if (!waits || method !== 'GET') return undefined;
+  query.set('wait', String(LIMITS.waitMs.min));
+  return { method, path: `${path}?${query}` };
 }

@@ -29,7 +29,7 @@ import {
   SERVICE_NAME,
 } from '../../wire/link/worker-stream.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { isUnknown } from '../forwarding/served-here.ts';
+import { isUnknown } from '../forwarding/forwarding-hooks.ts';
 import {
   BEARER,
   type EndpointOwners,

@@ -2,7 +2,7 @@
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { PlaceWaits } from '../../../../src/api/forwarding/place-waits.ts';
+import { PlaceWaits } from '../../../../src/api/forwarding/placement.ts';
 import { LinkError } from '../../../../src/wire/link/worker-link.ts';
 import { createRandom } from '../../../support/random.ts';
 import { ENDPOINT, exchange, readJson, submitJob, takeJob } from '../platform.ts';

@@ -1,7 +1,7 @@
 // How often failures of forwarding are logged.
 import { Writable } from 'node:stream';
 import { expect, it } from 'vitest';
-import { NodeFailures } from '../../../../src/api/forwarding/node-failures.ts';
+import { NodeFailures } from '../../../../src/api/forwarding/passage.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { createLog } from '../../../../src/base/log.ts';
 import { ENDPOINT, readJson } from '../platform.ts';

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { fastify } from 'fastify';
 import { expect, it } from 'vitest';
-import { countServed } from '../../../../src/api/forwarding/served-here.ts';
+import { countServed } from '../../../../src/api/forwarding/forwarding-hooks.ts';
 
 it('counts a request until its end, even if its client has disconnected before', async () => {
   const app = fastify();
