@@ -1,21 +1,37 @@
-// Puts the event stream together: which node has the data of a topic, and who may read it.
+// Puts the event stream together: which node has the data of a topic, how it is read there or here, and who may read
+// it. Each read gives what an operation of the API answers, for the same rights.
+import { once } from 'node:events';
+import type { IncomingMessage } from 'node:http';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { ProblemError } from '../../wire/problem.ts';
-import type { Topic } from '../../wire/routes/event-topics.ts';
+import { http } from '../../base/net/node-http.ts';
+import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import type { KeyHolder } from '../../control/keys/keys.ts';
+import { hideVariables } from '../../control/keys/scope-grants.ts';
+import type { Pods } from '../../control/pods/pods.ts';
+import { PROBLEMS, type ProblemCode, ProblemError } from '../../wire/problem.ts';
+import {
+  EVENT_LIMITS,
+  LISTED,
+  POD_LOG_BYTES,
+  type Topic,
+  type TopicKind,
+  type TopicNames,
+} from '../../wire/routes/event-topics.ts';
+import { LOG_CUT_HEADER } from '../../wire/routes/routes.ts';
 import type { Forwarder } from '../forwarding/forwarder.ts';
 import type { Place } from '../forwarding/placement.ts';
+import { requireOwnEndpoint, requireScope } from '../http/auth.ts';
 import type { CallerWatches } from '../http/guard.ts';
+import { describeNext } from '../http/paging.ts';
+import { NODE_HEADERS } from '../nodes/forwarded.ts';
+import { readNodeAddress } from '../nodes/node-address.ts';
+import { firstSecret } from '../nodes/node-secret.ts';
+import type { Overviews } from '../overviews.ts';
 import type { EventRoutesOptions } from '../routes/event-routes.ts';
+import { requirePods } from '../routes/pod-routes.ts';
+import type { ApiServerOptions } from '../server-options.ts';
 import { EventHub } from './event-hub.ts';
-import { readAtNode } from './remote-reads.ts';
-import {
-  createTopicNumbers,
-  createTopicReads,
-  requireTopic,
-  resolveTopic,
-  type TopicReadsOptions,
-} from './topic-reads.ts';
 
 export interface EventsOptions extends TopicReadsOptions {
   clock: Clock;
@@ -60,3 +76,185 @@ export function openEvents(options: EventsOptions): EventRoutesOptions {
 }
 
 const NO_NODE = 'No node of the platform has this data now.';
+
+/** Most bytes of a list's records: well below the bound of a snapshot. */
+const LIST_BYTES = EVENT_LIMITS.snapshotBytes / 2;
+
+export interface TopicReadsOptions
+  extends Pick<ApiServerOptions, 'endpoints' | 'pods' | 'queue' | 'resources'> {
+  overviews: Overviews;
+}
+
+type Read = (holder: KeyHolder, names: TopicNames) => Promise<object>;
+
+export type TopicReads = Readonly<Record<TopicKind, Read>>;
+
+export function createTopicReads(options: TopicReadsOptions): TopicReads {
+  const { endpoints, overviews, pods, queue, resources } = options;
+  const pageOf = (limit: number) => ({ before: undefined, limit, maxBytes: LIST_BYTES });
+  return {
+    overview: (holder) => overviews.read(holder),
+    activity: (_holder, { endpoint }) => overviews.one(endpoint),
+    health: async (_holder, { endpoint }) => queue.health(endpoint),
+    job: (_holder, { endpoint, id }) => queue.jobs.outline({ endpointId: endpoint, id }),
+    async endpoints({ userId }) {
+      const { next, records } = endpoints.list({ userId, ...pageOf(LISTED.records) });
+      return { endpoints: records, ...describeNext(next) };
+    },
+    endpoint: async ({ userId }, { endpoint }) => endpoints.get(userId, endpoint),
+    async decisions(_holder, { endpoint }) {
+      const { decisions } = resources ?? raiseNoResources();
+      const page = await decisions.list({ endpointId: endpoint, ...pageOf(LISTED.decisions) });
+      return { decisions: page.decisions, ...describeNext(page.next) };
+    },
+    async versions({ userId }, { endpoint }) {
+      const { versions } = resources ?? raiseNoResources();
+      const listing = { endpointId: endpoint, ...pageOf(LISTED.versions) };
+      const { next, records } = await versions.list(userId, listing);
+      return { versions: records, ...describeNext(next) };
+    },
+    async pods(holder) {
+      const served = requirePods(pods);
+      const page = { userId: holder.userId, ...pageOf(LISTED.records) };
+      const { next, pods: listed } = await served.list(page);
+      const shown = await Promise.all(listed.map((pod) => served.show(pod)));
+      const records = shown.map((pod) => hideVariables(holder, 'pods:write', pod));
+      return { pods: records, ...describeNext(next) };
+    },
+    async pod(holder, { id }) {
+      const served = requirePods(pods);
+      const pod = await served.show(await served.find(holder.userId, id));
+      return hideVariables(holder, 'pods:write', pod);
+    },
+    async 'pod-log'({ userId }, { id }) {
+      const { end, isCut } = await requirePods(pods).readLog(userId, id, POD_LOG_BYTES);
+      return { log: Buffer.from(end).toString(), truncated: isCut };
+    },
+  };
+}
+
+/**
+ * Change numbers of topics: one differs whenever a read of the topic would return something new. Undefined, or without an
+ * entry: only a read shows changes. Jobs, health and logs are small and change by themselves.
+ */
+export function createTopicNumbers({
+  endpoints,
+  overviews,
+  pods,
+  resources,
+}: TopicReadsOptions): Partial<
+  Record<TopicKind, (holder: KeyHolder, names: TopicNames) => unknown>
+> {
+  return {
+    overview: (holder) => overviews.number(holder),
+    activity: (_holder, { endpoint }) => overviews.numberOf(endpoint),
+    endpoints: ({ userId }) => endpoints.changes.of(userId),
+    endpoint: (_holder, { endpoint }) => endpoints.find(endpoint),
+    decisions: (_holder, { endpoint }) => resources?.decisions.changes.of(endpoint),
+    versions: (_holder, { endpoint }) => resources?.versions.changes.of(endpoint),
+    pods: ({ userId }) => pods?.numberOf(userId),
+    pod: ({ userId }, { id }) => pods?.numberOf(userId, id),
+  };
+}
+
+function raiseNoResources(): never {
+  throw new ProblemError('not_found', 'this platform has no scaler and no versions');
+}
+
+/**
+ * Whether the holder may read the topic, as for the operation whose answer it carries. @throws ProblemError `not_found`,
+ * `forbidden`
+ */
+export function requireTopic(
+  holder: KeyHolder,
+  { endpoint, rule }: Topic,
+  endpoints: Pick<Endpoints, 'ownerOf'>,
+): void {
+  const named = rule.names === 'endpoint' || rule.names === 'job' ? endpoint : undefined;
+  if (named !== undefined) requireOwnEndpoint(holder, named, endpoints);
+  if (rule.scope !== 'key') requireScope(holder, rule.scope, named);
+}
+
+/** IDs in place of names. */
+export function resolveTopic(
+  { userId }: KeyHolder,
+  topic: Topic,
+  {
+    endpoints,
+    pods,
+  }: { endpoints: Pick<Endpoints, 'resolve'>; pods: Pick<Pods, 'resolve'> | undefined },
+): Topic {
+  const { endpoint, id, rule } = topic;
+  return {
+    ...topic,
+    endpoint: endpoint === '' ? '' : endpoints.resolve(userId, endpoint),
+    id: rule.names === 'pod' ? (pods?.resolve(userId, id) ?? id) : id,
+  };
+}
+
+/** Of one read, ms. */
+const READ_MS = 5_000;
+
+export interface RemoteRead {
+  /** Of the node. */
+  url: string;
+  topic: Topic;
+  credentials: Readonly<Record<string, string>>;
+}
+
+/** @throws ProblemError that the node answers, or `unavailable` */
+export async function readAtNode(
+  { agent, options }: Pick<Forwarder, 'agent' | 'options'>,
+  { credentials, topic, url }: RemoteRead,
+): Promise<object> {
+  const path = topic.rule.target(topic);
+  try {
+    const request = http.request({
+      ...{ ...readNodeAddress(url), agent, method: 'GET', path },
+      signal: AbortSignal.timeout(READ_MS),
+      headers: { ...credentials, [NODE_HEADERS.secret]: firstSecret(options.secrets) },
+    });
+    request.end();
+    const [response]: IncomingMessage[] = await once(request, 'response');
+    if (!response) throw new Error('no response');
+    return readAnswer(response, await collect(response), topic);
+  } catch (cause) {
+    if (cause instanceof ProblemError) throw cause;
+    throw new ProblemError('unavailable', 'The node that has this data does not answer now.', {
+      cause,
+    });
+  }
+}
+
+function readAnswer(
+  { headers, statusCode = 0 }: IncomingMessage,
+  body: string,
+  topic: Topic,
+): object {
+  if (headers[NODE_HEADERS.answer] !== 'owner') throw new Error('the node does not have the data');
+  if (statusCode === 200) {
+    if (topic.kind !== 'pod-log') return Object(JSON.parse(body));
+    return { log: body, truncated: headers[LOG_CUT_HEADER.toLowerCase()] === 'true' };
+  }
+  const { code, detail }: Record<string, unknown> = Object(JSON.parse(body));
+  throw new ProblemError(findCode(code), String(detail));
+}
+
+function findCode(code: unknown): ProblemCode {
+  return typeof code === 'string' && isCode(code) ? code : 'unavailable';
+}
+
+function isCode(code: string): code is ProblemCode {
+  return Object.hasOwn(PROBLEMS, code);
+}
+
+async function collect(response: IncomingMessage): Promise<string> {
+  const pieces: Buffer[] = [];
+  let bytes = 0;
+  for await (const piece of response) {
+    pieces.push(piece);
+    bytes += piece.length;
+    if (bytes > EVENT_LIMITS.snapshotBytes) throw new Error('the answer is too large');
+  }
+  return Buffer.concat(pieces).toString();
+}

@@ -1,12 +1,13 @@
-// Serves the event stream: checks the topics, and connects the client to them.
+// Serves the event stream: checks the topics, and connects the client to them. A connection sends the last snapshot
+// of each topic at the client's pace; snapshots that a slow client has missed are not kept.
+import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import type { KeyHolder } from '../../control/keys/keys.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { EVENT_OPERATIONS } from '../../wire/resources/events.ts';
 import { EVENT_LIMITS, readTopic, type Topic } from '../../wire/routes/event-topics.ts';
-import { composeProblem } from '../events/channel.ts';
-import { EventConnection } from '../events/event-connection.ts';
+import { composeProblem, composeStart, type Snapshot } from '../events/channel.ts';
 import type { EventCaller, EventHub } from '../events/event-hub.ts';
 import { takeOver } from '../http/byte-reply.ts';
 import { type CallerWatches, watchCaller } from '../http/guard.ts';
@@ -97,4 +98,86 @@ function readTopics(text: string | undefined): Topic[] {
     if (topic) return topic;
     throw refuseParameter('topics', `has an unknown topic: ${name.slice(0, 200)}`);
   });
+}
+
+/** After this time the client connects again, ms. */
+const RECONNECT_MS = 1_000;
+
+const HEARTBEAT = Buffer.from(': still here\n\n');
+
+export interface EventConnectionOptions {
+  raw: ServerResponse;
+  clock: Clock;
+  /** Longest pause of a client that has bytes to read, ms. */
+  stallMs: number;
+}
+
+export class EventConnection {
+  readonly #options: EventConnectionOptions;
+  /** By topic; at most one each, so a client that does not read holds no more than it has topics. */
+  readonly #unsent = new Map<string, { topic: Topic; snapshot: Snapshot }>();
+  #isBlocked = false;
+  #cancelHeartbeat = () => {};
+  #cancelStall = () => {};
+
+  constructor(options: EventConnectionOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    const { clock, raw } = this.#options;
+    raw.write(`retry: ${RECONNECT_MS}\n\n`);
+    this.#beat();
+    const cancelLife = clock.after(EVENT_LIMITS.lifetimeMs, () => this.end());
+    raw.once('close', () => {
+      cancelLife();
+      this.#cancelHeartbeat();
+      this.#cancelStall();
+      this.#unsent.clear();
+    });
+  }
+
+  offer(topic: Topic, snapshot: Snapshot): void {
+    this.#unsent.set(topic.name, { topic, snapshot });
+    this.#flush();
+  }
+
+  /** The client connects again. */
+  end(): void {
+    const { raw } = this.#options;
+    if (!raw.writableEnded) raw.end();
+  }
+
+  #flush(): void {
+    const { raw } = this.#options;
+    for (const [name, { snapshot, topic }] of this.#unsent) {
+      if (this.#isBlocked || raw.writableEnded || raw.destroyed) return;
+      this.#unsent.delete(name);
+      raw.write(composeStart(topic, snapshot));
+      this.#write(snapshot.bytes);
+    }
+  }
+
+  #write(bytes: Buffer): void {
+    const { clock, raw, stallMs } = this.#options;
+    this.#beat();
+    if (raw.write(bytes)) return;
+    this.#isBlocked = true;
+    this.#cancelStall = clock.after(stallMs, () => raw.destroy());
+    raw.once('drain', () => {
+      this.#isBlocked = false;
+      this.#cancelStall();
+      this.#flush();
+    });
+  }
+
+  /** Proxies close silent connections. */
+  #beat(): void {
+    const { clock } = this.#options;
+    this.#cancelHeartbeat();
+    this.#cancelHeartbeat = clock.after(EVENT_LIMITS.heartbeatMs, () => {
+      if (this.#isBlocked) this.#beat();
+      else this.#write(HEARTBEAT);
+    });
+  }
 }

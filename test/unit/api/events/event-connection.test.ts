@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
-import { EventConnection } from '../../../../src/api/events/event-connection.ts';
+import { EventConnection } from '../../../../src/api/routes/event-routes.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { EVENT_LIMITS, readTopic } from '../../../../src/wire/routes/event-topics.ts';
 
