@@ -33,17 +33,17 @@ import {
 import { completeForwardingBounds } from './forwarding/forwarding-options.ts';
 import { createNodeLink } from './forwarding/node-link.ts';
 import { BEARER } from './http/auth.ts';
+import { ClientOrigins } from './http/client-origin.ts';
 import { allowOrigins } from './http/cors.ts';
-import { collectRoutes, guard, type ServedRoute } from './http/guard.ts';
+import { answerUnknownRoutes, collectRoutes, guard, type ServedRoute } from './http/guard.ts';
 import {
   type ErrorForm,
   endWithProblem,
   ProblemReplies,
   SAFE_HEADERS,
 } from './http/problem-reply.ts';
-import type { NamedKinds } from './http/record-names.ts';
+import type { NamedKinds } from './http/requests.ts';
 import { readToken } from './http/session-cookie.ts';
-import { answerUnknownRoutes } from './http/unknown-routes.ts';
 import type { HttpBounds } from './limits/bounds.ts';
 import type { Connections } from './limits/connections.ts';
 import { Flows } from './limits/flows.ts';
@@ -53,7 +53,6 @@ import { type ApiMetrics, createMetrics } from './metrics/metrics.ts';
 import { SOUND_STORE } from './metrics/store-status.ts';
 import { isBelowOpenAi, OPENAI_ERRORS } from './openai/errors.ts';
 import { addOpenAiRoutes } from './openai/openai-routes.ts';
-import { ClientOrigins } from './origin/client-origin.ts';
 import { Overviews } from './overviews.ts';
 import { foldTarget } from './proxy/path.ts';
 import { addLbRoutes } from './proxy/proxy-routes.ts';

@@ -18,7 +18,7 @@ import {
   type Overview,
 } from '../wire/resources/activity.ts';
 import { requireOwnEndpoint, requireScope } from './http/auth.ts';
-import { describeNext } from './http/paging.ts';
+import { describeNext } from './http/requests.ts';
 
 /** Answers are at most so old, ms. */
 const SHARED_MS = 1_000;

@@ -23,7 +23,7 @@ import type { Forwarder } from '../forwarding/forwarder.ts';
 import type { Place } from '../forwarding/placement.ts';
 import { requireOwnEndpoint, requireScope } from '../http/auth.ts';
 import type { CallerWatches } from '../http/guard.ts';
-import { describeNext } from '../http/paging.ts';
+import { describeNext } from '../http/requests.ts';
 import { NODE_HEADERS } from '../nodes/forwarded.ts';
 import { readNodeAddress } from '../nodes/node-address.ts';
 import { firstSecret } from '../nodes/node-secret.ts';

@@ -12,7 +12,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import { http } from '../../base/net/node-http.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { readTarget } from '../http/record-names.ts';
+import { readTarget } from '../http/requests.ts';
 import { isAwaitingContinue, sendContinue } from '../limits/exchanges.ts';
 import {
   describeForwarded,

@@ -10,7 +10,7 @@ import {
   RUNPOD_BASE,
   SYSTEM_ROUTES,
 } from '../../wire/routes/routes.ts';
-import { readTarget } from '../http/record-names.ts';
+import { readTarget } from '../http/requests.ts';
 
 /** `local`: any node answers it about itself. */
 export type Subject =

@@ -37,11 +37,11 @@ import {
   requireOwnEndpoint,
   requireScope,
 } from '../http/auth.ts';
+import { ClientOrigins } from '../http/client-origin.ts';
 import { completeBounds, type HttpBounds } from '../limits/bounds.ts';
 import { Connections } from '../limits/connections.ts';
 import { createWorkerBudget } from '../limits/flows.ts';
 import { type KeyPair, useCertificate } from '../listener.ts';
-import { ClientOrigins } from '../origin/client-origin.ts';
 import type { WorkerRoutesOptions } from '../worker/worker-routes.ts';
 import { GrpcGate, listHttp2Servers } from './gate.ts';
 import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from './limits.ts';

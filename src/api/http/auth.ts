@@ -8,7 +8,7 @@ import { type CodeAccess, requireCodeAccess } from '../../control/limits/code-ac
 import type { BrowserSession, Sessions } from '../../control/sessions/sessions.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { RouteAccess, Scope } from '../../wire/routes/route.ts';
-import { findForeignSign } from './foreign-sign.ts';
+import { findForeignSign } from './cors.ts';
 import { findSession } from './session-cookie.ts';
 
 /**

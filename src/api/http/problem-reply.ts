@@ -10,7 +10,7 @@ import { StoreUnavailableError } from '../../queue/queue.ts';
 import { LinkError, type LinkErrorCode } from '../../wire/link/worker-link.ts';
 import { type ProblemCode, ProblemError } from '../../wire/problem.ts';
 import { isAwaitingContinue } from '../limits/exchanges.ts';
-import type { ClientOrigins } from '../origin/client-origin.ts';
+import type { ClientOrigins } from './client-origin.ts';
 
 export const PROBLEM_MEDIA_TYPE = 'application/problem+json';
 

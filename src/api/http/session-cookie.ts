@@ -4,8 +4,8 @@ import type { HeldSession, Sessions } from '../../control/sessions/sessions.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { RouteAccess } from '../../wire/routes/route.ts';
 import { CONSOLE_HEADER } from '../../wire/routes/routes.ts';
-import type { ClientOrigin } from '../origin/client-origin.ts';
-import { OWN_PATHS } from './query.ts';
+import type { ClientOrigin } from './client-origin.ts';
+import { OWN_PATHS } from './requests.ts';
 
 const SESSION_COOKIE = 'millrace_session';
 /** Name over TLS: browsers accept such a cookie only from this host, not from a related one. */

@@ -1,5 +1,5 @@
 // All bounds on callers of the HTTP API, with their defaults.
-import type { ForwardedHeaders } from '../origin/client-origin.ts';
+import type { ForwardedHeaders } from '../http/client-origin.ts';
 
 export interface HttpBounds {
   /** Bytes of a submission's JSON besides the value of `input`. Default 65,536. */

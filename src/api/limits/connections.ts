@@ -6,7 +6,7 @@ import type { BlockList, Server, Socket } from 'node:net';
 import type { Clock } from '../../base/clock.ts';
 import type { Lane } from '../../base/fair-turns.ts';
 import type { Log } from '../../base/log.ts';
-import { groupOf, isListed, listAddresses } from '../origin/addresses.ts';
+import { groupOf, isListed, listAddresses } from '../http/client-origin.ts';
 import type { HttpBounds } from './bounds.ts';
 import { type DropCause, DropLog, type Peer } from './drop-log.ts';
 import { noteExchange } from './exchanges.ts';

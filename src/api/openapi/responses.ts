@@ -1,6 +1,5 @@
 // Describes an operation's responses for OpenAPI: its own, and the problems that its parameters, body
 // and scope make possible.
-
 import {
   type Answer,
   type Content,
@@ -10,7 +9,7 @@ import {
 } from '../../wire/operations/operation.ts';
 import { PROBLEMS } from '../../wire/problem.ts';
 import { PROBLEM_MEDIA_TYPE } from '../http/problem-reply.ts';
-import { OWN_PATHS } from '../http/query.ts';
+import { OWN_PATHS } from '../http/requests.ts';
 import { describeSchema, type JsonSchema, refer } from './schemas.ts';
 
 type LimitHeader = 'RateLimit' | 'RateLimit-Policy';

@@ -1,7 +1,7 @@
 // Selects the headers that pass between a client and a worker of a load-balancing endpoint. Pure.
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import type { ClientOrigins } from '../http/client-origin.ts';
 import { stripSessionCookie } from '../http/session-cookie.ts';
-import type { ClientOrigins } from '../origin/client-origin.ts';
 
 /** Headers about one connection, not about the message. */
 const HOP_BY_HOP = [

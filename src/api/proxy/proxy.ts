@@ -7,7 +7,7 @@ import type { Dispatcher } from 'undici';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { ClientOrigins } from '../origin/client-origin.ts';
+import type { ClientOrigins } from '../http/client-origin.ts';
 import { composeAnswerHeaders, composeRequestHeaders } from './headers.ts';
 import { limitRest } from './linger.ts';
 import { joinTunnel, type UpgradeRequest } from './upgrade.ts';

@@ -10,15 +10,15 @@ import {
   MIN_STEP_MS,
 } from '../../wire/resources/activity.ts';
 import { sendJson } from '../http/byte-reply.ts';
-import { readPageRequest } from '../http/paging.ts';
 import {
   type QueryValues,
   readChoice,
   readInteger,
+  readPageRequest,
   readText,
   refuseParameter,
-} from '../http/query.ts';
-import { requireHolder } from '../http/resource-requests.ts';
+  requireHolder,
+} from '../http/requests.ts';
 import type { Overviews } from '../overviews.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 

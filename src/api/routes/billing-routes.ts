@@ -10,9 +10,14 @@ import {
   BILLING_STEPS,
 } from '../../wire/resources/billing.ts';
 import { sendJson } from '../http/byte-reply.ts';
-import { describeNext, readPageRequest } from '../http/paging.ts';
-import { readChoice, readInteger, readText } from '../http/query.ts';
-import { requireHolder } from '../http/resource-requests.ts';
+import {
+  describeNext,
+  readChoice,
+  readInteger,
+  readPageRequest,
+  readText,
+  requireHolder,
+} from '../http/requests.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 
 const ANY_TIME = { min: 0, max: 8_640_000_000_000 };

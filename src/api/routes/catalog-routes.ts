@@ -5,8 +5,7 @@ import type { Decisions } from '../../control/scaling/decisions.ts';
 import { CATALOG_OPERATIONS } from '../../wire/resources/catalog.ts';
 import { SCALER_OPERATIONS } from '../../wire/resources/scaling.ts';
 import { sendJson } from '../http/byte-reply.ts';
-import { describeNext, readPageRequest } from '../http/paging.ts';
-import { readUser } from '../http/resource-requests.ts';
+import { describeNext, readPageRequest, readUser } from '../http/requests.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 
 export interface CatalogServices {

@@ -11,8 +11,7 @@ import { composeProblem, composeStart, type Snapshot } from '../events/channel.t
 import type { EventCaller, EventHub } from '../events/event-hub.ts';
 import { takeOver } from '../http/byte-reply.ts';
 import { type CallerWatches, watchCaller } from '../http/guard.ts';
-import { readText, refuseParameter } from '../http/query.ts';
-import { requireHolder } from '../http/resource-requests.ts';
+import { readText, refuseParameter, requireHolder } from '../http/requests.ts';
 import { EVENTS_MEDIA_TYPE } from '../http/sse.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 

@@ -15,19 +15,20 @@ import { hashRequest } from '../body/request-hash.ts';
 import { requireScope } from '../http/auth.ts';
 import { JSON_MEDIA_TYPE, sendBytes, sendJson, sendLoaded } from '../http/byte-reply.ts';
 import { type CallerWatches, watchCaller } from '../http/guard.ts';
-import { describeNext, readPageRequest } from '../http/paging.ts';
 import { openWait } from '../http/problem-reply.ts';
 import {
+  describeNext,
   type IntegerRange,
   type QueryValues,
   readChoice,
   readInteger,
+  readPageRequest,
   readStatus,
   readText,
+  readTrace,
+  readUser,
   refuseParameter,
-} from '../http/query.ts';
-import { readTrace } from '../http/request-trace.ts';
-import { readUser } from '../http/resource-requests.ts';
+} from '../http/requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { RateGate } from '../limits/rate-limit.ts';
 import { findNewJob, isRepeated } from '../nodes/forwarded.ts';

@@ -2,8 +2,7 @@
 import type { UserKeys } from '../../control/keys/user-keys.ts';
 import { KEY_OPERATIONS, keyRotation, keys } from '../../wire/resources/key.ts';
 import { check } from '../body/body.ts';
-import { readText } from '../http/query.ts';
-import { readResourceBody, requireHolder } from '../http/resource-requests.ts';
+import { readResourceBody, readText, requireHolder } from '../http/requests.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 import { bindFixedResource, sendCreated } from './resource-routes.ts';
 

@@ -8,7 +8,7 @@ import {
   type UseCounts,
 } from '../../wire/resources/limits.ts';
 import { sendJson } from '../http/byte-reply.ts';
-import { readUser } from '../http/resource-requests.ts';
+import { readUser } from '../http/requests.ts';
 import type { RateGate } from '../limits/rate-limit.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 

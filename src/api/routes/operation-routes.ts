@@ -9,7 +9,7 @@ import {
 } from '../../wire/operations/operation.ts';
 import type { PathParameters, Route } from '../../wire/routes/route.ts';
 import { checkNoBody } from '../body/body.ts';
-import type { QueryValues } from '../http/query.ts';
+import type { QueryValues } from '../http/requests.ts';
 import { addBodyScope, NO_BODY_BYTES } from './body-scope.ts';
 
 declare module 'fastify' {

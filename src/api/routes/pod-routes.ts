@@ -16,8 +16,7 @@ import {
 } from '../../wire/resources/pod-operations.ts';
 import { LOG_CUT_HEADER } from '../../wire/routes/routes.ts';
 import { sendBytes, sendJson } from '../http/byte-reply.ts';
-import { readInteger } from '../http/query.ts';
-import { readResourceBody, readUser } from '../http/resource-requests.ts';
+import { readInteger, readResourceBody, readUser } from '../http/requests.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 import { bindResource, serveCallers } from './resource-routes.ts';
 

@@ -9,9 +9,15 @@ import type { FixedResource, Resource } from '../../wire/operations/resource.ts'
 import { ProblemError } from '../../wire/problem.ts';
 import { nameParameter, type ResourceOutline } from '../../wire/routes/route.ts';
 import { sendJson } from '../http/byte-reply.ts';
-import { describeNext, type PageRequest, readPageRequest } from '../http/paging.ts';
-import { type QueryValues, readText } from '../http/query.ts';
-import { readResourceBody, requireHolder } from '../http/resource-requests.ts';
+import {
+  describeNext,
+  type PageRequest,
+  type QueryValues,
+  readPageRequest,
+  readResourceBody,
+  readText,
+  requireHolder,
+} from '../http/requests.ts';
 import { isRepeated } from '../nodes/forwarded.ts';
 import { type BoundOperation, bindOperation } from './operation-routes.ts';
 

@@ -11,12 +11,11 @@ import {
 } from '../../wire/resources/session.ts';
 import { type Access, BEARER, identifyKey, LOCAL_HOLDER } from '../http/auth.ts';
 import { sendJson } from '../http/byte-reply.ts';
-import { findForeignSign } from '../http/foreign-sign.ts';
-import { readResourceBody, requireHolder } from '../http/resource-requests.ts';
+import { type ClientOrigin, groupOf } from '../http/client-origin.ts';
+import { findForeignSign } from '../http/cors.ts';
+import { readResourceBody, requireHolder } from '../http/requests.ts';
 import { composeSessionCookie, readSessionToken, refuseOtherSite } from '../http/session-cookie.ts';
 import { createMemoryCounter, type RateCounter } from '../limits/rate-counter.ts';
-import { groupOf } from '../origin/addresses.ts';
-import type { ClientOrigin } from '../origin/client-origin.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 
 /** Sign-ins with a wrong key from one address, or one IPv6 network, in a minute. */

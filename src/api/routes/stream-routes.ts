@@ -1,4 +1,5 @@
 // Serves GET /stream: a job's chunks, as one JSON array per call or as server-sent events (sse.ts).
+
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
 import type { Clock } from '../../base/clock.ts';
@@ -9,7 +10,7 @@ import { LIMITS } from '../../wire/job/job.ts';
 import { type JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes/routes.ts';
 import { JSON_MEDIA_TYPE, joinAsArray } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
-import { readInteger, refuseParameter } from '../http/query.ts';
+import { readInteger, refuseParameter } from '../http/requests.ts';
 import { EVENTS_MEDIA_TYPE, sendEvents } from '../http/sse.ts';
 import { sendAfter, sendNext } from '../stream-answers.ts';
 import { type JobRoute, readJobKey } from './job-routes.ts';

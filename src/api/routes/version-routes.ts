@@ -19,9 +19,14 @@ import { check } from '../body/body.ts';
 import { useBody } from '../body/body-reader.ts';
 import { LOCAL_HOLDER } from '../http/auth.ts';
 import { sendJson, sendLoaded } from '../http/byte-reply.ts';
-import { describeNext, readPageRequest } from '../http/paging.ts';
-import { readText, refuseParameter } from '../http/query.ts';
-import { readResourceBody, requireHolder } from '../http/resource-requests.ts';
+import {
+  describeNext,
+  readPageRequest,
+  readResourceBody,
+  readText,
+  refuseParameter,
+  requireHolder,
+} from '../http/requests.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 
 const NO_BYTES = new Uint8Array();

@@ -7,7 +7,7 @@ import { RUNPOD_BASE } from '../../wire/routes/routes.ts';
 import { useBody } from '../body/body-reader.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import { toProblem } from '../http/problem-reply.ts';
-import { readUser } from '../http/resource-requests.ts';
+import { readUser } from '../http/requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { EndpointRoute } from '../routes/job-routes.ts';
 import {

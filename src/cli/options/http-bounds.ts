@@ -1,8 +1,7 @@
 // Options of `serve` that bound what callers of the HTTP API may send and hold open.
 
+import { FORWARDED_HEADERS, listAddresses } from '../../api/http/client-origin.ts';
 import { DEFAULT_BOUNDS, type HttpBounds } from '../../api/limits/bounds.ts';
-import { listAddresses } from '../../api/origin/addresses.ts';
-import { FORWARDED_HEADERS } from '../../api/origin/client-origin.ts';
 import { choice, integer, list, type OptionValues, UsageError } from '../options.ts';
 
 const MB = 1_048_576;

@@ -5,8 +5,8 @@ import { type AddressInfo, connect, type Socket } from 'node:net';
 import { Writable } from 'node:stream';
 import { setTimeout } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { groupOf, listAddresses } from '../../../../src/api/http/client-origin.ts';
 import { Connections } from '../../../../src/api/limits/connections.ts';
-import { groupOf, listAddresses } from '../../../../src/api/origin/addresses.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { createLog } from '../../../../src/base/log.ts';
 

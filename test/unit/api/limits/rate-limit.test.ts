@@ -1,6 +1,7 @@
 import { type FastifyInstance, fastify } from 'fastify';
 import { parseList } from 'structured-headers';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { ClientOrigins } from '../../../../src/api/http/client-origin.ts';
 import { ProblemReplies } from '../../../../src/api/http/problem-reply.ts';
 import { DEFAULT_BOUNDS } from '../../../../src/api/limits/bounds.ts';
 import {
@@ -8,7 +9,6 @@ import {
   RateGate,
   type RateLimits,
 } from '../../../../src/api/limits/rate-limit.ts';
-import { ClientOrigins } from '../../../../src/api/origin/client-origin.ts';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { type Platform, readJson, startPlatform, submitJob, takeJob } from '../platform.ts';

@@ -1,6 +1,6 @@
 // The client of a request: the peer, or what trusted proxies tell. Whatever other peers send has no effect.
 import { describe, expect, it } from 'vitest';
-import { ClientOrigins, type ForwardedHeaders } from '../../../../src/api/origin/client-origin.ts';
+import { ClientOrigins, type ForwardedHeaders } from '../../../../src/api/http/client-origin.ts';
 
 const PROXIES = ['10.0.0.0/8', '127.0.0.1', '2001:db8:1::/48'];
 
