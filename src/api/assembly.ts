@@ -44,10 +44,9 @@ import {
 } from './http/problem-reply.ts';
 import type { NamedKinds } from './http/requests.ts';
 import { readToken } from './http/session-cookie.ts';
-import type { HttpBounds } from './limits/bounds.ts';
+import { findExcess, type HttpBounds, measureHead } from './limits/bounds.ts';
 import type { Connections } from './limits/connections.ts';
 import { Flows } from './limits/flows.ts';
-import { findExcess, measureHead } from './limits/head-bounds.ts';
 import { createListener, describeClientError } from './listener.ts';
 import { type ApiMetrics, createMetrics } from './metrics/metrics.ts';
 import { SOUND_STORE } from './metrics/store-status.ts';

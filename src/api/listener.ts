@@ -7,9 +7,8 @@ import type { SecureContextOptions } from 'node:tls';
 import type { Clock } from '../base/clock.ts';
 import { http } from '../base/net/node-http.ts';
 import { ProblemError } from '../wire/problem.ts';
-import type { HttpBounds } from './limits/bounds.ts';
+import { describeOverflow, type HttpBounds } from './limits/bounds.ts';
 import type { Connections } from './limits/connections.ts';
-import { describeOverflow } from './limits/head-bounds.ts';
 import { Intake, type IntakeOptions } from './limits/intake.ts';
 import { type Connect, mayUpgrade, serveExpectations, serveUpgrades } from './proxy/upgrade.ts';
 

@@ -1,6 +1,5 @@
 // Counts the calls of users and workers. Loaded only if calls are limited.
-import type { CreateRateCounter } from '../api/limits/rate-counter.ts';
-import type { RateGate, RateLimits } from '../api/limits/rate-limit.ts';
+import type { CreateRateCounter, RateGate, RateLimits } from '../api/limits/rate-limit.ts';
 import type { WorkerAllowance, WorkerLimits } from '../api/worker/worker-allowance.ts';
 import type { Queues } from '../queue/queues.ts';
 

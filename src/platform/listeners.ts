@@ -2,7 +2,7 @@
 import type { ForwardingOptions } from '../api/forwarding/forwarding-options.ts';
 import type { GrpcServer } from '../api/grpc/server.ts';
 import type { ServedRequest } from '../api/http/guard.ts';
-import type { CreateRateCounter } from '../api/limits/rate-counter.ts';
+import type { CreateRateCounter } from '../api/limits/rate-limit.ts';
 import type { KeyPair } from '../api/listener.ts';
 import type { ReadFailed } from '../api/overviews.ts';
 import { CONSOLE_FOLDER } from '../api/routes/console-routes.ts';

@@ -13,7 +13,7 @@ import type { Clock } from '../../base/clock.ts';
 import { http } from '../../base/net/node-http.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { readTarget } from '../http/requests.ts';
-import { isAwaitingContinue, sendContinue } from '../limits/exchanges.ts';
+import { isAwaitingContinue, limitRest, sendContinue } from '../limits/exchanges.ts';
 import {
   describeForwarded,
   type ForwardedTerms,
@@ -25,7 +25,6 @@ import {
 import { readNodeAddress } from '../nodes/node-address.ts';
 import type { PeerWatch } from '../nodes/peer-watch.ts';
 import { composeAnswerHeaders, readTokens } from '../proxy/headers.ts';
-import { limitRest } from '../proxy/linger.ts';
 import { joinTunnel, type UpgradeRequest } from '../proxy/upgrade.ts';
 import type { PassedBody } from './passed-body.ts';
 import type { FinalLook } from './subject.ts';

@@ -8,7 +8,6 @@ import type { Lane } from '../../base/fair-turns.ts';
 import type { Log } from '../../base/log.ts';
 import { groupOf, isListed, listAddresses } from '../http/client-origin.ts';
 import type { HttpBounds } from './bounds.ts';
-import { type DropCause, DropLog, type Peer } from './drop-log.ts';
 import { noteExchange } from './exchanges.ts';
 
 /** Checks within the limit of a stall: a stall is detected at most a sixth of the limit too late. */
@@ -296,4 +295,44 @@ const LOOPBACK = ['127.0.0.0/8', '::1'];
 
 function nameOf({ localPort, remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort} ${localPort}`;
+}
+
+/** Dropped connections are logged once per cause in this time, ms. */
+const LOG_EVERY_MS = 60_000;
+
+export type DropCause =
+  | 'all connections'
+  | 'bytes in flight'
+  | 'connections of an address'
+  | 'connections of a user'
+  | 'stalled reader'
+  | 'unanswered requests';
+
+export interface Peer {
+  /** Address of the client, or the network that stands for it. */
+  address: string;
+  /** User of the last request with a valid key. */
+  userId?: string | undefined;
+}
+
+/** Logs once a minute, for each cause, how many connections were dropped. */
+export class DropLog {
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #counts = new Map<DropCause, { count: number; loggedAt: number }>();
+
+  constructor(clock: Clock, log: Log) {
+    this.#clock = clock;
+    this.#log = log;
+  }
+
+  note(cause: DropCause, { address, userId }: Peer): void {
+    const now = this.#clock.now();
+    const seen = this.#counts.get(cause) ?? { count: 0, loggedAt: -Infinity };
+    seen.count += 1;
+    this.#counts.set(cause, seen);
+    if (now - seen.loggedAt < LOG_EVERY_MS) return;
+    this.#log.warn({ cause, address, userId, count: seen.count }, 'connections dropped');
+    this.#counts.set(cause, { count: 0, loggedAt: now });
+  }
 }

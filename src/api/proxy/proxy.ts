@@ -8,8 +8,8 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { ClientOrigins } from '../http/client-origin.ts';
+import { limitRest } from '../limits/exchanges.ts';
 import { composeAnswerHeaders, composeRequestHeaders } from './headers.ts';
-import { limitRest } from './linger.ts';
 import { joinTunnel, type UpgradeRequest } from './upgrade.ts';
 
 /**

@@ -15,7 +15,7 @@ import { type ClientOrigin, groupOf } from '../http/client-origin.ts';
 import { findForeignSign } from '../http/cors.ts';
 import { readResourceBody, requireHolder } from '../http/requests.ts';
 import { composeSessionCookie, readSessionToken, refuseOtherSite } from '../http/session-cookie.ts';
-import { createMemoryCounter, type RateCounter } from '../limits/rate-counter.ts';
+import { createMemoryCounter, type RateCounter } from '../limits/rate-limit.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 
 /** Sign-ins with a wrong key from one address, or one IPv6 network, in a minute. */

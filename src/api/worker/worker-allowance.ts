@@ -6,7 +6,7 @@ import {
   type CreateRateCounter,
   createMemoryCounter,
   type RateCounter,
-} from '../limits/rate-counter.ts';
+} from '../limits/rate-limit.ts';
 
 /**
  * Length of the window in which calls are counted, s. Shorter than a lease, so that a refused renewal

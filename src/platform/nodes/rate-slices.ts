@@ -1,6 +1,7 @@
 // A node's part of the count of calls over all nodes: it spends slices of limits, asks the leader for more ahead of
 // need, and admits its fair share while no leader answers.
-import type { RateCount } from '../../api/limits/rate-counter.ts';
+
+import type { RateCount } from '../../api/limits/rate-limit.ts';
 import {
   MAX_REPORTS,
   type RateGrant,

@@ -1,7 +1,6 @@
 // One count of calls over all nodes: asks the leader for slices of limits, and answers other nodes while this node leads.
-
 import type { Place } from '../../api/forwarding/placement.ts';
-import type { CreateRateCounter, RateCount } from '../../api/limits/rate-counter.ts';
+import type { CreateRateCounter, RateCount } from '../../api/limits/rate-limit.ts';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
 import { ProblemError } from '../../wire/problem.ts';
