@@ -24,7 +24,7 @@ import {
 } from '../nodes/forwarded.ts';
 import { readNodeAddress } from '../nodes/node-address.ts';
 import type { PeerWatch } from '../nodes/peer-watch.ts';
-import { composeAnswerHeaders, readTokens } from '../proxy/headers.ts';
+import { composeAnswerHeaders, readTokens } from '../proxy/message-head.ts';
 import { joinTunnel, type UpgradeRequest } from '../proxy/upgrade.ts';
 import type { PassedBody } from './passed-body.ts';
 import type { FinalLook } from './subject.ts';

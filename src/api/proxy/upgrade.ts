@@ -7,8 +7,7 @@ import type { Clock } from '../../base/clock.ts';
 import { http } from '../../base/net/node-http.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { endWithProblem } from '../http/problem-reply.ts';
-import { readTokens } from './headers.ts';
-import { isBalancedTarget } from './path.ts';
+import { isBalancedTarget, readTokens } from './message-head.ts';
 
 /** When one side has ended, the other has this long to receive what is left, ms. */
 const CLOSE_MS = 10_000;

@@ -1,5 +1,7 @@
-// Selects the headers that pass between a client and a worker of a load-balancing endpoint. Pure.
+// The head of a message between a client and a worker of a load-balancing endpoint: selects its headers, and cuts its
+// path byte for byte before the router reads and decodes it. Pure.
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import { LB_BASE } from '../../wire/routes/routes.ts';
 import type { ClientOrigins } from '../http/client-origin.ts';
 import { stripSessionCookie } from '../http/session-cookie.ts';
 
@@ -77,4 +79,29 @@ export function readTokens(value: string | string[] | undefined): ReadonlySet<st
   if (value === undefined || value === 'keep-alive') return NO_NAMES;
   const names = [value].flat().flatMap((text) => text.split(','));
   return new Set(names.map((name) => (name.split(';')[0] ?? '').trim().toLowerCase()));
+}
+
+/** A target may be an absolute URL. The ID ends where no ID could continue. */
+const LB_TARGET = new RegExp(`^((?:https?://[^/?#]*)?(${LB_BASE}/[^/?#]+))(.*)$`, 's');
+
+/** Returns the target for the router; all other targets stay unchanged. */
+export function foldTarget(target: string): string {
+  // No pattern is needed for the targets of the API itself.
+  if (target.startsWith('/') && !target.startsWith(LB_BASE)) return target;
+  return LB_TARGET.exec(target)?.[1] ?? target;
+}
+
+export function isBalancedTarget(target: string): boolean {
+  return LB_TARGET.test(target);
+}
+
+/** Returns the part of the path that the worker does not see, as the client wrote it. */
+export function cutPrefix(target: string): string {
+  return LB_TARGET.exec(target)?.[2] ?? '';
+}
+
+/** Returns path and query for the worker, unchanged: nothing is decoded, resolved or joined. */
+export function cutTarget(target: string): string {
+  const rest = LB_TARGET.exec(target)?.[3] ?? '';
+  return rest.startsWith('/') ? rest : `/${rest}`;
 }
