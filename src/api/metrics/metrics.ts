@@ -5,14 +5,17 @@ import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { readActivity } from '../../queue/activity/read-activity.ts';
 import { StoreUnavailableError } from '../../queue/queue.ts';
 import type { Queues } from '../../queue/queues.ts';
+import { type EndpointTimes, TIME_BUCKETS_S, type TimeCounts } from '../../queue/time/job-times.ts';
 import type { EventHub } from '../events/event-hub.ts';
 import type { ForwardedRequest } from '../forwarding/forwarder.ts';
 import { judgeEndpoint } from '../overviews.ts';
-import { type CostMetricsOptions, registerCostMetrics } from './cost-metrics.ts';
-import { formatJobTimes } from './job-time-metrics.ts';
-import { type PodMetricsOptions, registerPodMetrics } from './pod-metrics.ts';
-import { registerStoreMetrics } from './store-metrics.ts';
-import type { StoreStatus } from './store-status.ts';
+import {
+  type CostMetricsOptions,
+  type PodMetricsOptions,
+  registerCostMetrics,
+  registerPodMetrics,
+} from './pod-metrics.ts';
+import { registerStoreMetrics, type StoreStatus } from './store-status.ts';
 
 export interface MetricsOptions
   extends Omit<PodMetricsOptions, 'registry'>,
@@ -294,4 +297,45 @@ function registerDurations(registry: Registry): ApiMetrics['note'] {
     }
     series.observe(durationMs / 1_000);
   };
+}
+
+const HISTOGRAMS = [
+  {
+    name: 'millrace_job_queue_wait_seconds',
+    help: 'Time from the moment from which a job may start to the lease of its attempt, since the start of the platform.',
+    kind: 'wait',
+  },
+  {
+    name: 'millrace_job_execution_seconds',
+    help: 'Run time of the last attempt of each job that ended, since the start of the platform.',
+    kind: 'execution',
+  },
+] as const;
+
+/** Ends with a line feed. */
+export function formatJobTimes(times: ReadonlyMap<string, Readonly<EndpointTimes>>): string {
+  const lines = HISTOGRAMS.flatMap(({ help, kind, name }) => [
+    `# HELP ${name} ${help}`,
+    `# TYPE ${name} histogram`,
+    ...[...times].flatMap(([endpoint, of]) => formatHistogram(name, endpoint, of[kind])),
+  ]);
+  return `${lines.join('\n')}\n`;
+}
+
+function formatHistogram(
+  name: string,
+  endpoint: string,
+  { counts, sumSeconds }: Readonly<TimeCounts>,
+): string[] {
+  const label = `endpoint="${escapeLabel(endpoint)}"`;
+  let total = 0;
+  const buckets = counts.map((count, index) => {
+    total += count;
+    return `${name}_bucket{${label},le="${TIME_BUCKETS_S[index] ?? '+Inf'}"} ${total}`;
+  });
+  return [...buckets, `${name}_sum{${label}} ${sumSeconds}`, `${name}_count{${label}} ${total}`];
+}
+
+function escapeLabel(text: string): string {
+  return text.replaceAll(/[\\"]/g, '\\$&').replaceAll('\n', '\\n');
 }

@@ -1,4 +1,6 @@
-// The store's condition as the API shows it: whether it accepts writes, and if not, why.
+// The store's condition as the API shows it: whether it accepts writes, and if not, why; and its metrics for
+// Prometheus.
+import { Counter, Gauge, type Registry } from 'prom-client';
 
 export interface StoreStatus {
   /** Why new data cannot be stored; undefined if it can. Tests a real write. */
@@ -40,3 +42,63 @@ export const SOUND_STORE: StoreStatus = {
   failures: new Map(),
   measure: () => ({ database: undefined, wal: undefined }),
 };
+
+/** Returns a function that updates these metrics from the store. */
+export function registerStoreMetrics(registry: Registry, store: StoreStatus): () => Promise<void> {
+  const registers = [registry];
+  const failures = new Counter({
+    name: 'millrace_store_failures_total',
+    help: 'Failures of the disk or the database since the start of the platform, by SQLite code, system error code or SQLSTATE.',
+    labelNames: ['code'],
+    registers,
+  });
+  const writable = new Gauge({
+    name: 'millrace_store_writable',
+    help: 'Whether new jobs can be stored: 1 or 0.',
+    registers,
+  });
+  const bytes = new Gauge({
+    name: 'millrace_store_bytes',
+    help: 'Size of the database and, on SQLite, of its write-ahead log and of the files of large payloads.',
+    labelNames: ['file'],
+    registers,
+  });
+
+  const free = new Gauge({
+    name: 'millrace_store_free_bytes',
+    help: 'Free space on the disk of the data folder, for a database on SQLite.',
+    labelNames: ['file'],
+    registers,
+  });
+  const shards = store.shards && registerShards(registers);
+
+  return async () => {
+    const fault = await store.findFault();
+    const sizes: StoreSizes = await store.measure();
+    // No await from here on: a second scrape must not add to half-set counters.
+    failures.reset();
+    for (const [code, count] of store.failures) failures.inc({ code }, count);
+    writable.set(fault === undefined ? 1 : 0);
+    bytes.reset();
+    for (const file of ['database', 'wal', 'payloads'] as const) {
+      const size = sizes[file];
+      if (size !== undefined) bytes.set({ file }, size);
+    }
+    free.reset();
+    if (sizes.free !== undefined) free.set({ file: 'database' }, sizes.free);
+    if (!store.shards) return;
+    const { failing, givenUp, open } = store.shards;
+    shards?.set({ state: 'open' }, open);
+    shards?.set({ state: 'failing' }, failing);
+    shards?.set({ state: 'given_up' }, givenUp);
+  };
+}
+
+function registerShards(registers: Registry[]): Gauge {
+  return new Gauge({
+    name: 'millrace_shards',
+    help: 'Shards of this node: those it serves, those it cannot open, and those it has left to other nodes for that reason.',
+    labelNames: ['state'],
+    registers,
+  });
+}
