@@ -22,7 +22,7 @@ import {
   NODE_HEADERS,
   NOT_OWNER_STATUS,
 } from '../nodes/forwarded.ts';
-import { readNodeAddress } from '../nodes/node-address.ts';
+import { readNodeAddress } from '../nodes/node-client.ts';
 import type { PeerWatch } from '../nodes/peer-watch.ts';
 import { composeAnswerHeaders, readTokens } from '../proxy/message-head.ts';
 import { joinTunnel, type UpgradeRequest } from '../proxy/upgrade.ts';

@@ -28,8 +28,7 @@ import {
 import { fillPath } from '../../wire/routes/route.ts';
 import { WORKER_HEADERS, WORKER_ROUTES, type WorkerVerb } from '../../wire/routes/routes.ts';
 import { NODE_HEADERS } from '../nodes/forwarded.ts';
-import { readNodeAddress } from '../nodes/node-address.ts';
-import { firstSecret } from '../nodes/node-secret.ts';
+import { firstSecret, readNodeAddress } from '../nodes/node-client.ts';
 import type { ServedLink } from '../worker/worker-routes.ts';
 import type { Forwarder } from './forwarder.ts';
 import type { Place } from './placement.ts';

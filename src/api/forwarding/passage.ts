@@ -9,7 +9,7 @@ import type { Log } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { type NewJobId, noteNewJob, noteRepeated } from '../nodes/forwarded.ts';
-import { firstSecret } from '../nodes/node-secret.ts';
+import { firstSecret } from '../nodes/node-client.ts';
 import type { PeerWatch } from '../nodes/peer-watch.ts';
 import { findUpgrade } from '../proxy/upgrade.ts';
 import { type ExchangeEnd, type ExchangeOptions, exchange } from './exchange.ts';

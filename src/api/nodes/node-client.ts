@@ -1,13 +1,16 @@
-// Calls other nodes: `POST /node/<name>`, JSON in and out, over kept-alive connections.
+// Calls other nodes: POST /node/<name>, JSON in and out, over kept-alive connections. Each call shows the secret of
+// the nodes: the first one is sent and all are accepted, so that it can be rotated.
+import { createHash, timingSafeEqual } from 'node:crypto';
 import type { Agent, IncomingMessage } from 'node:http';
 import { http } from '../../base/net/node-http.ts';
 import { NODE_HEADERS } from './forwarded.ts';
-import { firstSecret } from './node-secret.ts';
 
 /** Most bytes of a call and of its answer, such as the list of all containers of a node. */
 export const MAX_CALL_BYTES = 16_777_216;
 /** Path of all calls. */
 export const CALL_PATH = '/node/';
+/** A call without an effect: whether the node answers. */
+export const PING = 'ping';
 /** Idle connections are closed after this time, before the other side closes them, ms. */
 const IDLE_MS = 30_000;
 const MAX_SOCKETS = 16;
@@ -106,4 +109,33 @@ async function readAnswer(response: IncomingMessage): Promise<string> {
     if (bytes > MAX_CALL_BYTES) throw new Error(`the answer exceeds ${MAX_CALL_BYTES} bytes`);
   }
   return Buffer.concat(pieces).toString();
+}
+
+/** Compares in constant time, whatever the lengths. */
+export function hasNodeSecret({ headers }: IncomingMessage, secrets: readonly string[]): boolean {
+  const shown = headers[NODE_HEADERS.secret];
+  if (typeof shown !== 'string' || shown === '') return false;
+  const digest = hash(shown);
+  let isKnown = false;
+  for (const secret of secrets) {
+    const isEqual = secret !== '' && timingSafeEqual(hash(secret), digest);
+    isKnown ||= isEqual;
+  }
+  return isKnown;
+}
+
+/** @throws Error without a secret */
+export function firstSecret([secret]: readonly string[]): string {
+  if (secret === undefined || secret === '') throw new Error('nodes need a secret');
+  return secret;
+}
+
+function hash(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
+}
+
+/** `hostname` without the brackets of an IPv6 address: Node would look up a name with brackets. */
+export function readNodeAddress(url: string): { hostname: string; port: string } {
+  const { hostname, port } = new URL(url);
+  return { hostname: hostname.replace(/^\[(.*)\]$/, '$1'), port: port || '80' };
 }

@@ -1,17 +1,18 @@
-// The port for other nodes: checks their secret and passes their requests to the same routes as the public
-// port, marked as forwarded.
-import type { IncomingMessage, RequestListener, Server } from 'node:http';
+// The port for other nodes: checks their secret, answers their calls (POST /node/<name>), and passes their other
+// requests to the same routes as the public port, marked as forwarded.
+import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import type { Clock } from '../../base/clock.ts';
 import { FairTurns } from '../../base/fair-turns.ts';
 import type { Log } from '../../base/log.ts';
+import { ProblemError } from '../../wire/problem.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { Connections } from '../limits/connections.ts';
+import { sendContinue } from '../limits/exchanges.ts';
 import { Flows } from '../limits/flows.ts';
 import { createListener } from '../listener.ts';
 import type { Connect } from '../proxy/upgrade.ts';
 import { markForwarded } from './forwarded.ts';
-import { answerNodeCall, isNodeCall, type NodeCallsOptions } from './node-calls.ts';
-import { hasNodeSecret } from './node-secret.ts';
+import { CALL_PATH, hasNodeSecret, MAX_CALL_BYTES, PING } from './node-client.ts';
 import { type FindPodPort, serveTunnel } from './pod-tunnel.ts';
 
 /** The client's head has at most its own bounds; these bytes are for the headers between nodes. */
@@ -111,4 +112,71 @@ export class NodeListener {
     markForwarded(request);
     routing(request, response);
   };
+}
+
+export interface NodeCallsOptions {
+  /** Default: every call is unknown. */
+  onCall?: ((name: string, body: unknown) => Promise<unknown>) | undefined;
+  log: Log;
+}
+
+export function isNodeCall({ url = '' }: IncomingMessage): boolean {
+  return url.startsWith(CALL_PATH);
+}
+
+/** Always answers. The caller has checked the secret. */
+export async function answerNodeCall(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { log, onCall }: NodeCallsOptions,
+): Promise<void> {
+  const name = decodeName(request.url ?? '');
+  try {
+    if (request.method !== 'POST') throw new ProblemError('method_not_allowed', 'use POST');
+    const body = await readCall(request);
+    if (name === PING) return send(response, 200, {});
+    if (!onCall) throw new ProblemError('not_found', `call ${name} not found`);
+    send(response, 200, (await onCall(name, body)) ?? null);
+  } catch (error) {
+    if (error instanceof ProblemError) {
+      send(response, error.status, error.toProblem());
+      return;
+    }
+    if (!request.destroyed) log.error({ err: error, call: name }, 'call of another node failed');
+    send(response, 500, { code: 'internal' });
+  }
+}
+
+/** @throws ProblemError `payload_too_large`, `malformed` */
+async function readCall(request: IncomingMessage): Promise<unknown> {
+  sendContinue(request);
+  const pieces: Buffer[] = [];
+  let bytes = 0;
+  for await (const piece of request) {
+    pieces.push(piece);
+    bytes += piece.length;
+    if (bytes > MAX_CALL_BYTES) {
+      throw new ProblemError('payload_too_large', `a call has at most ${MAX_CALL_BYTES} bytes`);
+    }
+  }
+  try {
+    return JSON.parse(Buffer.concat(pieces).toString());
+  } catch {
+    throw new ProblemError('malformed', 'the call is not JSON');
+  }
+}
+
+function decodeName(url: string): string {
+  try {
+    return decodeURIComponent(url.slice(CALL_PATH.length));
+  } catch {
+    return '';
+  }
+}
+
+function send(response: ServerResponse, status: number, body: unknown): void {
+  if (response.destroyed) return;
+  const json = Buffer.from(JSON.stringify(body));
+  response.writeHead(status, { 'content-type': 'application/json', 'content-length': json.length });
+  response.end(json);
 }

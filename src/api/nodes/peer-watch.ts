@@ -3,8 +3,7 @@
 // at a node whose lease has ended.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { PING } from './node-calls.ts';
-import type { NodeClient } from './node-client.ts';
+import { type NodeClient, PING } from './node-client.ts';
 
 /** A node is asked this often within the time that it may be silent. */
 const PINGS_PER_SILENCE = 4;

@@ -1,9 +1,7 @@
 // Assembles a platform that is one of several nodes on a Postgres database: it serves the shards that it owns, and
 // forwards everything else.
-
 import { setTimeout as sleep } from 'node:timers/promises';
-import { readNodeAddress } from '../../api/nodes/node-address.ts';
-import { NodeClient } from '../../api/nodes/node-client.ts';
+import { NodeClient, readNodeAddress } from '../../api/nodes/node-client.ts';
 import { chooseShard } from '../../cluster/choose-shard.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
 import { Membership } from '../../cluster/membership.ts';

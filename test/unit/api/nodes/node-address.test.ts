@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { readNodeAddress } from '../../../../src/api/nodes/node-address.ts';
+import { readNodeAddress } from '../../../../src/api/nodes/node-client.ts';
 
 it.each([
   ['http://10.0.0.5:8091', '10.0.0.5', '8091'],
