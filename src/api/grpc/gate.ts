@@ -17,8 +17,7 @@ import { type ClientOrigins, groupOf } from '../http/client-origin.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { Connections } from '../limits/connections.ts';
 import type { KeylessLimits } from './limits.ts';
-import { MessageMeter } from './message-meter.ts';
-import { StreamBudget } from './stream-budget.ts';
+import { MessageMeter, StreamBudget } from './stream-budget.ts';
 
 /** The limit for all addresses together, as a multiple of the limit for one address. */
 const FULL_ADDRESSES = 20;

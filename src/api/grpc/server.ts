@@ -46,8 +46,7 @@ import type { WorkerRoutesOptions } from '../worker/worker-routes.ts';
 import { GrpcGate, listHttp2Servers } from './gate.ts';
 import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from './limits.ts';
 import { MessageBounds } from './message-scan.ts';
-import { showProblem, toStatus } from './refusals.ts';
-import { EXCESS, WorkerStream } from './service.ts';
+import { EXCESS, showProblem, toStatus, WorkerStream } from './service.ts';
 import { StreamBudget } from './stream-budget.ts';
 
 export interface GrpcServerOptions extends WorkerRoutesOptions {

@@ -1,10 +1,11 @@
 // One worker's stream: passes its questions to the five verbs and writes the answers as they become
 // available. Open questions and their bytes are bounded, so that no peer can fill the memory.
-import type { ServerDuplexStream } from '@grpc/grpc-js';
+import { randomUUID } from 'node:crypto';
+import { Metadata, type ServerDuplexStream, status } from '@grpc/grpc-js';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { PacedWriter } from '../../base/paced-writer.ts';
-import type { WorkerBye } from '../../wire/link/worker-link.ts';
+import type { LinkErrorCode, WorkerBye } from '../../wire/link/worker-link.ts';
 import {
   renewRequest,
   takeRequest,
@@ -14,17 +15,23 @@ import {
 } from '../../wire/link/worker-link-schemas.ts';
 import {
   type Envelope,
+  METADATA,
   openEnvelope,
   PayloadAssembly,
   PIECE_BYTES,
 } from '../../wire/link/worker-stream.ts';
-import { ProblemError } from '../../wire/problem.ts';
+import { type ProblemCode, ProblemError } from '../../wire/problem.ts';
+import { toProblem } from '../http/problem-reply.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { UNCOUNTED_BYTES } from '../limits/flows.ts';
 import type { ServedLink } from '../worker/worker-routes.ts';
-import { type IncomingReport, IncomingReports } from './incoming-reports.ts';
-import { checkContent, listLeases, readReports } from './questions.ts';
-import { showProblem, toRefusal, toStatus } from './refusals.ts';
+import {
+  checkContent,
+  type IncomingReport,
+  IncomingReports,
+  listLeases,
+  readReports,
+} from './questions.ts';
 import type { OwnTransfer, StreamBudget } from './stream-budget.ts';
 
 /** Open questions of one worker, which has about four. A question is open until its answer is written. */
@@ -270,4 +277,53 @@ export class WorkerStream {
       release?.();
     }
   }
+}
+
+const STATUSES: Partial<Record<ProblemCode, status>> = {
+  malformed: status.INVALID_ARGUMENT,
+  invalid: status.INVALID_ARGUMENT,
+  unauthorized: status.UNAUTHENTICATED,
+  forbidden: status.PERMISSION_DENIED,
+  not_found: status.NOT_FOUND,
+  payload_too_large: status.RESOURCE_EXHAUSTED,
+  unavailable: status.UNAVAILABLE,
+};
+
+const LINK_CODES: Partial<Record<ProblemCode, LinkErrorCode>> = {
+  malformed: 'invalid',
+  invalid: 'invalid',
+  payload_too_large: 'invalid',
+  unauthorized: 'unauthorized',
+  forbidden: 'unauthorized',
+  stale_incarnation: 'stale_incarnation',
+  unknown_worker: 'unknown_worker',
+};
+
+/** In the form that `call.destroy` expects. */
+export function toStatus(problem: ProblemError): Error {
+  const metadata = new Metadata();
+  if (problem.retryAfterMs !== undefined) {
+    metadata.set(METADATA.retryAfterMs, String(Math.ceil(problem.retryAfterMs)));
+  }
+  const code = STATUSES[problem.code] ?? status.INTERNAL;
+  return Object.assign(new Error(problem.message), { code, details: problem.message, metadata });
+}
+
+/** Content of a `Refusal`. */
+export function toRefusal(problem: ProblemError): object {
+  const { code, errors, message, retryAfterMs } = problem;
+  return {
+    code: LINK_CODES[code] ?? 'unavailable',
+    detail: errors && errors.length > 0 && code === 'malformed' ? errors.join('; ') : message,
+    ...(retryAfterMs !== undefined && { retryAfterMs }),
+  };
+}
+
+/** An internal error is logged and shown only by its ID. */
+export function showProblem(error: unknown, log: Log): ProblemError {
+  const problem = toProblem(error);
+  if (problem) return problem;
+  const id = randomUUID();
+  log.error({ err: error, errorId: id }, 'worker call failed');
+  return new ProblemError('internal', `The platform failed; its log has the cause under ${id}.`);
 }
