@@ -24,8 +24,8 @@ import type { HttpBounds } from './limits/bounds.ts';
 import type { RateGate } from './limits/rate-limit.ts';
 import type { StoreStatus } from './metrics/store-status.ts';
 import type { ReadFailed } from './overviews.ts';
-import type { CatalogServices } from './routes/catalog-routes.ts';
 import type { AboutPlatform } from './routes/session-routes.ts';
+import type { CatalogServices } from './routes/system-routes.ts';
 import type { WorkerAllowance } from './worker/worker-allowance.ts';
 
 export interface ApiServerOptions {

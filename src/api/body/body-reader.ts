@@ -4,7 +4,7 @@
 import { Buffer } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
 import { errorCodes, type FastifyRequest } from 'fastify';
-import type { Claim } from '../../base/byte-budget.ts';
+import { type Claim, giveBack } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { findReadBody } from '../forwarding/passed-body.ts';
@@ -12,7 +12,6 @@ import { abortWhenGone } from '../http/problem-reply.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { findResponse, sendContinue } from '../limits/exchanges.ts';
 import { type Flows, UNCOUNTED_BYTES } from '../limits/flows.ts';
-import { GrowingBody, SizedBody } from './body-bytes.ts';
 
 /**
  * Parsing a chunk takes some microseconds, however small it is. A body with more chunks must have
@@ -311,4 +310,64 @@ class Upload {
 function describeStall(stallMs: number): ProblemError {
   const detail = `No byte of the request body arrived for ${stallMs} ms; send the request again.`;
   return new ProblemError('request_timeout', detail);
+}
+
+/** From this size on, the memory of received parts is released at once. */
+const LARGE_BYTES = 1_048_576;
+/** First buffer for a body of unknown length. */
+const FIRST_BYTES = 4_096;
+
+/**
+ * A body of unknown length is copied into a growing buffer, because it may arrive one byte at a
+ * time.
+ */
+export class GrowingBody {
+  #bytes = Buffer.alloc(0);
+  #at = 0;
+
+  add(chunk: Buffer): void {
+    const end = this.#at + chunk.length;
+    if (end > this.#bytes.length) this.#grow(end);
+    this.#bytes.set(chunk, this.#at);
+    this.#at = end;
+  }
+
+  whole(): Buffer {
+    return this.#bytes.subarray(0, this.#at);
+  }
+
+  discard(): void {
+    giveBack(this.#bytes);
+  }
+
+  #grow(bytes: number): void {
+    const old = this.#bytes;
+    this.#bytes = Buffer.allocUnsafeSlow(Math.max(bytes, old.length * 2, FIRST_BYTES));
+    this.#bytes.set(old);
+    giveBack(old);
+  }
+}
+
+export class SizedBody {
+  readonly #bytes: Buffer;
+  #at = 0;
+
+  constructor(length: number) {
+    this.#bytes =
+      length >= LARGE_BYTES ? Buffer.allocUnsafeSlow(length) : Buffer.allocUnsafe(length);
+  }
+
+  add(chunk: Buffer): void {
+    this.#bytes.set(chunk, this.#at);
+    this.#at += chunk.length;
+    if (this.#bytes.length >= LARGE_BYTES) giveBack(chunk);
+  }
+
+  whole(): Buffer {
+    return this.#bytes;
+  }
+
+  discard(): void {
+    giveBack(this.#bytes);
+  }
 }

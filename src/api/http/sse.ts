@@ -10,7 +10,7 @@ import type { Position, StreamPage } from '../../queue/reports/streams.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { STREAM_HEADERS } from '../../wire/routes/routes.ts';
 import type { FlowRequest, Loaded } from '../limits/flows.ts';
-import { countBytes } from '../stream-answers.ts';
+import { countBytes } from '../routes/stream-answers.ts';
 import { cutSlices, joinSmall, takeOver } from './byte-reply.ts';
 
 /** Names the charset, because clients such as python-requests otherwise assume Latin-1. */

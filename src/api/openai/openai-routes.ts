@@ -14,7 +14,7 @@ import { sendLoaded } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readTrace, readUser } from '../http/requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
-import { addBodyScope } from '../routes/body-scope.ts';
+import { addBodyScope } from '../routes/operation-routes.ts';
 import { RUNPOD_FORMAT } from '../runpod/client-forms.ts';
 import { answerError, composeAnswer, type OpenAiAnswer, pickModel } from './answers.ts';
 import { describeStop } from './errors.ts';

@@ -13,7 +13,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import { takeOver } from '../http/byte-reply.ts';
 import { toProblem } from '../http/problem-reply.ts';
 import { EVENTS_MEDIA_TYPE, KEEP_ALIVE_MS, loadInFlight, writeSlices } from '../http/sse.ts';
-import { countBytes } from '../stream-answers.ts';
+import { countBytes } from '../routes/stream-answers.ts';
 import { TIMED_OUT } from './answers.ts';
 import {
   describeError,

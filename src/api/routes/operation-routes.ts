@@ -10,7 +10,6 @@ import {
 import type { PathParameters, Route } from '../../wire/routes/route.ts';
 import { checkNoBody } from '../body/body.ts';
 import type { QueryValues } from '../http/requests.ts';
-import { addBodyScope, NO_BODY_BYTES } from './body-scope.ts';
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -100,5 +99,22 @@ export function addOperations(app: FastifyInstance, bound: readonly BoundOperati
   }
   addBodyScope(app, '*', (scope) => {
     for (const { add } of others) add(scope);
+  });
+}
+
+/** Body limit of operations that take no body: enough for an empty object and white space. */
+export const NO_BODY_BYTES = 1_024;
+
+/** Adds routes for bodies of one media type, or of any (`*`); other types get 415. */
+export function addBodyScope(
+  app: FastifyInstance,
+  mediaType: string,
+  addRoutes: (scope: FastifyInstance) => void,
+): void {
+  app.register((scope, _options, registered) => {
+    scope.removeAllContentTypeParsers();
+    scope.addContentTypeParser(mediaType, app.readBody);
+    addRoutes(scope);
+    registered();
   });
 }

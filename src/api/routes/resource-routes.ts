@@ -1,13 +1,16 @@
-// Creates the routes for the five verbs of a resource; schemas, statuses and headers come from its
-// description.
+// Serves resources by their descriptions: the five verbs of each; and API keys, which are issued once and rotated.
+// control/ checks what the caller may do.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { KeyHolder } from '../../control/keys/keys.ts';
+import type { UserKeys } from '../../control/keys/user-keys.ts';
 import type { CallerResources } from '../../control/user-resources.ts';
 import type { Operation } from '../../wire/operations/operation.ts';
 import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import { KEY_OPERATIONS, keyRotation, keys } from '../../wire/resources/key.ts';
 import { nameParameter, type ResourceOutline } from '../../wire/routes/route.ts';
+import { check } from '../body/body.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import {
   describeNext,
@@ -19,7 +22,7 @@ import {
   requireHolder,
 } from '../http/requests.ts';
 import { isRepeated } from '../nodes/forwarded.ts';
-import { type BoundOperation, bindOperation } from './operation-routes.ts';
+import { type BoundOperation, bindOperation, bindOperations } from './operation-routes.ts';
 
 /** Carries out the verbs for the holder of a key. */
 export interface FixedResourceService<Creation> {
@@ -132,4 +135,26 @@ function readId({ params }: Pick<FastifyRequest, 'params'>, outline: ResourceOut
   const id = new Map(Object.entries(Object(params))).get(parameter);
   if (typeof id === 'string') return id;
   throw new Error(`the path has no parameter ${parameter}`);
+}
+
+export function bindKeys(userKeys: UserKeys): BoundOperation[] {
+  const verbs = bindFixedResource(keys, {
+    list: (caller, page, query) =>
+      userKeys.list(caller, { userId: readText(query, 'userId'), ...page }),
+    create: (caller, creation) => userKeys.issue(caller, creation),
+    get: (caller, id) => userKeys.find(caller, id),
+    remove: (caller, id) => userKeys.revoke(caller, id),
+  });
+  const rotation = bindOperations(KEY_OPERATIONS, {
+    rotateKey: async (request, reply) => {
+      const { body, params } = request;
+      const { graceSeconds } = body?.length
+        ? readResourceBody(body, keyRotation)
+        : check({}, keyRotation);
+      const created = await userKeys.rotate(requireHolder(request), params.key, graceSeconds);
+      const operation = KEY_OPERATIONS.rotateKey;
+      return sendCreated(reply, { operation, outline: keys.outline, created });
+    },
+  });
+  return [...verbs, ...rotation];
 }

@@ -12,10 +12,9 @@ import { JSON_MEDIA_TYPE, joinAsArray } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readInteger, refuseParameter } from '../http/requests.ts';
 import { EVENTS_MEDIA_TYPE, sendEvents } from '../http/sse.ts';
-import { sendAfter, sendNext } from '../stream-answers.ts';
 import { type JobRoute, readJobKey } from './job-routes.ts';
 import type { OperationHandler } from './operation-routes.ts';
-import type { StreamCursors } from './stream-cursors.ts';
+import { type StreamCursors, sendAfter, sendNext } from './stream-answers.ts';
 
 /** Before the first chunk of the current attempt. */
 const START: Position = { attempt: 0, n: -1 };

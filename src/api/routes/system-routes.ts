@@ -1,9 +1,15 @@
-// Routes about the platform itself: health, readiness, metrics and the OpenAPI document.
+// Routes about the platform itself: health, readiness, metrics, the OpenAPI document, the catalog of its machines,
+// and its nodes.
+import type { Clock } from '../../base/clock.ts';
+import type { Catalog } from '../../control/endpoints/catalog.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { SYSTEM_OPERATIONS } from '../../wire/operations/operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import { CATALOG_OPERATIONS } from '../../wire/resources/catalog.ts';
+import { NODE_OPERATIONS, type NodeList, type NodeRecord } from '../../wire/resources/nodes.ts';
 import { requireOwner } from '../http/auth.ts';
 import { sendBytes, sendJson } from '../http/byte-reply.ts';
+import { describeNext, readPageRequest } from '../http/requests.ts';
 import type { ApiMetrics } from '../metrics/metrics.ts';
 import type { StoreStatus } from '../metrics/store-status.ts';
 import { handleOpenApi } from '../openapi/openapi.ts';
@@ -71,4 +77,46 @@ async function readStore(endpoints: Endpoints, store: StoreStatus): Promise<void
       cause,
     });
   }
+}
+
+export interface CatalogServices {
+  catalog: Catalog;
+  /** UUIDs of the GPUs that pods hold. */
+  heldGpus: () => ReadonlySet<string>;
+  /** What runs pods; null: nothing. */
+  engine: Parameters<Catalog['listDataCenters']>[1];
+}
+
+export function bindCatalog({ catalog, engine, heldGpus }: CatalogServices): BoundOperation[] {
+  return bindOperations(CATALOG_OPERATIONS, {
+    listGpuTypes: async (request, reply) => {
+      const { gpus, next } = catalog.listGpus(readPageRequest(request), heldGpus());
+      return sendJson(reply, { gpus, ...describeNext(next) });
+    },
+    listCpuFlavors: async (request, reply) => {
+      const { cpus, next } = catalog.listCpus(readPageRequest(request));
+      return sendJson(reply, { cpus, ...describeNext(next) });
+    },
+    listDataCenters: async (request, reply) => {
+      const page = catalog.listDataCenters(readPageRequest(request), engine);
+      const { dataCenters, next } = page;
+      return sendJson(reply, { dataCenters, ...describeNext(next) });
+    },
+  });
+}
+
+export interface NodeRoutesOptions {
+  clock: Clock;
+  listNodes: () => Promise<NodeRecord[]>;
+}
+
+/** Nodes show URLs and machines, which concern nobody but the operator. */
+export function bindNodes({ clock, listNodes }: NodeRoutesOptions): BoundOperation[] {
+  return bindOperations(NODE_OPERATIONS, {
+    getNodes: async ({ holder }, reply) => {
+      requireOwner(holder);
+      const list: NodeList = { at: clock.now(), nodes: await listNodes() };
+      return sendJson(reply, list);
+    },
+  });
 }

@@ -7,15 +7,14 @@ import type { StreamPage } from '../../queue/reports/streams.ts';
 import { isTerminal, LIMITS } from '../../wire/job/job.ts';
 import type { Route } from '../../wire/routes/route.ts';
 import { JOB_ROUTES, RUNPOD_BASE } from '../../wire/routes/routes.ts';
+import { hashRequest } from '../body/body.ts';
 import { forgetBody, useBody } from '../body/body-reader.ts';
-import { hashRequest } from '../body/request-hash.ts';
 import { joinAsArray, sendJson } from '../http/byte-reply.ts';
 import type { CallerWatches } from '../http/guard.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readInteger, readTrace, readUser } from '../http/requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { findNewJob } from '../nodes/forwarded.ts';
-import { NO_BODY_BYTES } from '../routes/body-scope.ts';
 import {
   type EndpointRoute,
   type JobRoute,
@@ -26,9 +25,8 @@ import {
   sendRecord,
   setTtl,
 } from '../routes/job-routes.ts';
-import { toFastifyRoute } from '../routes/operation-routes.ts';
-import type { StreamCursors } from '../routes/stream-cursors.ts';
-import { sendNext } from '../stream-answers.ts';
+import { NO_BODY_BYTES, toFastifyRoute } from '../routes/operation-routes.ts';
+import { type StreamCursors, sendNext } from '../routes/stream-answers.ts';
 import { composeRunpodRecord, readRunpodSubmission } from './client-forms.ts';
 
 /** runpod-python gives up a stream request after 10 s, so the response must come earlier, ms. */

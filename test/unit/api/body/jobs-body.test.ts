@@ -1,10 +1,8 @@
 // The body of a request that submits several jobs.
 import { describe, expect, it } from 'vitest';
-import { readSubmission } from '../../../../src/api/body/body.ts';
-import { readJobs } from '../../../../src/api/body/jobs-body.ts';
-import { findJobs } from '../../../../src/api/body/jobs-scan.ts';
+import { hashRequest, readSubmission } from '../../../../src/api/body/body.ts';
+import { findJobs, readJobs } from '../../../../src/api/body/jobs-body.ts';
 import { JsonBoundError } from '../../../../src/api/body/json-check.ts';
-import { hashRequest } from '../../../../src/api/body/request-hash.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
 import { fc } from '../../../support/properties.ts';
 
