@@ -22,7 +22,7 @@ export interface ForwardingOptions {
   advertised?: AdvertisedUrls | undefined;
   /** Where a port of a pod of this machine is. Default: no pod can be reached. */
   findPodPort?: FindPodPort | undefined;
-  /** See forwarding-bounds.ts for the defaults. */
+  /** Default: DEFAULT_FORWARDING_BOUNDS. */
   bounds?: Partial<ForwardingBounds> | undefined;
 }
 

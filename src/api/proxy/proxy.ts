@@ -38,7 +38,7 @@ interface LbRoute {
   Params: { endpoint: string };
 }
 
-/** The server must fold targets; see path.ts. */
+/** The server must fold targets; see message-head.ts. */
 export function addLbRoutes(app: FastifyInstance, options: LbRoutesOptions): void {
   for (const method of LB_METHODS) {
     if (!app.supportedMethods.includes(method)) app.addHttpMethod(method);
