@@ -70,7 +70,7 @@ export interface VersionsClient extends Listed<VersionRecord> {
 
 const GZIP_TYPE = 'application/gzip';
 
-export function connectVersions(caller: ApiCaller, endpoint: string): VersionsClient {
+function connectVersions(caller: ApiCaller, endpoint: string): VersionsClient {
   const of = (version: number) => ({ endpoint, version: String(version) });
   return {
     ...connectList<VersionRecord>({

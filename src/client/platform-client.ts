@@ -219,7 +219,7 @@ export interface BillingOptions extends ResourceOptions {
   cursor?: string | undefined;
 }
 
-export interface BillingClient {
+interface BillingClient {
   /** One page of what pods, endpoints and network volumes cost. */
   get(options?: BillingOptions): Promise<BillingPage>;
 }
@@ -250,7 +250,7 @@ export function connectBudgets(caller: ApiCaller): BudgetsClient {
   };
 }
 
-export interface LimitsClient {
+interface LimitsClient {
   /** What the user of this client's key may use, and uses now. */
   get(options?: ResourceOptions): Promise<LimitsRecord>;
 }
@@ -260,7 +260,7 @@ export function connectLimits(caller: ApiCaller): LimitsClient {
   return { get: ({ signal } = {}) => caller.json<LimitsRecord>({ path, signal }) };
 }
 
-export interface NodesClient {
+interface NodesClient {
   /** The nodes of the platform; for keys of its operator. */
   list(options?: ResourceOptions): Promise<NodeList>;
 }
@@ -270,12 +270,12 @@ export function connectNodes(caller: ApiCaller): NodesClient {
   return { list: ({ signal } = {}) => caller.json<NodeList>({ path, signal }) };
 }
 
-export interface SessionClient {
+interface SessionClient {
   /** The key of this client with its scopes, and the platform that it calls. */
   get(options?: ResourceOptions): Promise<SessionRecord>;
 }
 
-export function connectSession(caller: ApiCaller): SessionClient {
+function connectSession(caller: ApiCaller): SessionClient {
   const { path } = SESSION_ROUTES.getSession;
   return { get: ({ signal } = {}) => caller.json<SessionRecord>({ path, signal }) };
 }

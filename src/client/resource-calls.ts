@@ -110,7 +110,7 @@ export interface Page<Item> {
   cursor?: string;
 }
 
-export interface ListSource {
+interface ListSource {
   caller: ApiCaller;
   path: string;
   /** Member of the answer that contains the records. */
@@ -125,7 +125,7 @@ interface ListAnswer<Item> {
   readonly [member: string]: Item[] | string | undefined;
 }
 
-export async function fetchPage<Item>(
+async function fetchPage<Item>(
   { caller, member, path, query }: ListSource,
   { cursor, limit, signal }: PageOptions = {},
 ): Promise<Page<Item>> {
@@ -137,7 +137,7 @@ export async function fetchPage<Item>(
 }
 
 /** Fetches a page when the previous one is used up. */
-export async function* readAll<Item>(
+async function* readAll<Item>(
   source: ListSource,
   { pageSize: limit, signal }: ListOptions = {},
 ): AsyncGenerator<Item, void, void> {

@@ -321,7 +321,7 @@ const FIRST_BYTES = 4_096;
  * A body of unknown length is copied into a growing buffer, because it may arrive one byte at a
  * time.
  */
-export class GrowingBody {
+class GrowingBody {
   #bytes = Buffer.alloc(0);
   #at = 0;
 
@@ -348,7 +348,7 @@ export class GrowingBody {
   }
 }
 
-export class SizedBody {
+class SizedBody {
   readonly #bytes: Buffer;
   #at = 0;
 

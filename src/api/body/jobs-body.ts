@@ -109,17 +109,17 @@ function checkAround(body: Buffer, { jobs, value }: JobsFinding): void {
 }
 
 /** Where a value is: it ends before `end`. */
-export interface Span {
+interface Span {
   at: number;
   end: number;
 }
 
 /** An element of `jobs`; only an object can have an input. */
-export interface JobSpan extends Span {
+interface JobSpan extends Span {
   input: Span | undefined;
 }
 
-export interface JobsFinding {
+interface JobsFinding {
   /** The value of `jobs`; undefined if the body is not an object or has no such member. */
   value: Span | undefined;
   /** The elements of `jobs`; none if it is not an array. */
@@ -158,7 +158,7 @@ export function* findJobs(
 }
 
 /** `jobs` has more elements than one request may have. */
-export class TooManyJobsError extends Error {
+class TooManyJobsError extends Error {
   override readonly name = 'TooManyJobsError';
 }
 

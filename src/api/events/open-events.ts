@@ -79,7 +79,7 @@ const NO_NODE = 'No node of the platform has this data now.';
 /** Most bytes of a list's records: well below the bound of a snapshot. */
 const LIST_BYTES = EVENT_LIMITS.snapshotBytes / 2;
 
-export interface TopicReadsOptions
+interface TopicReadsOptions
   extends Pick<ApiServerOptions, 'endpoints' | 'pods' | 'queue' | 'resources'> {
   overviews: Overviews;
 }
@@ -88,7 +88,7 @@ type Read = (holder: KeyHolder, names: TopicNames) => Promise<object>;
 
 export type TopicReads = Readonly<Record<TopicKind, Read>>;
 
-export function createTopicReads(options: TopicReadsOptions): TopicReads {
+function createTopicReads(options: TopicReadsOptions): TopicReads {
   const { endpoints, overviews, pods, queue, resources } = options;
   const pageOf = (limit: number) => ({ before: undefined, limit, maxBytes: LIST_BYTES });
   return {
@@ -136,7 +136,7 @@ export function createTopicReads(options: TopicReadsOptions): TopicReads {
  * Change numbers of topics: one differs whenever a read of the topic would return something new. Undefined, or without an
  * entry: only a read shows changes. Jobs, health and logs are small and change by themselves.
  */
-export function createTopicNumbers({
+function createTopicNumbers({
   endpoints,
   overviews,
   pods,
@@ -164,7 +164,7 @@ function raiseNoResources(): never {
  * Whether the holder may read the topic, as for the operation whose answer it carries. @throws ProblemError `not_found`,
  * `forbidden`
  */
-export function requireTopic(
+function requireTopic(
   holder: KeyHolder,
   { endpoint, rule }: Topic,
   endpoints: Pick<Endpoints, 'ownerOf'>,
@@ -175,7 +175,7 @@ export function requireTopic(
 }
 
 /** IDs in place of names. */
-export function resolveTopic(
+function resolveTopic(
   { userId }: KeyHolder,
   topic: Topic,
   {
@@ -202,7 +202,7 @@ export interface RemoteRead {
 }
 
 /** @throws ProblemError that the node answers, or `unavailable` */
-export async function readAtNode(
+async function readAtNode(
   { agent, options }: Pick<Forwarder, 'agent' | 'options'>,
   { credentials, topic, url }: RemoteRead,
 ): Promise<object> {

@@ -313,7 +313,7 @@ export interface NodeHeaderTerms extends ForwardedTerms {
 }
 
 /** Alternating names and values; repeated headers stay repeated. */
-export function composeNodeHeaders(request: IncomingMessage, terms: NodeHeaderTerms): string[] {
+function composeNodeHeaders(request: IncomingMessage, terms: NodeHeaderTerms): string[] {
   const { headers, rawHeaders } = request;
   const dropped = readTokens(headers.connection);
   const passed: string[] = [];

@@ -141,7 +141,7 @@ export function countServed(app: FastifyInstance, placement: Pick<Placement, 'be
 const counted = new WeakMap<FastifyRequest, () => void>();
 
 /** This node does not serve the request any more. */
-export function endServed(request: FastifyRequest): void {
+function endServed(request: FastifyRequest): void {
   counted.get(request)?.();
   counted.delete(request);
 }

@@ -222,25 +222,25 @@ async function collect(response: IncomingMessage): Promise<VerbAnswer> {
   return { status, headers, body: Buffer.concat(pieces) };
 }
 
-export interface VerbCall {
+interface VerbCall {
   verb: WorkerVerb;
   body: Uint8Array;
   headers?: Readonly<Record<string, string>>;
   signal?: AbortSignal;
 }
 
-export interface VerbAnswer {
+interface VerbAnswer {
   status: number;
   headers: IncomingHttpHeaders;
   body: Buffer;
 }
 
-export function encodeJson(verb: WorkerVerb, message: object): VerbCall {
+function encodeJson(verb: WorkerVerb, message: object): VerbCall {
   const headers = { 'content-type': 'application/json' };
   return { verb, headers, body: Buffer.from(JSON.stringify(message)) };
 }
 
-export function encodeReports({ incarnation, reports, workerId }: ReportRequest): VerbCall {
+function encodeReports({ incarnation, reports, workerId }: ReportRequest): VerbCall {
   const frames = reports.map(({ body, ...header }) => ({ header, body }));
   return {
     verb: 'report',
@@ -253,7 +253,7 @@ export function encodeReports({ incarnation, reports, workerId }: ReportRequest)
   };
 }
 
-export function parseJson<T>({ body }: VerbAnswer, schema: ZodType<T>): T {
+function parseJson<T>({ body }: VerbAnswer, schema: ZodType<T>): T {
   try {
     return schema.parse(JSON.parse(body.toString()));
   } catch (cause) {
@@ -261,7 +261,7 @@ export function parseJson<T>({ body }: VerbAnswer, schema: ZodType<T>): T {
   }
 }
 
-export function readLeases({ body, status }: VerbAnswer, { max }: TakeRequest): Lease[] {
+function readLeases({ body, status }: VerbAnswer, { max }: TakeRequest): Lease[] {
   if (status === 204) return [];
   try {
     const bounds = { frames: max, values: Number.POSITIVE_INFINITY };
@@ -275,14 +275,14 @@ export function readLeases({ body, status }: VerbAnswer, { max }: TakeRequest): 
   }
 }
 
-export function readReplies(answer: VerbAnswer, { reports }: ReportRequest): ReportReply[] {
+function readReplies(answer: VerbAnswer, { reports }: ReportRequest): ReportReply[] {
   const replies = parseJson(answer, reportReply.array());
   if (replies.length === reports.length) return replies;
   throw new LinkError('unavailable', `${replies.length} answers to ${reports.length} reports`);
 }
 
 /** @throws LinkError */
-export function requireSuccess(answer: VerbAnswer): VerbAnswer {
+function requireSuccess(answer: VerbAnswer): VerbAnswer {
   const { body, headers, status } = answer;
   if (status >= 200 && status < 300) return answer;
   const { code, detail } = readProblem(body);

@@ -127,7 +127,7 @@ export interface KeptBodyLimits {
   gone: AbortSignal;
 }
 
-export class KeptBody {
+class KeptBody {
   readonly #raw: IncomingMessage;
   readonly #pieces: Buffer[] = [];
   #missing: number;

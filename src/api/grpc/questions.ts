@@ -131,7 +131,7 @@ export function checkContent<S extends z.ZodType>(
 }
 
 /** Sizes in the payload of `reports`. */
-export function readReportSizes(content: unknown): number[] {
+function readReportSizes(content: unknown): number[] {
   return readBodySizes(listReports(content));
 }
 

@@ -310,7 +310,7 @@ export function toStatus(problem: ProblemError): Error {
 }
 
 /** Content of a `Refusal`. */
-export function toRefusal(problem: ProblemError): object {
+function toRefusal(problem: ProblemError): object {
   const { code, errors, message, retryAfterMs } = problem;
   return {
     code: LINK_CODES[code] ?? 'unavailable',

@@ -90,7 +90,7 @@ function readAddress(text: string): string | undefined {
 const MAX_HOPS = 50;
 
 /** What one proxy tells of the connection that it has accepted. */
-export interface Hop {
+interface Hop {
   /** As sent, so perhaps with a port, or not an address at all. */
   address?: string | undefined;
   proto?: 'http' | 'https' | undefined;
@@ -98,7 +98,7 @@ export interface Hop {
 }
 
 /** The hops of X-Forwarded-For, the farthest first. */
-export function readHops(headers: IncomingHttpHeaders): Hop[] {
+function readHops(headers: IncomingHttpHeaders): Hop[] {
   const addresses = readList(headers['x-forwarded-for']);
   const protos = readList(headers['x-forwarded-proto']);
   const hosts = readList(headers['x-forwarded-host']);
@@ -122,7 +122,7 @@ function pickValue(values: readonly string[], at: number, hops: number): string 
 }
 
 /** The elements of Forwarded, the farthest first; none if the header is malformed. */
-export function readForwarded({ forwarded }: IncomingHttpHeaders): Hop[] {
+function readForwarded({ forwarded }: IncomingHttpHeaders): Hop[] {
   if (forwarded === undefined) return [];
   const hops: Hop[] = [];
   let hop: Hop = {};
@@ -187,7 +187,7 @@ export function groupOf(address: string): string {
 }
 
 /** Writes an IPv4 address that is mapped to IPv6 as IPv4. */
-export function unmap(address: string): string {
+function unmap(address: string): string {
   return address.replace(/^::ffff:(?=\d+\.)/i, '');
 }
 

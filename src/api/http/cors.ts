@@ -41,7 +41,7 @@ export function findOriginProblem(origin: string): string | undefined {
 }
 
 /** Whether pages of this origin may call the platform. */
-export function isOriginAllowed(origin: string | undefined, allowed: readonly string[]): boolean {
+function isOriginAllowed(origin: string | undefined, allowed: readonly string[]): boolean {
   return origin !== undefined && (allowed.includes(ANY_ORIGIN) || allowed.includes(origin));
 }
 

@@ -300,7 +300,7 @@ function nameOf({ localPort, remoteAddress, remotePort }: Socket): string {
 /** Dropped connections are logged once per cause in this time, ms. */
 const LOG_EVERY_MS = 60_000;
 
-export type DropCause =
+type DropCause =
   | 'all connections'
   | 'bytes in flight'
   | 'connections of an address'
@@ -308,7 +308,7 @@ export type DropCause =
   | 'stalled reader'
   | 'unanswered requests';
 
-export interface Peer {
+interface Peer {
   /** Address of the client, or the network that stands for it. */
   address: string;
   /** User of the last request with a valid key. */
@@ -316,7 +316,7 @@ export interface Peer {
 }
 
 /** Logs once a minute, for each cause, how many connections were dropped. */
-export class DropLog {
+class DropLog {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #counts = new Map<DropCause, { count: number; loggedAt: number }>();

@@ -313,7 +313,7 @@ const HISTOGRAMS = [
 ] as const;
 
 /** Ends with a line feed. */
-export function formatJobTimes(times: ReadonlyMap<string, Readonly<EndpointTimes>>): string {
+function formatJobTimes(times: ReadonlyMap<string, Readonly<EndpointTimes>>): string {
   const lines = HISTOGRAMS.flatMap(({ help, kind, name }) => [
     `# HELP ${name} ${help}`,
     `# TYPE ${name} histogram`,

@@ -114,18 +114,18 @@ export class NodeListener {
   };
 }
 
-export interface NodeCallsOptions {
+interface NodeCallsOptions {
   /** Default: every call is unknown. */
   onCall?: ((name: string, body: unknown) => Promise<unknown>) | undefined;
   log: Log;
 }
 
-export function isNodeCall({ url = '' }: IncomingMessage): boolean {
+function isNodeCall({ url = '' }: IncomingMessage): boolean {
   return url.startsWith(CALL_PATH);
 }
 
 /** Always answers. The caller has checked the secret. */
-export async function answerNodeCall(
+async function answerNodeCall(
   request: IncomingMessage,
   response: ServerResponse,
   { log, onCall }: NodeCallsOptions,

@@ -117,7 +117,7 @@ export type ForwardingEnd = 'over' | 'unreached';
  * Resolves when the response has been forwarded or broken off, or the client has disconnected.
  * @throws ProblemError `worker_failed`, `worker_timed_out`, `malformed`, before the response begins
  */
-export function forward(forwarding: Forwarding): Promise<ForwardingEnd> {
+function forward(forwarding: Forwarding): Promise<ForwardingEnd> {
   const { dispatcher, headersLimitMs, request, target, upgrade } = forwarding;
   return new Promise((resolve, reject) => {
     const exchange = new ProxyExchange(forwarding, { resolve, reject });

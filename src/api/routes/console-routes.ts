@@ -160,7 +160,7 @@ const MEDIA_TYPES: Readonly<Record<string, string>> = {
   '.woff2': 'font/woff2',
 };
 
-export interface ConsoleFile {
+interface ConsoleFile {
   mediaType: string;
   /** Changes with the content. */
   etag: string;
@@ -172,10 +172,10 @@ export interface ConsoleFile {
 }
 
 /** By path below `/console/`: `index.html`, `assets/main-B7xk2f.js`. */
-export type ConsoleFiles = ReadonlyMap<string, ConsoleFile>;
+type ConsoleFiles = ReadonlyMap<string, ConsoleFile>;
 
 /** Undefined if the folder has no `index.html`. @throws Error beyond the bounds */
-export async function readConsoleFiles(folder: string): Promise<ConsoleFiles | undefined> {
+async function readConsoleFiles(folder: string): Promise<ConsoleFiles | undefined> {
   const all = new Map<string, Uint8Array>();
   let bytes = 0;
   for (const path of await listFiles(folder)) {

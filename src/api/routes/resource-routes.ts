@@ -47,11 +47,7 @@ interface ListPage {
 }
 
 /** Binds list, create, get and delete. */
-export function bindFixedResource<
-  O extends ResourceOutline,
-  R extends z.ZodType,
-  C extends z.ZodType,
->(
+function bindFixedResource<O extends ResourceOutline, R extends z.ZodType, C extends z.ZodType>(
   { operations, outline }: FixedResource<O, R, C>,
   service: FixedResourceService<z.infer<C>>,
 ): BoundOperation[] {
@@ -119,7 +115,7 @@ export function serveCallers<Creation, Update>(
 }
 
 /** Sends 201 with the new resource's path. If it is described with Cache-Control, forbids caching. */
-export function sendCreated(
+function sendCreated(
   reply: FastifyReply,
   given: { operation: Operation; outline: ResourceOutline; created: { id: string } },
 ): Promise<FastifyReply> {

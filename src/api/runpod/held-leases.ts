@@ -171,7 +171,7 @@ export class HeldLeases {
 /** Bounded, because old workers never ask for stops. */
 const MAX_STOPS = 1_000;
 
-export class StopList {
+class StopList {
   /** By name; with the lease if its end must still be reported. */
   readonly #stops = new Map<string, RunPodLease | undefined>();
   readonly #clock: Clock;

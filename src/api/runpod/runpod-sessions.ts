@@ -209,7 +209,7 @@ function isOwn(caller: WorkerCaller, { podId, workerId }: Owner): boolean {
 const PARK_MS = 2_000;
 const POLL_MS = 20;
 
-export class Parking {
+class Parking {
   readonly #clock: Clock;
   readonly #held = new Set<RunPodLease>();
   #over: PromiseWithResolvers<void> | undefined;
