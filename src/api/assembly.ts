@@ -245,7 +245,11 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     ...bindActivity({ queue, endpoints, overviews, clock }),
     ...bindEvents(events),
     ...bindSystem({
-      ...{ endpoints, metrics, version, isReady, store },
+      endpoints,
+      metrics,
+      version,
+      isReady,
+      store,
       isShuttingDown: () => connections.isShuttingDown,
     }),
   ]);
@@ -282,7 +286,11 @@ function createForwarder(
   if (!forwarding) return undefined;
   const { inFlightWaitMs, stallMs } = bounds;
   return new Forwarder({
-    ...{ ...forwarding, inFlightWaitMs, stallMs, clock, log },
+    ...forwarding,
+    inFlightWaitMs,
+    stallMs,
+    clock,
+    log,
     bounds: completeForwardingBounds(forwarding.bounds),
     note: (forwarded) => metrics.noteForwarded(forwarded),
   });

@@ -18,7 +18,8 @@ const TIMEOUT_CHECK_MS = 5_000;
 export const SOCKET_OPTIONS = {
   noDelay: true,
   // Detects a client that vanished while neither side sends anything.
-  ...{ keepAlive: true, keepAliveInitialDelay: 60_000 },
+  keepAlive: true,
+  keepAliveInitialDelay: 60_000,
 };
 
 const LISTENER_OPTIONS: ServerOptions = {

@@ -118,7 +118,8 @@ export class Overviews {
         ...job,
         endpoint: { id: endpointId, name: endpoints.nameOf(endpointId) ?? endpointId },
       })),
-      ...{ unreachable, ...describeNext(next) },
+      unreachable,
+      ...describeNext(next),
     };
   }
 
@@ -159,8 +160,13 @@ export class Overviews {
 }
 
 const NOTHING_KNOWN: EndpointActivity = {
-  ...{ waiting: 0, running: 0, oldestWaitMs: null, waitReason: null },
-  ...{ jobsPerSecond: 0, failedLastHour: 0, failureRate: null },
+  waiting: 0,
+  running: 0,
+  oldestWaitMs: null,
+  waitReason: null,
+  jobsPerSecond: 0,
+  failedLastHour: 0,
+  failureRate: null,
   workers: { starting: 0, idle: 0, running: 0, draining: 0 },
 };
 

@@ -80,8 +80,10 @@ async function* readOnce(
   };
   try {
     const body = await caller.open({
-      ...{ path: EVENT_ROUTES.streamEvents.path, query: { topics: topics.join(',') } },
-      ...{ headers: { accept: 'text/event-stream' }, signal: abort.signal },
+      path: EVENT_ROUTES.streamEvents.path,
+      query: { topics: topics.join(',') },
+      headers: { accept: 'text/event-stream' },
+      signal: abort.signal,
     });
     onConnection?.('open');
     const reader = body.getReader();

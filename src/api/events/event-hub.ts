@@ -147,7 +147,11 @@ export class EventHub {
       throw new ProblemError('unavailable', 'the connection has ended');
     };
     const channel = new Channel({
-      ...{ topic, clock, log, closing: this.closing, reads: this.#readsOf(userId) },
+      topic,
+      clock,
+      log,
+      closing: this.closing,
+      reads: this.#readsOf(userId),
       number: async () => number(requireCaller(), topic),
       read: async () => {
         this.#reads += 1;

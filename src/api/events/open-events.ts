@@ -50,7 +50,9 @@ export function openEvents(options: EventsOptions): EventRoutesOptions {
     return forwarder.options.placement.find(rule.place === 'endpoint' ? endpoint : undefined);
   };
   const hub = new EventHub({
-    ...{ clock, log, maxConnections: bounds.maxEventStreams },
+    clock,
+    log,
+    maxConnections: bounds.maxEventStreams,
     async read({ credentials, holder }, topic) {
       requireTopic(holder, topic, endpoints);
       const place = find(topic);
@@ -68,7 +70,10 @@ export function openEvents(options: EventsOptions): EventRoutesOptions {
     },
   });
   return {
-    ...{ hub, clock, stallMs: bounds.stallMs, watches },
+    hub,
+    clock,
+    stallMs: bounds.stallMs,
+    watches,
     require: (holder, topic) => requireTopic(holder, topic, endpoints),
     resolve: (holder, topic) => resolveTopic(holder, topic, { endpoints, pods }),
   };
@@ -209,7 +214,10 @@ async function readAtNode(
   const path = topic.rule.target(topic);
   try {
     const request = http.request({
-      ...{ ...readNodeAddress(url), agent, method: 'GET', path },
+      ...readNodeAddress(url),
+      agent,
+      method: 'GET',
+      path,
       signal: AbortSignal.timeout(READ_MS),
       headers: { ...credentials, [NODE_HEADERS.secret]: firstSecret(options.secrets) },
     });

@@ -104,11 +104,9 @@ class Exchange {
     this.#settle = settle;
     this.#response = options.reply.raw;
     this.#outgoing = http.request({
-      ...{
-        ...readNodeAddress(url),
-        agent,
-        ...(look ?? { method: request.method, path: readTarget(request) }),
-      },
+      ...readNodeAddress(url),
+      agent,
+      ...(look ?? { method: request.method, path: readTarget(request) }),
       headers: composeNodeHeaders(request.raw, {
         ...options,
         protocol: upgrade?.protocol,

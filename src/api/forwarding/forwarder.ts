@@ -58,13 +58,18 @@ export class Forwarder {
     const silenceMs = bounds.nodeSilenceMs;
     this.peers = new PeerWatch({ client: this.#client, clock, log, silenceMs });
     this.agent = new http.Agent({
-      ...{ keepAlive: true, timeout: IDLE_MS, scheduling: 'lifo', noDelay: true },
-      ...{ maxSockets: bounds.maxNodeConnections, maxFreeSockets: MAX_IDLE },
+      keepAlive: true,
+      timeout: IDLE_MS,
+      scheduling: 'lifo',
+      maxSockets: bounds.maxNodeConnections,
+      maxFreeSockets: MAX_IDLE,
     });
     const maxBytes = bounds.maxForwardedBytes;
     this.budget = new ByteBudget({ clock, maxBytes, maxOwnerBytes: bounds.maxUserForwardedBytes });
     this.copies = new ByteBudget({
-      ...{ clock, maxBytes: bounds.maxCopiedBytes, maxOwnerBytes: bounds.maxUserCopiedBytes },
+      clock,
+      maxBytes: bounds.maxCopiedBytes,
+      maxOwnerBytes: bounds.maxUserCopiedBytes,
     });
     void this.#followDeaths();
   }

@@ -172,7 +172,10 @@ class OwnerCall {
     const { agent, options, peers } = forwarder;
     return new Promise((resolve) => {
       const request = http.request({
-        ...{ ...readNodeAddress(url), agent, method: 'POST', signal },
+        ...readNodeAddress(url),
+        agent,
+        method: 'POST',
+        signal,
         path: fillPath(WORKER_ROUTES[verb], { endpoint: endpointId }),
         headers: {
           ...headers,

@@ -147,8 +147,15 @@ export class Passage {
     const { agent, options, peers } = this.#context;
     const { bounds, clock, secrets } = options;
     return exchange({
-      ...{ request: this.#request, reply: this.#reply, url, agent, peers, clock },
-      ...{ gone: this.#gone, connectMs: bounds.nodeConnectMs, job: this.#describeJob() },
+      request: this.#request,
+      reply: this.#reply,
+      url,
+      agent,
+      peers,
+      clock,
+      gone: this.#gone,
+      connectMs: bounds.nodeConnectMs,
+      job: this.#describeJob(),
       isRepeated: this.#mayHaveActed,
       secret: firstSecret(secrets),
       upgrade: findUpgrade(this.#request.raw),

@@ -179,7 +179,8 @@ export class GrpcGate {
     const unread = new StallWatch(stalls);
     watchWrites(stream, unread);
     const meter = new MessageMeter({
-      ...{ ...stalls, budget: new StreamBudget(budget, userId) },
+      ...stalls,
+      budget: new StreamBudget(budget, userId),
       // Clients read this code as RESOURCE_EXHAUSTED.
       onExcess: () => stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM),
     });

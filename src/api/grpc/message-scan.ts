@@ -191,7 +191,8 @@ function readFields(types: ReadonlyMap<string, FieldTypes>, type: string): Field
     const limit = LIST_LIMITS.get(`${type}.${name}`) ?? MAX_LISTED;
     const wire = WIRE_OF.get(kind) ?? WIRE.varint;
     const field: Field = {
-      ...{ name, wire },
+      name,
+      wire,
       limit: isList ? limit : undefined,
       fields: kind === 'TYPE_MESSAGE' ? readFields(types, typeName) : undefined,
       isPacked: isList && wire === WIRE.varint,

@@ -107,7 +107,12 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
   });
   const connections = new Connections({ bounds, clock, log: options.log });
   const gate = new GrpcGate({
-    ...{ connections, bounds, budget, turns, clock, log: options.log },
+    connections,
+    bounds,
+    budget,
+    turns,
+    clock,
+    log: options.log,
     origins: new ClientOrigins(bounds),
     limits: { ...DEFAULT_KEYLESS_LIMITS, ...options.keylessLimits },
     findUser: (headers) => findUser(headers, options.keys),
@@ -202,7 +207,11 @@ function openStream(
     const link = options.linkTo(endpoint, podId, readMetadata(call, METADATA.key));
     if (!link) throw new ProblemError('not_found', `endpoint ${endpoint} not found`);
     const stream = new WorkerStream(call, {
-      ...{ link, log, clock, bounds, budget: new StreamBudget(options.budget, userId) },
+      link,
+      log,
+      clock,
+      bounds,
+      budget: new StreamBudget(options.budget, userId),
       takeTurn: () => options.turns.take(() => ({ group: 'users', owner: userId })),
       async admit() {
         admitCaller(call, endpoint, options);

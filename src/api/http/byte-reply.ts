@@ -68,8 +68,11 @@ async function send(
   const { raw, request, server } = reply;
   const written = { bytes: 0 };
   const loaded = await server.flows.load(request, {
-    ...{ ...loading, sizeOf: countBytes, signal: () => abortWhenGone(raw) },
-    ...{ moved: () => written.bytes, drop: () => raw.destroy() },
+    ...loading,
+    sizeOf: countBytes,
+    signal: () => abortWhenGone(raw),
+    moved: () => written.bytes,
+    drop: () => raw.destroy(),
   });
   if (!loaded) return reply.hijack();
   const { claim, value: answer } = loaded;

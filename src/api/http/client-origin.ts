@@ -62,7 +62,11 @@ export class ClientOrigins {
     const path = [...hops.flatMap(({ address }) => address ?? []), peer].filter(Boolean);
     const isTrustedPeer = this.#isTrusted(peer);
     const origin: ClientOrigin = {
-      ...{ address: unmap(peer), isSecure: isPeerSecure, host: headers.host, path, isTrustedPeer },
+      address: unmap(peer),
+      isSecure: isPeerSecure,
+      host: headers.host,
+      path,
+      isTrustedPeer,
     };
     // Each hop was written by the one behind it: believe it while that one is trusted.
     for (let at = hops.length - 1; at >= 0 && this.#isTrusted(origin.address); at -= 1) {

@@ -96,7 +96,9 @@ async function sendPage(
   const written = { bytes: 0 };
   const reading = { ...key, ...from, wakeOnReset: true, maxBytes: PAGE_BYTES, signal } as const;
   const loaded = await loadInFlight(reply, {
-    ...{ signal: () => signal, written, sizeOf: countBytes },
+    signal: () => signal,
+    written,
+    sizeOf: countBytes,
     measure: () => queue.streams.splitBytes(key),
     load: () => loadInTurn(() => queue.streams.read(reading), countBytes),
   });
@@ -121,8 +123,10 @@ export function loadInFlight<T>(
 ): Promise<Loaded<T> | undefined> {
   const { written, ...rest } = loading;
   return server.flows.load(request, {
-    ...{ ...rest, patience: 'endless' },
-    ...{ moved: () => written.bytes, drop: () => raw.destroy() },
+    ...rest,
+    patience: 'endless',
+    moved: () => written.bytes,
+    drop: () => raw.destroy(),
   });
 }
 
@@ -158,7 +162,9 @@ async function sendDone(reply: FastifyReply, { key, queue, signal }: EventsReque
   const { raw } = reply;
   const written = { bytes: 0 };
   const loaded = await loadInFlight(reply, {
-    ...{ signal: () => signal, written, sizeOf: sumBytes },
+    signal: () => signal,
+    written,
+    sizeOf: sumBytes,
     measure: () => queue.jobs.recordBytes(key),
     load: async () => (await queue.jobs.record(key)).pieces,
   });

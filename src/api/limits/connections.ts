@@ -184,15 +184,14 @@ export class Connections {
     }
     const name = nameOf(socket);
     const connection: Connection = {
-      ...{
-        socket,
-        name,
-        address,
-        userId: undefined,
-        response: undefined,
-        streams: 0,
-      },
-      ...{ progress: '', progressAt: clock.now() },
+      socket,
+      name,
+      address,
+      userId: undefined,
+      response: undefined,
+      streams: 0,
+      progress: '',
+      progressAt: clock.now(),
     };
     this.#open.set(name, connection);
     this.#bySocket.set(socket, connection);

@@ -76,16 +76,17 @@ export class Intake {
     const flow = ['pause', 'resume'].map((event) => ({ event, were: socket.listeners(event) }));
     const read = (bytes: Buffer) => this.#read(reading, bytes);
     const reading: Reading = {
-      ...{ socket, parse: (bytes) => void Reflect.apply(parse, socket, [bytes]) },
-      ...{
-        last: undefined,
-        bodyLeft: 0,
-        tail: NO_BYTES,
-        unanswered: 0,
-        isWaiting: false,
-        isHeld: false,
-      },
-      ...{ claim: undefined, cancelIdle() {}, isDetached: false },
+      socket,
+      parse: (bytes) => void Reflect.apply(parse, socket, [bytes]),
+      last: undefined,
+      bodyLeft: 0,
+      tail: NO_BYTES,
+      unanswered: 0,
+      isWaiting: false,
+      isHeld: false,
+      claim: undefined,
+      cancelIdle() {},
+      isDetached: false,
       detach() {
         socket.off('data', read);
         reading.isDetached = true;

@@ -47,12 +47,15 @@ export class NodeListener {
     const bounds = {
       ...options.bounds,
       maxHeaderBytes: options.bounds.maxHeaderBytes + NODE_HEADER_BYTES,
-      ...{ maxConnections: maxNodeConnections, maxAddressConnections: maxNodeConnections },
+      maxConnections: maxNodeConnections,
+      maxAddressConnections: maxNodeConnections,
       maxUserConnections: maxNodeConnections,
     };
     this.#connections = new Connections({ bounds, clock, log });
     const listening = {
-      ...{ bounds, clock, connect: this.#connect },
+      bounds,
+      clock,
+      connect: this.#connect,
       turns: new FairTurns(),
       findUser: this.#findUser,
       budget: new Flows({ ...bounds, clock }).clients,

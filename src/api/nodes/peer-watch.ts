@@ -54,7 +54,9 @@ export class PeerWatch {
   #open(url: string): Peer {
     const { clock } = this.#options;
     const peer: Peer = {
-      ...{ open: new Set(), answeredAt: clock.now(), isAsked: false },
+      open: new Set(),
+      answeredAt: clock.now(),
+      isAsked: false,
       cancel: () => {},
     };
     this.#peers.set(url, peer);

@@ -82,7 +82,9 @@ export function connectToPod({ podId, port, secrets, url }: PodAddress): Promise
   return new Promise((resolve, reject) => {
     const request = http.request({
       ...readNodeAddress(url),
-      ...{ method: 'CONNECT', path: `${podId}:${port}`, agent: false },
+      method: 'CONNECT',
+      path: `${podId}:${port}`,
+      agent: false,
       headers: { [NODE_HEADERS.secret]: firstSecret(secrets) },
     });
     const expire = () => request.destroy(new Error(`no answer in ${CONNECT_MS} ms`));

@@ -55,15 +55,22 @@ export function addOpenAiRoutes(app: FastifyInstance, options: OpenAiRoutesOptio
       const url = `${base}/v2/:endpoint${OPENAI_PATH}/v1`;
       const config = { access, endsWithKey: true } as const;
       scope.route<OpenAiRoute>({
-        ...{ method: 'POST', url: `${url}/*`, config, bodyLimit: LIMITS.runBodyBytes },
+        method: 'POST',
+        url: `${url}/*`,
+        config,
+        bodyLimit: LIMITS.runBodyBytes,
         handler: (request, reply) => post(request, reply, options),
       });
       scope.route<OpenAiRoute>({
-        ...{ method: 'GET', url: `${url}/models`, config },
+        method: 'GET',
+        url: `${url}/models`,
+        config,
         handler: (request, reply) => readModels(request, reply, options),
       });
       scope.route<OpenAiRoute>({
-        ...{ method: 'GET', url: `${url}/models/*`, config },
+        method: 'GET',
+        url: `${url}/models/*`,
+        config,
         handler: (request, reply) =>
           readModels(request, reply, options, (answer) => pickModel(answer, request.params['*'])),
       });
@@ -119,7 +126,9 @@ async function submit(
 ): Promise<JobKey> {
   const head = `{"openai_route":${JSON.stringify(route)},"openai_input":`;
   const { id } = await queue.submissions.submit({
-    ...{ endpointId: params.endpoint, mode: 'runsync', idempotency: undefined },
+    endpointId: params.endpoint,
+    mode: 'runsync',
+    idempotency: undefined,
     input: Buffer.concat([Buffer.from(head), body, Buffer.from('}')]),
     policy: { ttl: REQUEST_MS },
     trace: readTrace(headers),
@@ -165,7 +174,9 @@ async function stream(reply: FastifyReply, answering: Answering): Promise<Fastif
   let isEnded = false;
   try {
     const end = await sendStream(describeJob(reply, key), {
-      ...{ ...answering, signal: gone, firstChunkMs: ANSWER_MS },
+      ...answering,
+      signal: gone,
+      firstChunkMs: ANSWER_MS,
     });
     isEnded = end.isEnded;
     if (gone.aborted && !reply.sent) return reply.hijack();

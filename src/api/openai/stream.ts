@@ -109,7 +109,9 @@ class OpenAiStream {
     const reading = { ...key, after: this.#after, waitMs, maxBytes: PAGE_BYTES, signal };
     const written = { bytes: 0 };
     const loaded = await loadInFlight(this.#reply, {
-      ...{ signal: () => signal, written, sizeOf: countBytes },
+      signal: () => signal,
+      written,
+      sizeOf: countBytes,
       measure: () => queue.streams.splitBytes(key),
       load: () => loadInTurn(() => queue.streams.read(reading), countBytes),
     });

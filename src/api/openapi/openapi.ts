@@ -47,7 +47,8 @@ const TAGS: OpenApi['tags'] = [
       'The OpenAI API of an endpoint whose handler takes `openai_route` and `openai_input`.',
   },
   ...Object.values(DESCRIBED_RESOURCES).map(({ about, outline }) => ({
-    ...{ name: outline.plural, description: about },
+    name: outline.plural,
+    description: about,
   })),
   {
     name: 'catalog',
@@ -111,14 +112,19 @@ function describe(operation: Operation): JsonSchema {
   const { access, body, description, headers = [], id, path, query = [], summary, tag } = operation;
   const parameters = [
     ...[...path.matchAll(PARAMETER)].map(([, name = '']) => ({
-      ...{ name, in: 'path', required: true, description: describePathParameter(name) },
+      name,
+      in: 'path',
+      required: true,
+      description: describePathParameter(name),
       schema: { type: 'string' },
     })),
     ...query.map((parameter) => describeParameter('query', parameter)),
     ...headers.map((parameter) => describeParameter('header', parameter)),
   ];
   return {
-    ...{ operationId: id, tags: [tag], summary },
+    operationId: id,
+    tags: [tag],
+    summary,
     ...(description && { description }),
     ...(access === 'open' ? { security: [] } : access !== 'key' && { 'x-scope': access }),
     ...(parameters.length > 0 && { parameters }),
@@ -137,7 +143,10 @@ function describeParameter(
   { description, name, presence, schema }: Parameter,
 ): JsonSchema {
   return {
-    ...{ name, in: place, description, schema: describeSchema(schema) },
+    name,
+    in: place,
+    description,
+    schema: describeSchema(schema),
     ...(presence && { required: true }),
   };
 }

@@ -25,7 +25,8 @@ const HEADERS: Readonly<Record<AnyHeader, JsonSchema>> = {
     schema: STRING,
   },
   'Cache-Control': {
-    ...{ required: true, description: 'The body is for this caller only: no cache may keep it.' },
+    required: true,
+    description: 'The body is for this caller only: no cache may keep it.',
     schema: { const: 'no-store' },
   },
   'Millrace-Next': {
@@ -43,15 +44,18 @@ const HEADERS: Readonly<Record<AnyHeader, JsonSchema>> = {
     schema: { const: 'true' },
   },
   'Millrace-Entry': {
-    ...{ required: true, description: 'Path of the handler in the archive, percent-encoded.' },
+    required: true,
+    description: 'Path of the handler in the archive, percent-encoded.',
     schema: STRING,
   },
   'Millrace-Sha256': {
-    ...{ required: true, description: 'Hash of the archive, hexadecimal.' },
+    required: true,
+    description: 'Hash of the archive, hexadecimal.',
     schema: STRING,
   },
   'Retry-After': {
-    ...{ required: true, description: 'Seconds to wait before you repeat the call.' },
+    required: true,
+    description: 'Seconds to wait before you repeat the call.',
     schema: { type: 'integer', minimum: 1 },
   },
   'WWW-Authenticate': { required: true, description: 'How to send a key.', schema: STRING },

@@ -68,7 +68,13 @@ async function serve(
     const turn = await balancer.enter({ endpointId, signal: gone });
     try {
       const end = await forward({
-        ...{ request, reply, gone, log, clock, origins, dispatcher: turn.dispatcher },
+        request,
+        reply,
+        gone,
+        log,
+        clock,
+        origins,
+        dispatcher: turn.dispatcher,
         target: cutTarget(request.originalUrl),
         prefix: cutPrefix(request.originalUrl),
         headersLimitMs: endpoints.find(endpointId)?.settings.executionTimeoutMs ?? 0,
@@ -127,7 +133,8 @@ function forward(forwarding: Forwarding): Promise<ForwardingEnd> {
         path: target,
         headers: composeRequestHeaders(request.raw, forwarding),
         body: exchange.body ?? null,
-        ...{ headersTimeout: headersLimitMs, bodyTimeout: 0 },
+        headersTimeout: headersLimitMs,
+        bodyTimeout: 0,
         ...(upgrade && { upgrade: upgrade.protocol }),
       },
       exchange,

@@ -65,9 +65,11 @@ export function addConsole(app: FastifyInstance, { folder, log, version }: Conso
     handler: async (request, reply) => {
       if (folder !== undefined && wantsHtml(request)) return redirect(reply);
       return sendJson(reply, {
-        ...{ name: 'millrace', version },
+        name: 'millrace',
+        version,
         ...(folder !== undefined && { console: CONSOLE_BASE }),
-        ...{ openapi: SYSTEM_ROUTES.getOpenApi.path, readiness: SYSTEM_ROUTES.getReadiness.path },
+        openapi: SYSTEM_ROUTES.getOpenApi.path,
+        readiness: SYSTEM_ROUTES.getReadiness.path,
       });
     },
   });

@@ -86,7 +86,10 @@ function handleSubmissions(
       await yieldToUrgent();
       const key = { endpointId: request.params.endpoint, id };
       return sendEnd(request, reply, {
-        ...{ queue, watches, key, waitMs },
+        queue,
+        watches,
+        key,
+        waitMs,
         show: ({ pieces }) => pieces,
       });
     },
@@ -227,8 +230,11 @@ function handleReading({
       const hasPreviews = readChoice(query, 'previews', ['true', 'false']) === 'true';
       const page = readPageRequest(request);
       const { jobs, next } = await queue.jobs.list({
-        ...{ endpointId: params.endpoint, status: readStatus(query), hasPreviews },
-        ...{ ...readJobFilter(query), ...page },
+        endpointId: params.endpoint,
+        status: readStatus(query),
+        hasPreviews,
+        ...readJobFilter(query),
+        ...page,
         limit: hasPreviews ? Math.min(page.limit, MAX_PREVIEWED) : page.limit,
       });
       return sendJson(reply, { jobs, ...describeNext(next) });
@@ -287,7 +293,10 @@ function readJobFilter(query: QueryValues): JobCriteria {
     throw refuseParameter('errorCode', `must be one of ${ERROR_CODES.join(', ')}`);
   }
   return {
-    ...{ since, until, errorCode, idPart: idPart?.toLowerCase() },
+    since,
+    until,
+    errorCode,
+    idPart: idPart?.toLowerCase(),
     workerId: readText(query, 'workerId'),
   };
 }

@@ -68,7 +68,8 @@ export function bindOperation<Path extends string>(
         method: isReading && !isStream ? ['GET', 'HEAD'] : method,
         ...(!isReading && { bodyLimit }),
         config: {
-          ...{ access: operation.access, operation },
+          access: operation.access,
+          operation,
           ...(isStream && !endsCleanly && { endsWithKey: true }),
         },
         handler: (request, reply) => {

@@ -44,7 +44,8 @@ export function bindSessions(options: SessionRoutesOptions): BoundOperation[] {
     const end = session ? sessions.endOf(session.id) : holder.expiresAt;
     return {
       key: holder === LOCAL_HOLDER ? null : { id: holder.keyId, name: holder.name },
-      ...{ userId: holder.userId, scopes: [...holder.scopes] },
+      userId: holder.userId,
+      scopes: [...holder.scopes],
       expiresAt: end ? new Date(end).toISOString() : null,
       platform: { version, ...about(), isDev: access === 'keyless-loopback' },
     };

@@ -67,7 +67,9 @@ export function bindActivity(options: ActivityRoutesOptions): BoundOperation[] {
       const { query } = request;
       const { before, limit } = readPageRequest(request, FAILED_LIMIT);
       const listing = {
-        ...{ endpoint: readText(query, 'endpoint'), before, limit },
+        endpoint: readText(query, 'endpoint'),
+        before,
+        limit,
         errorCode: readChoice(query, 'errorCode', ERROR_CODES),
       };
       return sendJson(reply, await overviews.listFailed(requireHolder(request), listing));

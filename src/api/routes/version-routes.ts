@@ -50,8 +50,13 @@ export function bindVersions(versions: Versions): BoundOperation[] {
       if (hash !== undefined) checkParameter('sha256', hash, sha256);
       if (message !== undefined) checkParameter('message', message, versionMessage);
       const upload = {
-        ...{ userId, endpointId: params.endpoint, archive: body },
-        ...{ entry, sha256: hash, message, keyId: keyId === LOCAL_HOLDER.keyId ? null : keyId },
+        userId,
+        endpointId: params.endpoint,
+        archive: body,
+        entry,
+        sha256: hash,
+        message,
+        keyId: keyId === LOCAL_HOLDER.keyId ? null : keyId,
       };
       // It waits for other uploads with up to 50 MB, also after its client has disconnected.
       const version = await useBody(request, () => versions.upload(upload));

@@ -56,7 +56,8 @@ export function addRunpodClientRoutes(
 function addSubmitting(app: FastifyInstance, options: RunpodClientRoutesOptions): void {
   const { queue, watches } = options;
   app.route<EndpointRoute>({
-    ...{ ...place(JOB_ROUTES.runJob), bodyLimit: LIMITS.runBodyBytes },
+    ...place(JOB_ROUTES.runJob),
+    bodyLimit: LIMITS.runBodyBytes,
     handler: async (request, reply) => {
       const { id, status } = await useBody(request, () => submit(options, request, 'run'));
       return sendJson(reply, { id, status });
@@ -64,14 +65,18 @@ function addSubmitting(app: FastifyInstance, options: RunpodClientRoutesOptions)
   });
 
   app.route<EndpointRoute>({
-    ...{ ...place(JOB_ROUTES.runJobSync), bodyLimit: LIMITS.runsyncBodyBytes },
+    ...place(JOB_ROUTES.runJobSync),
+    bodyLimit: LIMITS.runsyncBodyBytes,
     handler: async (request, reply) => {
       const waitMs = readWait(request) ?? LIMITS.waitMs.default;
       const { id } = await useBody(request, () => submit(options, request, 'runsync'));
       forgetBody(request);
       const key = { endpointId: request.params.endpoint, id };
       return sendEnd(request, reply, {
-        ...{ queue, watches, key, waitMs },
+        queue,
+        watches,
+        key,
+        waitMs,
         show: (record) => record.compose(composeRunpodRecord),
       });
     },
@@ -107,7 +112,8 @@ function addReading(
   const options = { method, bodyLimit: NO_BODY_BYTES };
 
   app.route<JobRoute>({
-    ...{ ...place(JOB_ROUTES.getJobStatus), ...options },
+    ...place(JOB_ROUTES.getJobStatus),
+    ...options,
     handler: async (request, reply) => {
       await setTtl(queue, request, STATUS_TTL_MS);
       const key = readJobKey(request.params);
@@ -120,24 +126,32 @@ function addReading(
   });
 
   app.route<JobRoute>({
-    ...{ ...place(JOB_ROUTES.getJobStatus), ...options },
+    ...place(JOB_ROUTES.getJobStatus),
+    ...options,
     url: `${RUNPOD_BASE}/v2/:endpoint/status-sync/:job`,
     handler: async (request, reply) => {
       const waitMs = readWait(request) ?? LIMITS.waitMs.default;
       const key = readJobKey(request.params);
       return sendEnd(request, reply, {
-        ...{ queue, watches, key, waitMs },
+        queue,
+        watches,
+        key,
+        waitMs,
         show: (record) => record.compose(composeRunpodRecord),
       });
     },
   });
 
   app.route<JobRoute>({
-    ...{ ...place(JOB_ROUTES.streamJob), ...options },
+    ...place(JOB_ROUTES.streamJob),
+    ...options,
     config: { access: JOB_ROUTES.streamJob.access, endsWithKey: true },
     handler: async (request, reply) => {
       return sendNext(reply, {
-        ...{ queue, cursors, clock, show: encodePage },
+        queue,
+        cursors,
+        clock,
+        show: encodePage,
         ...readJobKey(request.params),
         waitMs: readWait(request) ?? STREAM_WAIT_MS,
         signal: abortWhenGone(reply.raw),
@@ -157,18 +171,21 @@ function addChanging(app: FastifyInstance, { queue }: RunpodClientRoutesOptions)
   const bodyLimit = NO_BODY_BYTES;
 
   app.route<JobRoute>({
-    ...{ ...place(JOB_ROUTES.cancelJob), bodyLimit },
+    ...place(JOB_ROUTES.cancelJob),
+    bodyLimit,
     handler: async (request, reply) =>
       sendJson(reply, await queue.jobs.cancel(readJobKey(request.params))),
   });
 
   app.route<JobRoute>({
-    ...{ ...place(JOB_ROUTES.retryJob), bodyLimit },
+    ...place(JOB_ROUTES.retryJob),
+    bodyLimit,
     handler: async (request, reply) => sendJson(reply, await retryJob(queue, request)),
   });
 
   app.route<EndpointRoute>({
-    ...{ ...place(JOB_ROUTES.purgeQueue), bodyLimit },
+    ...place(JOB_ROUTES.purgeQueue),
+    bodyLimit,
     handler: async (request, reply) => {
       const removed = await queue.jobs.purge(request.params.endpoint);
       return sendJson(reply, { removed, status: 'completed' });

@@ -125,7 +125,11 @@ export class RunPodLease {
   #toReport(content: LeaseReport, recycle: boolean): Report {
     const base = { ...this.ref, seq: this.#seq + 1 };
     const outcome = (outcome: Outcome, body: Uint8Array = NO_BYTES): Report => ({
-      ...{ ...base, ...(recycle && { recycle }), kind: 'outcome', outcome, body },
+      ...base,
+      ...(recycle && { recycle }),
+      kind: 'outcome',
+      outcome,
+      body,
     });
     const executionMs = Math.max(0, this.#options.now() - this.startedAt);
     switch (content.kind) {

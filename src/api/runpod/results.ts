@@ -225,7 +225,9 @@ async function parseResult(
 ): Promise<ParsedResult | Error> {
   if (!isUtf8(body)) return new Error('the result that the worker posted is not UTF-8');
   const search = {
-    ...{ name: 'output', maxBesideBytes: MAX_BESIDE_OUTPUT_BYTES, maxDepth: maxJsonDepth },
+    name: 'output',
+    maxBesideBytes: MAX_BESIDE_OUTPUT_BYTES,
+    maxDepth: maxJsonDepth,
   };
   const found = await runInSlices(owner, findMember(body, search)).catch((error: unknown) => {
     if (error instanceof JsonBoundError) return error;

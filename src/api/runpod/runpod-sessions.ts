@@ -156,7 +156,13 @@ export class RunPodSessions {
     const link = linkTo(endpointId, podId);
     if (!link) throw new ProblemError('not_found', `endpoint ${endpointId} not found`);
     const session = new RunPodSession({
-      ...{ endpointId, workerId, podId, link, queue, clock, log },
+      endpointId,
+      workerId,
+      podId,
+      link,
+      queue,
+      clock,
+      log,
       closing: this.closing,
       onSilent: (session) => void this.#remove(endpointId, workerId, session),
       onMoved: (session) => this.#drop(endpointId, workerId, session),

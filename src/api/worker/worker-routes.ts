@@ -78,7 +78,8 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   const bodyLimit = VERB_BODY_BYTES;
 
   app.route<EndpointRoute>({
-    ...{ ...toFastifyRoute(hello), bodyLimit },
+    ...toFastifyRoute(hello),
+    bodyLimit,
     handler: async (request, reply) => {
       const greeting = await readVerb(request, workerHello);
       const { holder, params } = request;
@@ -91,7 +92,8 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   });
 
   app.route<EndpointRoute>({
-    ...{ ...toFastifyRoute(take), bodyLimit },
+    ...toFastifyRoute(take),
+    bodyLimit,
     // If the key is revoked while a take waits, its worker must not get a job any more.
     config: { access: take.access, endsWithKey: true },
     handler: async (request, reply) => {
@@ -113,7 +115,8 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   });
 
   app.route<EndpointRoute>({
-    ...{ ...toFastifyRoute(renew), bodyLimit },
+    ...toFastifyRoute(renew),
+    bodyLimit,
     handler: async (request, reply) => {
       const named = await readVerb(request, renewRequest);
       const link = requireLink(options, request);
@@ -122,7 +125,8 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   });
 
   app.route<EndpointRoute>({
-    ...{ ...toFastifyRoute(bye), bodyLimit },
+    ...toFastifyRoute(bye),
+    bodyLimit,
     handler: async (request, reply) => {
       const bye = await readVerb(request, workerBye);
       await requireLink(options, request).bye(bye);
@@ -135,7 +139,8 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
 /** `app` must accept only the media type of frames and provide bodies as Buffers. */
 export function addReportRoute(app: FastifyInstance, options: WorkerRoutesOptions): void {
   app.route<EndpointRoute>({
-    ...{ ...toFastifyRoute(WORKER_ROUTES.report), bodyLimit: REPORT_BODY_BYTES },
+    ...toFastifyRoute(WORKER_ROUTES.report),
+    bodyLimit: REPORT_BODY_BYTES,
     handler: async (request, reply) => {
       const caller = readCaller(request.headers);
       const reports = readReports(request.body ?? NO_BYTES);

@@ -107,8 +107,13 @@ export class Submissions {
       signal?.removeEventListener('abort', onAbort);
     };
     const waiting: Waiting = {
-      ...{ body, isRepeatable, signal, failures: 0, most: SHARED_REQUEST.jobs },
-      ...{ request: undefined, isSettled: false },
+      body,
+      isRepeatable,
+      signal,
+      failures: 0,
+      most: SHARED_REQUEST.jobs,
+      request: undefined,
+      isSettled: false,
       resolve(job) {
         settle();
         resolve(job);
