@@ -348,6 +348,7 @@ class GrowingBody {
   }
 }
 
+/** A body of known length. */
 class SizedBody {
   readonly #bytes: Buffer;
   #at = 0;

@@ -93,6 +93,7 @@ type Read = (holder: KeyHolder, names: TopicNames) => Promise<object>;
 
 export type TopicReads = Readonly<Record<TopicKind, Read>>;
 
+/** Reads the data on this node. */
 function createTopicReads(options: TopicReadsOptions): TopicReads {
   const { endpoints, overviews, pods, queue, resources } = options;
   const pageOf = (limit: number) => ({ before: undefined, limit, maxBytes: LIST_BYTES });
@@ -206,7 +207,10 @@ export interface RemoteRead {
   credentials: Readonly<Record<string, string>>;
 }
 
-/** @throws ProblemError that the node answers, or `unavailable` */
+/**
+ * Reads the data on the node that has it, with the rights of the caller: the same operation, over HTTP. @throws
+ * ProblemError that the node answers, or `unavailable`
+ */
 async function readAtNode(
   { agent, options }: Pick<Forwarder, 'agent' | 'options'>,
   { credentials, topic, url }: RemoteRead,

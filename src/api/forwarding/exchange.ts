@@ -310,7 +310,9 @@ export interface NodeHeaderTerms extends ForwardedTerms {
   host: string;
 }
 
-/** Alternating names and values; repeated headers stay repeated. */
+/**
+ * The headers that pass to another node. Alternating names and values; repeated headers stay repeated.
+ */
 function composeNodeHeaders(request: IncomingMessage, terms: NodeHeaderTerms): string[] {
   const { headers, rawHeaders } = request;
   const dropped = readTokens(headers.connection);

@@ -123,7 +123,10 @@ export function isUnknown(
   return endpoint !== undefined && !endpoints.isKnown(userId, endpoint);
 }
 
-/** Add it after the guard, which forwards the requests that other nodes serve. */
+/**
+ * Counts requests, so that the node hands an endpoint over only after their end. Add it after the guard, which
+ * forwards the requests that other nodes serve.
+ */
 export function countServed(app: FastifyInstance, placement: Pick<Placement, 'begin'>): void {
   app.addHook('onRequest', (request, reply, done) => {
     const subject = findSubject(request);
@@ -146,7 +149,11 @@ function endServed(request: FastifyRequest): void {
   counted.delete(request);
 }
 
-/** Add it after the guard, which forwards the requests that other nodes serve. */
+/**
+ * Tells workers the URL of the node that has answered them, so that their next calls need no forwarding: with each
+ * call that another node has forwarded, and with each hello. Add it after the guard, which forwards the requests that
+ * other nodes serve.
+ */
 export function tellOwner(app: FastifyInstance, advertised: AdvertisedUrls): void {
   app.addHook('onRequest', (request, reply, done) => {
     const { config, url: route = '' } = request.routeOptions;

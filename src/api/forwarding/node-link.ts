@@ -225,6 +225,7 @@ async function collect(response: IncomingMessage): Promise<VerbAnswer> {
   return { status, headers, body: Buffer.concat(pieces) };
 }
 
+/** A verb as an HTTP request to the owner. */
 interface VerbCall {
   verb: WorkerVerb;
   body: Uint8Array;

@@ -285,6 +285,10 @@ interface Failing {
   loggedAt: number;
 }
 
+/**
+ * Logs failures by node: the first one, a count once a minute, and the end. A killed node fails every request under
+ * way, and a line for each would hide everything else.
+ */
 export class NodeFailures {
   readonly #options: NodeFailuresOptions;
   readonly #failing = new Map<string, Failing>();

@@ -127,6 +127,9 @@ export interface KeptBodyLimits {
   gone: AbortSignal;
 }
 
+/**
+ * A copy of a large body on its way to another node, so that the request can be sent again if that node dies.
+ */
 class KeptBody {
   readonly #raw: IncomingMessage;
   readonly #pieces: Buffer[] = [];

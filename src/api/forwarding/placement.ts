@@ -19,6 +19,9 @@ export interface Placement {
   untilChange(signal: AbortSignal): Promise<void>;
 }
 
+/**
+ * Lets any number of requests wait for the next change of the placement, with one wait at the placement itself.
+ */
 export class PlaceWaits {
   readonly #placement: Placement;
   readonly #clock: Clock;

@@ -84,7 +84,11 @@ export interface FinalLook {
 /** RunPod's path for waiting with GET or POST, which this platform serves below RunPod's base. */
 const STATUS_SYNC = /\/status-sync\/:job$/;
 
-/** Undefined for requests that do not wait for long, or whose wait has no other form. */
+/**
+ * What a stopping node asks in place of a request that waits at another node: the same, without the wait. Its own
+ * queue answers waiting requests in the same way when it stops. Undefined for requests that do not wait for long, or
+ * whose wait has no other form.
+ */
 export function describeFinalLook(
   request: FastifyRequest,
   jobId: string | undefined,

@@ -44,6 +44,7 @@ export interface IncomingReportsOptions {
   end: (problem: ProblemError) => void;
 }
 
+/** The reports of one stream whose payload arrives in pieces. */
 export class IncomingReports {
   readonly #options: IncomingReportsOptions;
   readonly #arriving: StallWatch;

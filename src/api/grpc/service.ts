@@ -1,5 +1,6 @@
-// One worker's stream: passes its questions to the five verbs and writes the answers as they become
-// available. Open questions and their bytes are bounded, so that no peer can fill the memory.
+// One worker's stream: passes its questions to the five verbs and writes the answers as they become available. Open
+// questions and their bytes are bounded, so that no peer can fill the memory. An error becomes the status of the
+// stream, or the refusal of one question.
 import { randomUUID } from 'node:crypto';
 import { Metadata, type ServerDuplexStream, status } from '@grpc/grpc-js';
 import type { Clock } from '../../base/clock.ts';

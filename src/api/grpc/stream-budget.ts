@@ -1,6 +1,5 @@
-// The bytes that one user's gRPC streams may hold in memory, as claims in the budget of all worker calls, over HTTP
-// and gRPC; and the meter of the incomplete messages of one HTTP/2 stream. The gRPC library buffers up to 32 MB of
-// each: large ones are claimed, and all must make progress.
+// The bytes that one user's gRPC streams may hold in memory, as claims in the budget of all worker calls, over HTTP and
+// gRPC; and the meter of messages that are still arriving.
 import type { ByteBudget, Claim, Transfer } from '../../base/byte-budget.ts';
 import { StallWatch, type StallWatchOptions } from '../../base/stall-watch.ts';
 import { PIECE_BYTES } from '../../wire/link/worker-stream.ts';
@@ -38,6 +37,10 @@ export interface MessageMeterOptions extends StallWatchOptions {
   onExcess: () => void;
 }
 
+/**
+ * Meters the incomplete messages of one HTTP/2 stream. The gRPC library buffers up to 32 MB of each: large ones are
+ * claimed, and all must make progress.
+ */
 export class MessageMeter {
   readonly #options: MessageMeterOptions;
   readonly #stalls: StallWatch;

@@ -1,5 +1,5 @@
-// Finds the client of a request, its scheme and its host: from the connection, or from the headers of trusted
-// reverse proxies. Headers of other peers are claims and have no effect. Pure.
+// Finds the client of a request, its scheme and its host: from the connection, or from the headers of trusted reverse
+// proxies (X-Forwarded-*, or Forwarded of RFC 7239). Headers of other peers are claims and have no effect. Pure.
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { BlockList, isIP, isIPv4, isIPv6 } from 'node:net';
 import { isEncrypted, readClientAddress } from '../nodes/forwarded.ts';

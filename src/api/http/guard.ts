@@ -1,4 +1,4 @@
-// Runs before and after every route: authentication, rate limits, rights, logging.
+// Runs before and after every route: authentication, rate limits, rights, logging. Answers requests without a route.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { KeyWatch } from '../../control/limits/key-watch.ts';
@@ -204,7 +204,10 @@ interface KnownPath {
   methods: Set<string>;
 }
 
-/** Call it before routes are added: it collects them. */
+/**
+ * Answers requests without a route: 404, or 405 with the methods that the path supports. Call it before routes are
+ * added: it collects them.
+ */
 export function answerUnknownRoutes(app: FastifyInstance): void {
   const known = new Map<string, KnownPath>();
 

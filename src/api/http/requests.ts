@@ -177,9 +177,10 @@ export function readTarget(request: FastifyRequest): string {
 }
 
 /**
- * Call it behind the check of the key, and before the request is forwarded: placement needs the ID of the endpoint. A
- * name that the caller has no record of stays as it is, and is not found later.
- * @throws ProblemError `conflict` if several records have the name
+ * Replaces names in the path by the IDs of the caller's records: the rest of the API sees only IDs. Call it behind
+ * the check of the key, and before the request is forwarded: placement needs the ID of the endpoint. A name that the
+ * caller has no record of stays as it is, and is not found later. @throws ProblemError `conflict` if several records
+ * have the name
  */
 export function resolveNames(request: FastifyRequest, kinds: NamedKinds): void {
   const { holder, params } = request;
@@ -204,6 +205,7 @@ function replaceSegment(request: FastifyRequest, parameter: string, id: string):
   return origin + segments.join('/') + target.slice(origin.length + path.length);
 }
 
+/** From the headers. */
 export function readTrace(headers: IncomingHttpHeaders) {
   return readTraceContext(headers[TRACE_HEADERS.parent], headers[TRACE_HEADERS.state]);
 }

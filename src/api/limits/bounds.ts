@@ -1,4 +1,5 @@
-// All bounds on callers of the HTTP API, with their defaults.
+// All bounds on callers of the HTTP API, with their defaults; and the check of a request's head: path, query and
+// headers.
 import type { IncomingMessage } from 'node:http';
 import { ProblemError } from '../../wire/problem.ts';
 import { RUNPOD_BASE } from '../../wire/routes/routes.ts';

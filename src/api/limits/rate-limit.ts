@@ -1,5 +1,5 @@
-// Limits the calls of each user: counts them in fixed windows, and reports the remaining calls in
-// headers.
+// Limits the calls of each user: counts them in fixed windows, by default in this process, and reports the remaining
+// calls in headers.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ProblemError } from '../../wire/problem.ts';
 

@@ -312,7 +312,10 @@ const HISTOGRAMS = [
   },
 ] as const;
 
-/** Ends with a line feed. */
+/**
+ * The histograms of jobs' times in Prometheus' text format: prom-client cannot take counts that are kept elsewhere.
+ * Ends with a line feed.
+ */
 function formatJobTimes(times: ReadonlyMap<string, Readonly<EndpointTimes>>): string {
   const lines = HISTOGRAMS.flatMap(({ help, kind, name }) => [
     `# HELP ${name} ${help}`,

@@ -100,6 +100,9 @@ function isJsonObject(text: string): boolean {
 
 const list = z.object({ data: z.array(z.looseObject({ id: z.string() })) });
 
+/**
+ * Picks one model from the answer that lists the models: vLLM's workers have no route for one model.
+ */
 export function pickModel(answer: OpenAiAnswer, id: string): OpenAiAnswer {
   if (answer.status !== 200) return answer;
   const { data, success } = list.safeParse(parse(Buffer.concat(answer.pieces)));

@@ -151,7 +151,9 @@ function describeParameter(
   };
 }
 
-/** @param version of the package */
+/**
+ * Serves GET /openapi.json. Needs no key, because the document contains no user's data. @param version of the package
+ */
 export function handleOpenApi(version: string): OperationHandler {
   let document: Buffer | undefined;
   return async (_request, reply) => {

@@ -1,5 +1,5 @@
-// The head of a message between a client and a worker of a load-balancing endpoint: selects its headers, and cuts its
-// path byte for byte before the router reads and decodes it. Pure.
+// The head of a message between a client and a worker of a load-balancing endpoint: the headers that pass, and the
+// path, which belongs to the worker byte for byte behind /lb/<endpoint>. Pure.
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { LB_BASE } from '../../wire/routes/routes.ts';
 import type { ClientOrigins } from '../http/client-origin.ts';
@@ -84,7 +84,10 @@ export function readTokens(value: string | string[] | undefined): ReadonlySet<st
 /** A target may be an absolute URL. The ID ends where no ID could continue. */
 const LB_TARGET = new RegExp(`^((?:https?://[^/?#]*)?(${LB_BASE}/[^/?#]+))(.*)$`, 's');
 
-/** Returns the target for the router; all other targets stay unchanged. */
+/**
+ * Cuts the path before the router reads and decodes it. Returns the target for the router; all other targets stay
+ * unchanged.
+ */
 export function foldTarget(target: string): string {
   // No pattern is needed for the targets of the API itself.
   if (target.startsWith('/') && !target.startsWith(LB_BASE)) return target;

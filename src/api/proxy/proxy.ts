@@ -1,4 +1,5 @@
-// The routes of load-balancing endpoints: waits for a worker and forwards the request to it.
+// The proxy of load-balancing endpoints: chooses a worker for a request, and another one if the first is unreachable;
+// forwards the request to it and the response back, unchanged, at the pace of the slower side.
 import type { IncomingHttpHeaders, ServerResponse } from 'node:http';
 import { type Duplex, PassThrough } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';

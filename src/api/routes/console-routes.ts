@@ -1,4 +1,5 @@
-// Serves the web console: its pages, its files, and the settings that the platform gives them.
+// Serves the web console below /console/, and sends browsers from / to it. Reads its files from the built package,
+// once.
 import { hash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { extname, join, relative, sep } from 'node:path';
@@ -176,7 +177,10 @@ interface ConsoleFile {
 /** By path below `/console/`: `index.html`, `assets/main-B7xk2f.js`. */
 type ConsoleFiles = ReadonlyMap<string, ConsoleFile>;
 
-/** Undefined if the folder has no `index.html`. @throws Error beyond the bounds */
+/**
+ * Reads the files from the built package, once, with their compressed forms. Undefined if the folder has no
+ * `index.html`. @throws Error beyond the bounds
+ */
 async function readConsoleFiles(folder: string): Promise<ConsoleFiles | undefined> {
   const all = new Map<string, Uint8Array>();
   let bytes = 0;

@@ -111,6 +111,7 @@ export interface EventConnectionOptions {
   stallMs: number;
 }
 
+/** One client: sends the last snapshot of each topic at the pace of the client. */
 export class EventConnection {
   readonly #options: EventConnectionOptions;
   /** By topic; at most one each, so a client that does not read holds no more than it has topics. */

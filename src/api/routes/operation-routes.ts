@@ -106,7 +106,9 @@ export function addOperations(app: FastifyInstance, bound: readonly BoundOperati
 /** Body limit of operations that take no body: enough for an empty object and white space. */
 export const NO_BODY_BYTES = 1_024;
 
-/** Adds routes for bodies of one media type, or of any (`*`); other types get 415. */
+/**
+ * Request bodies arrive as Buffers. Adds routes for bodies of one media type, or of any (`*`); other types get 415.
+ */
 export function addBodyScope(
   app: FastifyInstance,
   mediaType: string,

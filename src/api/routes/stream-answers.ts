@@ -90,7 +90,10 @@ export interface StreamCursorsOptions {
 
 type CursorRequest = Omit<StreamRequest, 'after'>;
 
-/** All routes of the platform share one instance, so that a job has one cursor. */
+/**
+ * The default cursors of streams. A cursor moves when the response with the chunks is completely written; until then
+ * the job's other readers wait. All routes of the platform share one instance, so that a job has one cursor.
+ */
 export class StreamCursors {
   readonly #options: StreamCursorsOptions;
   /** By job: resolves when the response that holds the cursor was written or broken off. */

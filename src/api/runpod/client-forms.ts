@@ -83,6 +83,7 @@ export async function readRunpodSubmission(
 /** Name of the format in job attachments. */
 export const RUNPOD_FORMAT = 'runpod';
 
+/** The error is a text. While the job runs, its progress replaces the output. */
 export const composeRunpodRecord: ComposeRecord = <Output>(
   ...[job, now, output]: Parameters<typeof describeJob<Output>>
 ) => {
@@ -120,6 +121,7 @@ export function isBelowRunpod(url: string): boolean {
   return url.startsWith(`${RUNPOD_BASE}/`);
 }
 
+/** JSON with one text, and the few statuses of that API. */
 export const RUNPOD_ERRORS: ErrorForm = {
   mediaType: JSON_MEDIA_TYPE,
   status: ({ code, status }) => STATUSES[code] ?? status,

@@ -171,6 +171,10 @@ export class HeldLeases {
 /** Bounded, because old workers never ask for stops. */
 const MAX_STOPS = 1_000;
 
+/**
+ * The attempts that a worker must stop and that no response has named yet. The platform reports the end of a stopped
+ * attempt, because these workers report nothing after a stop.
+ */
 class StopList {
   /** By name; with the lease if its end must still be reported. */
   readonly #stops = new Map<string, RunPodLease | undefined>();

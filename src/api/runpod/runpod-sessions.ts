@@ -215,6 +215,11 @@ function isOwn(caller: WorkerCaller, { podId, workerId }: Owner): boolean {
 const PARK_MS = 2_000;
 const POLL_MS = 20;
 
+/**
+ * Holds chunks during the last seconds of a stopping platform. A runpod-python worker drops a chunk that it cannot
+ * deliver. If the answer is 503, it repeats the chunk after 2 s. So chunks wait here and get 503 at the end: their
+ * workers then send nothing while the platform is down.
+ */
 class Parking {
   readonly #clock: Clock;
   readonly #held = new Set<RunPodLease>();

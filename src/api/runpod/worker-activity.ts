@@ -1,5 +1,4 @@
-// What a RunPod worker's requests and silences say: how long it has been silent, and whether it is being replaced. A
-// worker that waits for an answer is not silent.
+// What a RunPod worker's requests and silences say: how long it has been silent, and whether it is being replaced.
 import { type Clock, sleep } from '../../base/clock.ts';
 import { MAX_MISSED_PINGS } from './held-leases.ts';
 
@@ -23,6 +22,7 @@ export function findQuietMs(terms: SilenceTerms): number {
   return findLeaseEndMs(terms) - leaseMs + renewEveryMs;
 }
 
+/** How long a worker has been silent. One that waits for an answer is not silent. */
 export class WorkerActivity {
   /** Interval of the worker's pings, ms. */
   pingMs = 10_000;
@@ -72,6 +72,10 @@ const GONE_MS = 2_000;
 /** A worker that has asked and still polls after this time is not being replaced, ms. */
 const UNREPLACED_MS = 30_000;
 
+/**
+ * Decides when a worker that has asked to be replaced gets jobs again: after its successor has arrived, or if nobody
+ * replaces it. Both use the same ID: the successor is recognised by its first take, or by a silence before it.
+ */
 export class Recycling {
   readonly #clock: Clock;
   readonly #onNotReplaced: () => void;

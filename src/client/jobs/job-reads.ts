@@ -38,7 +38,10 @@ interface ChunkPage {
   isOver: boolean;
 }
 
-/** `Output`: type of the handler's chunks, which the caller knows and the platform does not check. */
+/**
+ * Reads all chunks, page by page from a position. `Output`: type of the handler's chunks, which the caller knows and
+ * the platform does not check.
+ */
 export async function* readStream<Output>(
   caller: ApiCaller,
   path: string,
@@ -152,7 +155,10 @@ export async function* followLog(
 /** Wait of one request, ms. Many proxies cut a request that has been silent for 60 s. */
 const REQUEST_WAIT_MS = 30_000;
 
-/** @throws ApiError, UnreachableError, the signal's reason */
+/**
+ * Waits by requests that the platform answers when the job ends. @throws ApiError, UnreachableError, the signal's
+ * reason
+ */
 export async function waitForEnd<Output>(
   caller: ApiCaller,
   job: { endpoint: string; job: string },

@@ -70,7 +70,10 @@ const API_PACKAGE: string = '@opentelemetry/api';
 /** Undefined if the package cannot be loaded. */
 let loading: Promise<Api | undefined> | undefined;
 
-/** Returns the headers to send; none without a valid trace. */
+/**
+ * The trace of a new job: the caller's, or else that of the program's active span. Returns the headers to send; none
+ * without a valid trace.
+ */
 export async function chooseTrace(given: {
   traceparent: string | undefined;
   tracestate: string | undefined;
