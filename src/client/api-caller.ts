@@ -39,11 +39,11 @@ export interface ApiCall {
   text?: string;
   /** Body that is not JSON; instead of `body`. */
   content?: Content;
-  headers?: Readonly<Record<string, string>>;
+  headers?: Readonly<Record<string, string>> | undefined;
   /** The call is idempotent, so it may be retried. Default true. */
   repeatable?: boolean;
   /** Most retries of this call. Default: that of the client. */
-  repeats?: number;
+  repeats?: number | undefined;
   signal?: AbortSignal | undefined;
 }
 

@@ -227,13 +227,7 @@ interface BillingClient {
 export function connectBilling(caller: ApiCaller): BillingClient {
   const { path } = BILLING_ROUTES.getBilling;
   return {
-    get: ({ signal, ...options } = {}) => {
-      const query = new URLSearchParams();
-      for (const [name, value] of Object.entries(options)) {
-        if (value !== undefined) query.set(name, String(value));
-      }
-      return caller.json<BillingPage>({ path: `${path}?${query}`, signal });
-    },
+    get: ({ signal, ...query } = {}) => caller.json<BillingPage>({ path, query, signal }),
   };
 }
 

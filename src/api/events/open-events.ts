@@ -25,7 +25,7 @@ import { requireOwnEndpoint, requireScope } from '../http/auth.ts';
 import type { CallerWatches } from '../http/guard.ts';
 import { describeNext } from '../http/requests.ts';
 import { NODE_HEADERS } from '../nodes/forwarded.ts';
-import { firstSecret, readNodeAddress } from '../nodes/node-client.ts';
+import { firstSecret, readNodeAddress, readWhole } from '../nodes/node-client.ts';
 import type { Overviews } from '../overviews.ts';
 import type { EventRoutesOptions } from '../routes/event-routes.ts';
 import { requirePods } from '../routes/pod-routes.ts';
@@ -228,7 +228,8 @@ async function readAtNode(
     request.end();
     const [response]: IncomingMessage[] = await once(request, 'response');
     if (!response) throw new Error('no response');
-    return readAnswer(response, await collect(response), topic);
+    const body = await readWhole(response, EVENT_LIMITS.snapshotBytes);
+    return readAnswer(response, body.toString(), topic);
   } catch (cause) {
     if (cause instanceof ProblemError) throw cause;
     throw new ProblemError('unavailable', 'The node that has this data does not answer now.', {
@@ -257,15 +258,4 @@ function findCode(code: unknown): ProblemCode {
 
 function isCode(code: string): code is ProblemCode {
   return Object.hasOwn(PROBLEMS, code);
-}
-
-async function collect(response: IncomingMessage): Promise<string> {
-  const pieces: Buffer[] = [];
-  let bytes = 0;
-  for await (const piece of response) {
-    pieces.push(piece);
-    bytes += piece.length;
-    if (bytes > EVENT_LIMITS.snapshotBytes) throw new Error('the answer is too large');
-  }
-  return Buffer.concat(pieces).toString();
 }

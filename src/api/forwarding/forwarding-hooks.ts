@@ -16,6 +16,25 @@ import type { AdvertisedUrls } from './forwarding-options.ts';
 import type { Placement } from './placement.ts';
 import { findSubject } from './subject.ts';
 
+interface ServedBy {
+  forwarder: Forwarder;
+  queue: Pick<Queues, 'isClosing'>;
+}
+
+/** Add them before the guard: a request is forwarded once, and refused before its key is read. */
+export function addForwardingHooks(app: FastifyInstance, { forwarder, queue }: ServedBy): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    if (!findForwarded(request.raw)) return done();
+    const isServed = !queue.isClosing && forwarder.isHere(request);
+    // Overrides a worker's header of the same name.
+    reply.header(NODE_HEADERS.answer, isServed ? 'owner' : 'not_owner');
+    if (isServed) return done();
+    // The other node may or may not send the body.
+    if (isAwaitingContinue(request.raw)) reply.header('connection', 'close');
+    reply.code(NOT_OWNER_STATUS).send();
+  });
+}
+
 /**
  * For the error handler. The endpoint may move while its queue serves a request; then the queue refuses it, and
  * the node that forwarded it may repeat it.
@@ -62,25 +81,6 @@ export async function passLost(
   } catch (failure) {
     return failure;
   }
-}
-
-interface ServedBy {
-  forwarder: Forwarder;
-  queue: Pick<Queues, 'isClosing'>;
-}
-
-/** Add them before the guard: a request is forwarded once, and refused before its key is read. */
-export function addForwardingHooks(app: FastifyInstance, { forwarder, queue }: ServedBy): void {
-  app.addHook('onRequest', (request, reply, done) => {
-    if (!findForwarded(request.raw)) return done();
-    const isServed = !queue.isClosing && forwarder.isHere(request);
-    // Overrides a worker's header of the same name.
-    reply.header(NODE_HEADERS.answer, isServed ? 'owner' : 'not_owner');
-    if (isServed) return done();
-    // The other node may or may not send the body.
-    if (isAwaitingContinue(request.raw)) reply.header('connection', 'close');
-    reply.code(NOT_OWNER_STATUS).send();
-  });
 }
 
 export interface LookupOptions {

@@ -28,7 +28,7 @@ import {
 import { fillPath } from '../../wire/routes/route.ts';
 import { WORKER_HEADERS, WORKER_ROUTES, type WorkerVerb } from '../../wire/routes/routes.ts';
 import { NODE_HEADERS } from '../nodes/forwarded.ts';
-import { firstSecret, readNodeAddress } from '../nodes/node-client.ts';
+import { firstSecret, readNodeAddress, readWhole } from '../nodes/node-client.ts';
 import type { ServedLink } from '../worker/worker-routes.ts';
 import type { Forwarder } from './forwarder.ts';
 import type { Place } from './placement.ts';
@@ -214,15 +214,8 @@ class OwnerCall {
 }
 
 async function collect(response: IncomingMessage): Promise<VerbAnswer> {
-  const pieces: Buffer[] = [];
-  let bytes = 0;
-  for await (const piece of response) {
-    pieces.push(piece);
-    bytes += piece.length;
-    if (bytes > MAX_ANSWER_BYTES) throw new Error('the answer is too large');
-  }
   const { headers, statusCode: status = 0 } = response;
-  return { status, headers, body: Buffer.concat(pieces) };
+  return { status, headers, body: await readWhole(response, MAX_ANSWER_BYTES) };
 }
 
 /** A verb as an HTTP request to the owner. */

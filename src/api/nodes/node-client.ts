@@ -81,8 +81,9 @@ export class NodeClient {
         fail(limit.aborted ? new Error(`no answer within ${timeoutMs} ms`) : error),
       );
       request.on('response', (response) => {
-        readAnswer(response)
-          .then((text) => {
+        readWhole(response, MAX_CALL_BYTES)
+          .then((answer) => {
+            const text = answer.toString();
             const { statusCode: status = 0 } = response;
             if (status === 200) resolve(JSON.parse(text));
             else reject(new NodeCallError(`node ${url}: ${name}: ${status} ${text}`, { status }));
@@ -100,15 +101,16 @@ export class NodeClient {
   }
 }
 
-async function readAnswer(response: IncomingMessage): Promise<string> {
+/** @throws Error beyond the bound */
+export async function readWhole(response: IncomingMessage, maxBytes: number): Promise<Buffer> {
   const pieces: Buffer[] = [];
   let bytes = 0;
   for await (const piece of response) {
     pieces.push(piece);
     bytes += piece.length;
-    if (bytes > MAX_CALL_BYTES) throw new Error(`the answer exceeds ${MAX_CALL_BYTES} bytes`);
+    if (bytes > maxBytes) throw new Error(`the answer exceeds ${maxBytes} bytes`);
   }
-  return Buffer.concat(pieces).toString();
+  return Buffer.concat(pieces);
 }
 
 /** Compares in constant time, whatever the lengths. */

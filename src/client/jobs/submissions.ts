@@ -64,27 +64,21 @@ export interface SubmissionsOptions {
 }
 
 export class Submissions {
-  readonly #caller: ApiCaller;
-  readonly #endpoint: { endpoint: string };
-  readonly #headers: Readonly<Record<string, string>>;
+  readonly #options: SubmissionsOptions;
   /** In the order of their calls. */
   readonly #waiting = new Set<Waiting>();
   /** Numbers of jobs of the requests under way. */
   readonly #underWay = new Set<{ jobs: number }>();
   #isScheduled = false;
-  readonly #canShare: boolean;
 
-  constructor({ caller, canShare, endpoint, trace = {} }: SubmissionsOptions) {
-    this.#caller = caller;
-    this.#endpoint = { endpoint };
-    this.#headers = trace;
-    this.#canShare = canShare;
+  constructor(options: SubmissionsOptions) {
+    this.#options = options;
   }
 
   /** @throws ApiError, UnreachableError, the signal's reason */
   submit(submission: Submission): Promise<JobReference> {
     const { body, signal, trace } = submission;
-    if (!this.#canShare || trace || body.length > SHARED_REQUEST.lengthOfJob) {
+    if (!this.#options.canShare || trace || body.length > SHARED_REQUEST.lengthOfJob) {
       return this.#sendAlone(submission);
     }
     if (signal?.aborted) return Promise.reject(signal.reason);
@@ -205,9 +199,10 @@ export class Submissions {
     const request = { left: batch.length, abort };
     for (const waiting of batch) waiting.request = request;
     try {
-      const { jobs } = await this.#caller.json<RunJobsAnswer>({
-        ...callOf(JOB_ROUTES.runJobs, this.#endpoint),
-        headers: this.#headers,
+      const { caller, endpoint, trace } = this.#options;
+      const { jobs } = await caller.json<RunJobsAnswer>({
+        ...callOf(JOB_ROUTES.runJobs, { endpoint }),
+        headers: trace,
         text: `{"jobs":[${batch.map(({ body }) => body).join(',')}]}`,
         // Each submission decides for itself.
         repeats: 0,
@@ -240,7 +235,7 @@ export class Submissions {
     let waitMs = 0;
     for (const { error, waiting } of refused) {
       waiting.failures++;
-      const ownWaitMs = this.#caller.retryWaitMs(error, waiting);
+      const ownWaitMs = this.#options.caller.retryWaitMs(error, waiting);
       if (ownWaitMs === undefined) waiting.reject(error);
       else {
         repeated.push(waiting);
@@ -257,13 +252,14 @@ export class Submissions {
   }
 
   async #sendAlone(submission: Submission & { repeats?: number }): Promise<JobReference> {
-    const { body, isRepeatable, repeats, signal, trace = this.#headers } = submission;
-    return await this.#caller.json<JobReference>({
-      ...callOf(JOB_ROUTES.runJob, this.#endpoint),
+    const { caller, endpoint } = this.#options;
+    const { body, isRepeatable, repeats, signal, trace = this.#options.trace } = submission;
+    return await caller.json<JobReference>({
+      ...callOf(JOB_ROUTES.runJob, { endpoint }),
       headers: trace,
       text: body,
       repeatable: isRepeatable,
-      ...(repeats !== undefined && { repeats }),
+      repeats,
       signal,
     });
   }
