@@ -50,7 +50,7 @@ import { Flows } from './limits/flows.ts';
 import { createListener, describeClientError } from './listener.ts';
 import { type ApiMetrics, createMetrics } from './metrics/metrics.ts';
 import { SOUND_STORE } from './metrics/store-status.ts';
-import { isBelowOpenAi, OPENAI_ERRORS } from './openai/errors.ts';
+import { isBelowOpenAi, OPENAI_ERRORS } from './openai/answers.ts';
 import { addOpenAiRoutes } from './openai/openai-routes.ts';
 import { Overviews } from './overviews.ts';
 import { foldTarget } from './proxy/message-head.ts';

@@ -1,11 +1,17 @@
 // Sends responses whose bytes are ready. Large ones are sent slice by slice without a copy, at the
 // client's pace and within the budget of bytes in flight.
+import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
-import type { FlowRequest } from '../limits/flows.ts';
+import type { FlowRequest, Loaded } from '../limits/flows.ts';
 import { abortWhenGone } from './problem-reply.ts';
 
 export const JSON_MEDIA_TYPE = 'application/json; charset=utf-8';
+/** Names the charset, because clients such as python-requests otherwise assume Latin-1. */
+export const EVENTS_MEDIA_TYPE = 'text/event-stream; charset=utf-8';
+
+/** A comment is sent after this time without a chunk, because proxies close silent connections. */
+export const KEEP_ALIVE_MS = 15_000;
 
 /** Up to this size, one copy and one write cost less than many writes. */
 const JOIN_BYTES = 64 * 1024;
@@ -132,7 +138,7 @@ function writePaced(reply: FastifyReply, answer: BytesAnswer, written: { bytes: 
 }
 
 /** Yields views of at most 64 KB. */
-export function* cutSlices(pieces: Iterable<Uint8Array>): Generator<Uint8Array> {
+function* cutSlices(pieces: Iterable<Uint8Array>): Generator<Uint8Array> {
   for (const piece of pieces) {
     for (let at = 0; at < piece.length; at += WRITE_BYTES) {
       yield piece.subarray(at, at + WRITE_BYTES);
@@ -183,4 +189,41 @@ export function joinAsArray(elements: readonly Uint8Array[]): Uint8Array[] {
   }
   pieces.push(CLOSE);
   return pieces;
+}
+
+/** A client that reads events waits without a limit: its response is already open. */
+export function loadInFlight<T>(
+  { raw, request, server }: FastifyReply,
+  loading: Pick<FlowRequest<T>, 'load' | 'measure' | 'sizeOf' | 'signal'> & {
+    written: { bytes: number };
+  },
+): Promise<Loaded<T> | undefined> {
+  const { written, ...rest } = loading;
+  return server.flows.load(request, {
+    ...rest,
+    patience: 'endless',
+    moved: () => written.bytes,
+    drop: () => raw.destroy(),
+  });
+}
+
+/** At the client's pace. */
+export async function writeSlices(
+  raw: ServerResponse,
+  pieces: Iterable<Uint8Array>,
+  { signal, written }: { signal: AbortSignal; written: { bytes: number } },
+): Promise<void> {
+  for (const bytes of cutSlices(joinSmall(pieces))) {
+    if (signal.aborted) return;
+    written.bytes += bytes.length;
+    if (!raw.write(bytes)) await drained(raw, signal);
+  }
+}
+
+async function drained(raw: ServerResponse, signal: AbortSignal): Promise<void> {
+  try {
+    await once(raw, 'drain', { signal });
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
 }

@@ -1,7 +1,7 @@
 // Turns the chunks of a job into the server-sent events of the OpenAI API. Chunks are objects, or the text of an
 // event stream as vLLM writes it, cut at any place.
 import { isPlainObject } from '../../wire/json.ts';
-import { describeError, FailedStream, findError, type OpenAiError } from './errors.ts';
+import { describeError, FailedStream, findError, type OpenAiError } from './answers.ts';
 
 export const DONE_EVENT = 'data: [DONE]\n\n';
 

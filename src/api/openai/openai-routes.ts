@@ -16,8 +16,13 @@ import { readTrace, readUser } from '../http/requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { addBodyScope } from '../routes/operation-routes.ts';
 import { RUNPOD_FORMAT } from '../runpod/client-forms.ts';
-import { answerError, composeAnswer, type OpenAiAnswer, pickModel } from './answers.ts';
-import { describeStop } from './errors.ts';
+import {
+  answerError,
+  composeAnswer,
+  describeStop,
+  type OpenAiAnswer,
+  pickModel,
+} from './answers.ts';
 import { type JobKey, sendStream } from './stream.ts';
 
 /** How long a client waits for its answer, or for the first chunk of it: as OpenAI's clients do, ms. */

@@ -10,11 +10,15 @@ import type { Position, StreamPage } from '../../queue/reports/streams.ts';
 import { MAX_CHUNK_BYTES, type Metrics } from '../../wire/chunk/chunk.ts';
 import type { AttemptError, JobStatus } from '../../wire/job/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { takeOver } from '../http/byte-reply.ts';
+import {
+  EVENTS_MEDIA_TYPE,
+  KEEP_ALIVE_MS,
+  loadInFlight,
+  takeOver,
+  writeSlices,
+} from '../http/byte-reply.ts';
 import { toProblem } from '../http/problem-reply.ts';
-import { EVENTS_MEDIA_TYPE, KEEP_ALIVE_MS, loadInFlight, writeSlices } from '../http/sse.ts';
 import { countBytes } from '../routes/stream-answers.ts';
-import { TIMED_OUT } from './answers.ts';
 import {
   describeError,
   describeFailure,
@@ -22,7 +26,8 @@ import {
   describeStop,
   FailedStream,
   type OpenAiError,
-} from './errors.ts';
+  TIMED_OUT,
+} from './answers.ts';
 import { DONE_EVENT, EventEncoder, type Events, findErrorEvent } from './events.ts';
 
 /** Without a chunk for this time the answer begins with a comment, because proxies close silent connections. */

@@ -9,10 +9,9 @@ import { EVENT_OPERATIONS } from '../../wire/resources/events.ts';
 import { EVENT_LIMITS, readTopic, type Topic } from '../../wire/routes/event-topics.ts';
 import { composeProblem, composeStart, type Snapshot } from '../events/channel.ts';
 import type { EventCaller, EventHub } from '../events/event-hub.ts';
-import { takeOver } from '../http/byte-reply.ts';
+import { EVENTS_MEDIA_TYPE, takeOver } from '../http/byte-reply.ts';
 import { type CallerWatches, watchCaller } from '../http/guard.ts';
 import { readText, refuseParameter, requireHolder } from '../http/requests.ts';
-import { EVENTS_MEDIA_TYPE } from '../http/sse.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 
 export interface EventRoutesOptions {

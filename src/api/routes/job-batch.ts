@@ -1,10 +1,35 @@
-// Submits the jobs of one request, and describes what became of each.
+// Submits the jobs of one request, and describes what became of each. The body is scanned once, with pauses, and the
+// bytes of each input are cut out unchanged: no input is ever parsed.
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { z } from 'zod';
+import { runInSlices } from '../../base/slices.ts';
 import type { Queues } from '../../queue/queues.ts';
-import type { RunJobsAnswer } from '../../wire/job/job.ts';
+import { LIMITS, type RunJobsAnswer, type RunRequest } from '../../wire/job/job.ts';
+import { runJobsRequest, runRequest } from '../../wire/job/job-schemas.ts';
+import { CLOSE_BRACE, CLOSE_BRACKET } from '../../wire/json-bytes.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { JOB_ROUTES } from '../../wire/routes/routes.ts';
-import { type JobBody, readJobs } from '../body/jobs-body.ts';
+import {
+  check,
+  checkText,
+  hashJson,
+  isBareInput,
+  leaveOut,
+  parseJson,
+  refuseBeyond,
+  refuseMalformed,
+  type SubmissionBody,
+  type SubmissionBounds,
+} from '../body/body.ts';
+import {
+  hasBytes,
+  isKey,
+  JsonBoundError,
+  JsonDepthError,
+  type ScanWatch,
+  SLICE_BYTES,
+  scan,
+} from '../body/json-check.ts';
 import { readTrace, readUser } from '../http/requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { RateGate } from '../limits/rate-limit.ts';
@@ -81,4 +106,216 @@ function refuseKey(): ProblemError {
     `the header Idempotency-Key ${problem}; set the idempotencyKey of each job`,
     { errors: [`Idempotency-Key: ${problem}`] },
   );
+}
+
+/** One job of the body. Its `input` is a view into the body. */
+export interface JobBody extends SubmissionBody<RunRequest> {
+  /** Same as for a `run` with this job as its body; undefined without an idempotency key. */
+  requestHash: string | undefined;
+}
+
+/**
+ * Each job has the bounds of the body of `run`. Other requests are served in between.
+ * @throws ProblemError `malformed`, `payload_too_large`, `invalid`
+ */
+export function readJobs(body: Buffer, bounds: SubmissionBounds): Promise<JobBody[]> {
+  return runInSlices(bounds.owner, read(body, bounds));
+}
+
+function* read(body: Buffer, bounds: SubmissionBounds): Generator<void, JobBody[]> {
+  checkText(body);
+  const spans = yield* find(body, bounds);
+  const jobs: JobBody[] = [];
+  let bytes = 0;
+  for (const [index, span] of spans.entries()) {
+    const job = body.subarray(span.at, span.end);
+    const input = span.input && body.subarray(span.input.at, span.input.end);
+    // Most jobs have no other member: nothing is left to parse or to check.
+    if (input && isBareInput(job, input)) {
+      jobs.push({ input, request: { input: {} }, requestHash: undefined });
+      continue;
+    }
+    const envelope = input ? leaveOut(job, input) : job;
+    const request = check(parseJson(envelope), runRequest, ['jobs', index]);
+    if (!input) throw new Error('the schema accepted a job without an input');
+    const isHashed = request.idempotencyKey !== undefined;
+    const work = envelope.length + (isHashed ? job.length : 0);
+    if (bytes > 0 && bytes + work > SLICE_BYTES) {
+      yield;
+      bytes = 0;
+    }
+    bytes += work;
+    jobs.push({ input, request, requestHash: isHashed ? hashJson(job, input) : undefined });
+  }
+  return jobs;
+}
+
+/** Returns 1 to 100 jobs. */
+function* find(body: Buffer, bounds: SubmissionBounds): Generator<void, readonly JobSpan[]> {
+  try {
+    const found = yield* findJobs(body, bounds);
+    if (!found) throw refuseMalformed();
+    const { jobs, value } = found;
+    if (jobs.length === 0 || !value || !isBare(body, value)) checkAround(body, found);
+    return jobs;
+  } catch (error) {
+    if (error instanceof TooManyJobsError) {
+      const errors = [`jobs: must have at most ${LIMITS.jobsOfRequest} jobs`];
+      throw new ProblemError('invalid', `The request body is invalid: ${errors[0]}`, { errors });
+    }
+    return refuseBeyond(error);
+  }
+}
+
+const BARE_START = Buffer.from('{"jobs":[');
+
+/** Whether the body is `{"jobs":[…]}` without any space around the array. */
+function isBare(body: Buffer, { at, end }: Span): boolean {
+  return (
+    at === BARE_START.length - 1 &&
+    end === body.length - 1 &&
+    body[end - 1] === CLOSE_BRACKET &&
+    body[end] === CLOSE_BRACE &&
+    hasBytes(body, 0, BARE_START)
+  );
+}
+
+const otherMembers = z.strictObject({ jobs: z.array(z.unknown()) });
+
+/** Parses and checks the body without its jobs. @throws ProblemError */
+function checkAround(body: Buffer, { jobs, value }: JobsFinding): void {
+  const around = value ? leaveOut(body, body.subarray(value.at, value.end)) : body;
+  check(parseJson(around), jobs.length > 0 ? otherMembers : runJobsRequest);
+}
+
+/** Where a value is: it ends before `end`. */
+interface Span {
+  at: number;
+  end: number;
+}
+
+/** An element of `jobs`; only an object can have an input. */
+interface JobSpan extends Span {
+  input: Span | undefined;
+}
+
+interface JobsFinding {
+  /** The value of `jobs`; undefined if the body is not an object or has no such member. */
+  value: Span | undefined;
+  /** The elements of `jobs`; none if it is not an array. */
+  jobs: readonly JobSpan[];
+}
+
+export interface JobsSearch {
+  /** Most bytes of one job besides its input, and of the body besides `jobs`. */
+  maxEnvelopeBytes: number;
+  /** Levels of arrays and objects in an input. */
+  maxJsonDepth: number;
+}
+
+/** Levels of arrays and objects around an input: the body, `jobs` and the job. */
+const LEVELS = 3;
+const JOBS = Buffer.from('jobs');
+const INPUT = Buffer.from('input');
+
+/**
+ * Undefined if the body is not JSON. If members have the same name, the last one counts, as with JSON.parse. Pauses
+ * after each slice.
+ * @throws TooManyJobsError; JsonBoundError; JsonDepthError that names the place
+ */
+export function* findJobs(
+  body: Buffer,
+  { maxEnvelopeBytes, maxJsonDepth }: JobsSearch,
+): Generator<void, JobsFinding | undefined> {
+  const watch = new JobsWatch(body, maxEnvelopeBytes);
+  try {
+    const isWhole = yield* scan(body, { maxDepth: maxJsonDepth + LEVELS }, watch);
+    return isWhole ? { value: watch.value, jobs: watch.jobs } : undefined;
+  } catch (error) {
+    if (!(error instanceof JsonDepthError)) throw error;
+    throw new JsonDepthError(`${watch.place}: must be nested at most ${maxJsonDepth} levels deep`);
+  }
+}
+
+/** `jobs` has more elements than one request may have. */
+class TooManyJobsError extends Error {
+  override readonly name = 'TooManyJobsError';
+}
+
+class JobsWatch implements ScanWatch {
+  readonly levels = LEVELS;
+  jobs: JobSpan[] = [];
+  readonly #body: Buffer;
+  readonly #maxBytes: number;
+  #value: Span | undefined;
+  /** The job that the scan is in. */
+  #job: JobSpan | undefined;
+
+  constructor(body: Buffer, maxBytes: number) {
+    this.#body = body;
+    this.#maxBytes = maxBytes;
+  }
+
+  get value(): Span | undefined {
+    return this.#value;
+  }
+
+  /** Where the scan is, for an error: `jobs[3].input`. */
+  get place(): string {
+    if (!this.#job) return 'body';
+    const job = `jobs[${this.jobs.length - 1}]`;
+    return this.#job.input?.end === OPEN ? `${job}.input` : job;
+  }
+
+  member(keyAt: number, keyEnd: number, valueAt: number, depth: number): void {
+    const key = { at: keyAt, end: keyEnd };
+    if (depth === 1 && isKey(this.#body, key, JOBS)) {
+      this.#value = { at: valueAt, end: OPEN };
+      this.jobs = [];
+    } else if (this.#job && isKey(this.#body, key, INPUT)) {
+      this.#job.input = { at: valueAt, end: OPEN };
+    }
+  }
+
+  element(at: number, depth: number): void {
+    if (depth !== 2 || this.#value?.end !== OPEN) return;
+    if (this.jobs.length === LIMITS.jobsOfRequest) throw new TooManyJobsError();
+    this.#job = { at, end: OPEN, input: undefined };
+    this.jobs.push(this.#job);
+  }
+
+  valueEnd(at: number, depth: number): void {
+    if (depth === 3) {
+      if (this.#job?.input?.end === OPEN) this.#job.input.end = at;
+    } else if (depth === 2) {
+      if (!this.#job) return;
+      this.#checkBytes(this.#job, at);
+      this.#job.end = at;
+      this.#job = undefined;
+    } else if (this.#value?.end === OPEN) this.#value.end = at;
+  }
+
+  progress(at: number): void {
+    if (this.#job) this.#checkBytes(this.#job, at);
+    if (at - measure(this.#value, at) <= this.#maxBytes) return;
+    throw new JsonBoundError(`the fields except jobs have more than ${this.#maxBytes} bytes`);
+  }
+
+  /** `end`: of the job, as far as it is known. */
+  #checkBytes({ at, input }: JobSpan, end: number): void {
+    if (end - at - measure(input, end) <= this.#maxBytes) return;
+    const job = `jobs[${this.jobs.length - 1}]`;
+    throw new JsonBoundError(
+      `the fields of ${job} except input have more than ${this.#maxBytes} bytes`,
+    );
+  }
+}
+
+/** Ends of values that the scan is in. */
+const OPEN = -1;
+
+/** Length of a value; of one that the scan is in, its length so far. */
+function measure(span: Span | undefined, now: number): number {
+  if (!span) return 0;
+  return (span.end === OPEN ? now : span.end) - span.at;
 }
