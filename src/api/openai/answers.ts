@@ -30,13 +30,6 @@ export function answerError({ error, status }: OpenAiError): OpenAiAnswer {
   return { status, mediaType: JSON_MEDIA_TYPE, pieces };
 }
 
-/** The job did not end in time. */
-export const TIMED_OUT = describeError(
-  504,
-  'No worker has answered in time; the job was cancelled.',
-  'timeout',
-);
-
 /** `owner`: large outputs of one user are scanned one after the other. */
 export async function composeAnswer(record: ReadRecord, owner: string): Promise<OpenAiAnswer> {
   if (!isTerminal(record.status)) return answerError(TIMED_OUT);
@@ -196,6 +189,13 @@ export function composeError(status: number, message: string, code: string): { e
 export function describeError(status: number, message: string, code: string): OpenAiError {
   return { status, ...composeError(status, message, code) };
 }
+
+/** The job did not end in time. */
+export const TIMED_OUT = describeError(
+  504,
+  'No worker has answered in time; the job was cancelled.',
+  'timeout',
+);
 
 /** "Client closed request": OpenAI's clients do not repeat a request after it, as they do after 409 and 500. */
 const CANCELLED_STATUS = 499;

@@ -109,7 +109,7 @@ function refuseKey(): ProblemError {
 }
 
 /** One job of the body. Its `input` is a view into the body. */
-export interface JobBody extends SubmissionBody<RunRequest> {
+interface JobBody extends SubmissionBody<RunRequest> {
   /** Same as for a `run` with this job as its body; undefined without an idempotency key. */
   requestHash: string | undefined;
 }
@@ -219,9 +219,9 @@ const JOBS = Buffer.from('jobs');
 const INPUT = Buffer.from('input');
 
 /**
- * Undefined if the body is not JSON. If members have the same name, the last one counts, as with JSON.parse. Pauses
- * after each slice.
- * @throws TooManyJobsError; JsonBoundError; JsonDepthError that names the place
+ * Finds the jobs in the body, and the input of each, in one scan that pauses. Undefined if the body is not JSON. If
+ * members have the same name, the last one counts, as with JSON.parse. Pauses after each slice. @throws
+ * TooManyJobsError; JsonBoundError; JsonDepthError that names the place
  */
 export function* findJobs(
   body: Buffer,

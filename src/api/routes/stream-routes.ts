@@ -109,15 +109,11 @@ export interface EventsRequest {
 }
 
 /**
- * Sends one event for each chunk, with its position as `id`. Sends `reset` when a new attempt has
- * begun. Ends with `done` and the final record, or with `expired` if the job was removed; without
- * either, the platform has stopped.
+ * Sends one event for each chunk, with its position as `id`. Sends `reset` when a new attempt has begun. Ends with
+ * `done` and the final record, or with `expired` if the job was removed; without either, the platform has stopped.
  * @throws ProblemError for a missing job or an invalid position, before anything is written
  */
-export async function sendEvents(
-  reply: FastifyReply,
-  request: EventsRequest,
-): Promise<FastifyReply> {
+async function sendEvents(reply: FastifyReply, request: EventsRequest): Promise<FastifyReply> {
   const { from, key, log, queue } = request;
   const status = await queue.streams.readStatus({ ...key, after: from });
   const raw = takeOver(reply);
