@@ -1,7 +1,7 @@
 // WorkerLink over one gRPC stream. The platform answers a take, which is credit, with leases, and
 // an open renew with a cancellation. The link only carries; the worker decides when to repeat a
 // call, except that owner-route.ts repeats what the owner of the endpoint has not answered.
-// grpc-target.ts opens the stream, grpc-stream.ts is the stream, grpc-errors.ts translates its end.
+// grpc-target.ts opens the stream, grpc-stream.ts is the stream.
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { type ChooseProxy, noProxy } from '../../base/net/outgoing-proxy.ts';

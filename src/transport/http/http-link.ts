@@ -34,9 +34,8 @@ import {
   readWelcome,
 } from '../link-answers.ts';
 import { type Answered, OwnerRoute } from '../owner-route.ts';
-import type { PostAnswer } from './connection-pool.ts';
 import { describeCallFailure, toAnswerError } from './http-errors.ts';
-import { HttpTarget } from './http-target.ts';
+import { HttpTarget, type PostAnswer } from './http-target.ts';
 
 const JSON_MEDIA_TYPE = 'application/json';
 const OWNER_HEADER = 'millrace-owner' satisfies Lowercase<typeof WORKER_HEADERS.owner>;

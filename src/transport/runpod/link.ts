@@ -18,16 +18,13 @@ import {
   type WorkerLink,
   type WorkerWelcome,
 } from '../../wire/link/worker-link.ts';
+import { RunPodAddresses, type RunPodAddressOptions } from './addresses.ts';
 import { type FailureFacts, StreamedOutput } from './bodies.ts';
 import { RunPodCaller } from './caller.ts';
-import { FailurePosts, tryAll } from './failure-posts.ts';
-import { type HeldJob, RunPodJobs } from './held-jobs.ts';
-import { RunPodLedger } from './ledger.ts';
+import { type HeldJob, RunPodJobs, RunPodLedger } from './held-jobs.ts';
 import { RunPodPings } from './pings.ts';
-import { RunPodPosts } from './posts.ts';
-import { RunPodAddresses, type RunPodAddressOptions } from './runpod-addresses.ts';
-import { StopPolls } from './stop-polls.ts';
-import { RunPodTakes, TAKE_WAIT_MS } from './takes.ts';
+import { RunPodTakes, StopPolls, TAKE_WAIT_MS } from './polls.ts';
+import { FailurePosts, RunPodPosts, tryAll } from './posts.ts';
 
 const RENEW_EVERY_MS = 15_000;
 const LEASE_MS = 90_000;

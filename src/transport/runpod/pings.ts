@@ -1,9 +1,8 @@
 // Sends pings at an interval, with the running jobs, and reports once that the worker is unfit.
-import type { Clock } from '../../base/clock.ts';
-import { sleep } from '../../base/clock.ts';
+import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import type { RunPodAddresses } from './addresses.ts';
 import { isSuccess, RUNPOD_PROTOCOL_VERSION, type RunPodCaller } from './caller.ts';
-import type { RunPodAddresses } from './runpod-addresses.ts';
 
 const UNFIT_LIMIT_MS = 2_000;
 const MAX_REASON_LENGTH = 256;

@@ -1,7 +1,10 @@
-// Posts one attempt's reports until each is answered: the chunks of the stream one by one, then the
-// outcome.
+// Posts what the platform learns of a job. RunPodPosts posts the reports of one attempt until each is
+// answered: the chunks of the stream one by one, then the outcome. FailurePosts posts the failure of jobs
+// that nobody runs: jobs that cannot run, and jobs of dead processes.
+import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { LinkError, type Report, type ReportReply } from '../../wire/link/worker-link.ts';
+import type { RunPodAddresses } from './addresses.ts';
 import {
   composeStreamPost,
   describeFailure,
@@ -13,6 +16,7 @@ import {
   sliceChunks,
 } from './bodies.ts';
 import {
+  chooseRetryMs,
   describeAnswer,
   isSuccess,
   isTransientAnswer,
@@ -20,12 +24,14 @@ import {
   type RunPodCaller,
   toPassingError,
 } from './caller.ts';
-import type { HeldJob } from './held-jobs.ts';
-import type { RunPodAddresses } from './runpod-addresses.ts';
+import type { AbandonedJobs, HeldJob } from './held-jobs.ts';
 
 /** Rejections in a row that count as final: an intermediary may be at fault for fewer. */
 const REFUSALS = 3;
 const GONE: readonly number[] = [404, 409, 410];
+
+/** How long an exiting worker waits for unanswered posts, ms. */
+const LAST_WAIT_MS = 3_000;
 
 export interface RunPodPostsOptions {
   addresses: RunPodAddresses;
@@ -140,4 +146,77 @@ export class RunPodPosts {
 
 function isStreamed({ outcome }: OfKind<'outcome'>): boolean {
   return outcome.kind === 'completed' && outcome.output === 'chunks';
+}
+
+export interface FailurePostsOptions {
+  posts: RunPodPosts;
+  clock: Clock;
+  log: Log;
+  signal: AbortSignal;
+}
+
+export class FailurePosts {
+  readonly #options: FailurePostsOptions;
+  readonly #open = new Set<Promise<void>>();
+
+  constructor(options: FailurePostsOptions) {
+    this.#options = options;
+  }
+
+  /** Posts in the background until it is answered. */
+  fail(jobId: string, failure: FailureFacts, onAccepted: () => void = () => {}): void {
+    const answer = this.#post(jobId, failure, onAccepted);
+    this.#open.add(answer);
+    void answer.finally(() => this.#open.delete(answer));
+  }
+
+  /**
+   * Posts once for all jobs that a process left, except those in `kept`. @throws LinkError
+   * `unavailable`: another process must try
+   */
+  async failAbandonedNow(
+    left: AbandonedJobs,
+    kept: ReadonlySet<string>,
+    failure: FailureFacts,
+  ): Promise<void> {
+    const jobIds = left.jobIds.filter((jobId) => !kept.has(jobId));
+    try {
+      await tryAll(jobIds.map((jobId) => this.#options.posts.fail(jobId, failure)));
+    } catch (error) {
+      left.putBack();
+      throw error;
+    }
+    left.forget();
+  }
+
+  /** Resolves when all posts are answered, or after the time limit. */
+  async end(): Promise<void> {
+    await waitAtMost(Promise.all(this.#open), this.#options.clock, LAST_WAIT_MS);
+  }
+
+  async #post(jobId: string, failure: FailureFacts, onAccepted: () => void): Promise<void> {
+    const { clock, log, posts, signal } = this.#options;
+    for (let failures = 1; !signal.aborted; failures++) {
+      try {
+        await posts.fail(jobId, failure);
+        return onAccepted();
+      } catch (error) {
+        log.debug({ job: jobId, err: error }, 'reporting a failed job failed');
+        await sleep(clock, chooseRetryMs(error, failures), signal);
+      }
+    }
+  }
+}
+
+/** Leaves no timer running. */
+export async function waitAtMost(work: Promise<unknown>, clock: Clock, ms: number): Promise<void> {
+  const done = new AbortController();
+  await Promise.race([work, sleep(clock, ms, done.signal)]);
+  done.abort();
+}
+
+/** Waits for all of them. @throws the first error */
+export async function tryAll(attempts: readonly Promise<unknown>[]): Promise<void> {
+  await Promise.allSettled(attempts);
+  await Promise.all(attempts);
 }

@@ -4,9 +4,9 @@ import { expect, it, onTestFinished } from 'vitest';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { noProxy } from '../../../../src/base/net/outgoing-proxy.ts';
+import { RunPodAddresses } from '../../../../src/transport/runpod/addresses.ts';
 import { RunPodCaller } from '../../../../src/transport/runpod/caller.ts';
 import { RunPodPings } from '../../../../src/transport/runpod/pings.ts';
-import { RunPodAddresses } from '../../../../src/transport/runpod/runpod-addresses.ts';
 
 /** The job IDs that one ping names. */
 async function ping(jobIds: readonly string[]): Promise<string[]> {

@@ -1,22 +1,34 @@
-// Polls for jobs, one poll at a time, and creates leases for them. Invalid jobs of a batch fail one
-// by one; an open poll is never given up, because it may be bringing a job.
+// The two long polls of a worker on RunPod. RunPodTakes polls for jobs and creates leases for them: one
+// poll at a time, which is never given up, because it may be bringing a job. Invalid jobs of a batch fail
+// one by one. StopPolls polls for jobs to stop while the link is open; the link stops them.
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { type Lease, LinkError, type TakeRequest } from '../../wire/link/worker-link.ts';
-import { type ArrivedJob, readJobs } from './bodies.ts';
-import { isSuccess, type RunPodCaller, toPassingError } from './caller.ts';
-import { type FailurePosts, waitAtMost } from './failure-posts.ts';
+import type { RunPodAddresses } from './addresses.ts';
+import { type ArrivedJob, readJobs, readStops } from './bodies.ts';
+import {
+  chooseRetryMs,
+  isSuccess,
+  isTransientAnswer,
+  type RunPodAnswer,
+  type RunPodCaller,
+  toPassingError,
+} from './caller.ts';
 import type { RunPodJobs } from './held-jobs.ts';
-import type { RunPodAddresses } from './runpod-addresses.ts';
+import { type FailurePosts, waitAtMost } from './posts.ts';
 
 /** Longest wait of a take in the protocol's own client, ms. */
 export const TAKE_WAIT_MS = 90_000;
 /** No server holds a poll this long: its connection is dead. */
 const POLL_LIMIT_MS = 95_000;
-/** An empty answer that arrives sooner is followed by a pause, ms. */
+/** An empty answer that arrives sooner is followed by a pause, ms; that of a poll for stops is as long. */
 const EARLY_MS = 1_000;
 /** First pause, doubled with each such answer. */
 const FIRST_PAUSE_MS = 50;
+
+/** Pause if the platform has no such route, ms; it may get one. */
+const ABSENT_MS = 60_000;
+
 /** How long an exiting worker waits for an open poll, ms. */
 const LAST_WAIT_MS = 3_000;
 
@@ -156,5 +168,80 @@ export class RunPodTakes {
       if (!lease) log.warn({ job: jobId }, 'job delivered again while it runs');
       return lease ?? [];
     });
+  }
+}
+
+export interface StopPollsOptions {
+  url: string;
+  caller: RunPodCaller;
+  clock: Clock;
+  log: Log;
+  signal: AbortSignal;
+  onStop: (jobIds: readonly string[]) => void;
+}
+
+export class StopPolls {
+  readonly #options: StopPollsOptions;
+  #failures = 0;
+  #isAbsent = false;
+  /** Why stops do not arrive; undefined if they do. */
+  trouble: Error | undefined;
+
+  constructor(options: StopPollsOptions) {
+    this.#options = options;
+  }
+
+  /** Ends with the signal; never rejects. */
+  async run(): Promise<void> {
+    const { clock, signal } = this.#options;
+    while (!signal.aborted) {
+      const waitMs = await this.#poll();
+      if (waitMs > 0) await sleep(clock, waitMs, signal);
+    }
+  }
+
+  /** @returns ms to wait before the next poll */
+  async #poll(): Promise<number> {
+    const { caller, clock, log, signal, url } = this.#options;
+    const askedAt = clock.now();
+    try {
+      const answer = await caller.get(url, { limitMs: POLL_LIMIT_MS, signal });
+      // 400 is the answer to a machine that sleeps between jobs, as for a take.
+      const isAccepted = isSuccess(answer) || answer.status === 400;
+      if (!isAccepted && (answer.status === 501 || !isTransientAnswer(answer)))
+        return this.#noteAbsence();
+      if (!isAccepted) throw toPassingError('job-stop', answer);
+      this.#failures = 0;
+      this.#isAbsent = false;
+      this.trouble = undefined;
+      return this.#act(answer) || clock.now() - askedAt >= EARLY_MS ? 0 : EARLY_MS;
+    } catch (error) {
+      if (signal.aborted) return 0;
+      // A poll that reached its time limit is no fault.
+      if (clock.now() - askedAt >= POLL_LIMIT_MS) return 0;
+      this.#failures += 1;
+      this.trouble = error instanceof Error ? error : new Error(String(error));
+      log[this.#failures === 1 ? 'warn' : 'debug'](
+        { err: error },
+        'polling for stops failed, retrying',
+      );
+      return chooseRetryMs(error, this.#failures);
+    }
+  }
+
+  /** Returns false if the answer names no job. */
+  #act({ body }: RunPodAnswer): boolean {
+    const jobIds = readStops(body);
+    if (jobIds.length > 0) this.#options.onStop(jobIds);
+    return jobIds.length > 0;
+  }
+
+  #noteAbsence(): number {
+    if (!this.#isAbsent) {
+      this.#options.log.warn('platform has no channel for stops, jobs cannot be cancelled');
+    }
+    this.#isAbsent = true;
+    this.trouble = undefined;
+    return ABSENT_MS;
   }
 }

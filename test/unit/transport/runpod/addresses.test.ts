@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { RunPodAddresses } from '../../../../src/transport/runpod/runpod-addresses.ts';
+import { RunPodAddresses } from '../../../../src/transport/runpod/addresses.ts';
 
 const base = 'https://api.example.com/v2/ep1';
 const query = '?gpu=NVIDIA+RTX+A5000';
