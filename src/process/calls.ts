@@ -1,15 +1,13 @@
 // The calls that run in one child: gives each its messages, and settles all when the child has ended.
-
 import type { MetricsRecorder } from '../handler/define.ts';
-import { findContextLoss } from '../handler/device-errors.ts';
-import { assignBlame } from './blame.ts';
-import { ModelCallError, ModelProcessError } from './errors.ts';
+import { findContextLoss } from '../handler/thrown.ts';
+import { assignBlame, ModelCallError, ModelProcessError } from './errors.ts';
 import { FrameError } from './frame.ts';
-import type { ProcessLog } from './log.ts';
 import {
   type CallKind,
   type ChildError,
   type FromChild,
+  type ProcessLog,
   type RecordedMetrics,
   readError,
 } from './messages.ts';

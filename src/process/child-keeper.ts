@@ -4,8 +4,7 @@ import { backoffMs } from '../base/backoff.ts';
 import { type LostContext, RunningCalls } from './calls.ts';
 import { type ChildEnd, ModelChild } from './child.ts';
 import { ModelProcessError } from './errors.ts';
-import { type ProcessLog, silentProcessLog } from './log.ts';
-import type { FromChild } from './messages.ts';
+import { type FromChild, type ProcessLog, silentProcessLog } from './messages.ts';
 import type { CompleteOptions } from './options.ts';
 
 /** A child that is ready, with its calls. */

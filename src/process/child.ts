@@ -1,13 +1,26 @@
-// One child process from its start to its end: its descriptors, its heartbeat, and its death.
-// calls.ts has its calls; model-process.ts replaces it.
+// One child process from its start to its end: its descriptors, its lines, its heartbeat, and its death.
+// calls.ts has its calls; child-keeper.ts replaces it.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { Duplex } from 'node:stream';
+import { StringDecoder } from 'node:string_decoder';
 import { killGroup, noteGroup } from '../base/process/process-groups.ts';
-import { buildEnvironment, FRAME_DESCRIPTOR, locateProgram } from './environment.ts';
 import { encodeFrame, FrameError, FrameReader } from './frame.ts';
-import { LastLines, LineCutter } from './lines.ts';
 import { type FromChild, PROTOCOL, parseMessage, type ToChild } from './messages.ts';
-import type { CompleteOptions } from './options.ts';
+import {
+  buildEnvironment,
+  type CompleteOptions,
+  FRAME_DESCRIPTOR,
+  locateProgram,
+} from './options.ts';
+
+/** How long the output of a dead child is awaited: another process may hold its descriptors. */
+const DRAIN_MS = 500;
+/** The child hangs if this many heartbeats in a row got nothing. */
+const HEARTBEATS = 4;
+
+const MAX_LINE_CHARS = 8_000;
+const KEPT_LINES = 20;
+const KEPT_CHARS = 4_000;
 
 export interface ChildEvents {
   /** `bytes`: size of the frame. @throws FrameError to replace the child */
@@ -21,11 +34,6 @@ export interface ChildEnd {
   /** The call that made it end, if known. */
   culprit: number | undefined;
 }
-
-/** How long the output of a dead child is awaited: another process may hold its descriptors. */
-const DRAIN_MS = 500;
-/** The child hangs if this many heartbeats in a row got nothing. */
-const HEARTBEATS = 4;
 
 export class ModelChild {
   /** Names of its handlers, when it has loaded its model. Rejects if it ends before. */
@@ -255,4 +263,52 @@ function findDuplex(child: ChildProcess): Duplex {
 function describeExit(code: number | null, signal: NodeJS.Signals | null): string {
   if (signal === 'SIGKILL') return 'was killed by SIGKILL, as the system does when memory runs out';
   return signal === null ? `exited with code ${code}` : `was killed by ${signal}`;
+}
+
+/** Cuts a stream of bytes into lines; a longer line is cut in pieces. Empty lines are left out. */
+export class LineCutter {
+  readonly #decoder = new StringDecoder('utf8');
+  readonly #onLine: (line: string) => void;
+  #rest = '';
+
+  constructor(onLine: (line: string) => void) {
+    this.#onLine = onLine;
+  }
+
+  push(bytes: Buffer): void {
+    const lines = (this.#rest + this.#decoder.write(bytes)).split('\n');
+    this.#rest = lines.pop() ?? '';
+    for (const line of lines) this.#emit(line);
+    while (this.#rest.length > MAX_LINE_CHARS) {
+      this.#emit(this.#rest.slice(0, MAX_LINE_CHARS));
+      this.#rest = this.#rest.slice(MAX_LINE_CHARS);
+    }
+  }
+
+  end(): void {
+    this.#emit(this.#rest + this.#decoder.end());
+    this.#rest = '';
+  }
+
+  #emit(line: string): void {
+    // A progress bar returns to the start of its line: only its last state counts.
+    const shown = line.replace(/\r$/, '').split('\r').at(-1) ?? '';
+    for (let at = 0; at < shown.length; at += MAX_LINE_CHARS) {
+      this.#onLine(shown.slice(at, at + MAX_LINE_CHARS));
+    }
+  }
+}
+
+/** The last lines of standard error. */
+export class LastLines {
+  #lines: string[] = [];
+
+  push(line: string): void {
+    this.#lines.push(line);
+    if (this.#lines.length > KEPT_LINES) this.#lines.shift();
+  }
+
+  get text(): string {
+    return this.#lines.join('\n').slice(-KEPT_CHARS);
+  }
 }

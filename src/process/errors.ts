@@ -1,4 +1,5 @@
-// The errors of calls. A brand tells the worker how each ends the attempt that throws it.
+// The errors of calls. A brand tells the worker how each ends the attempt that throws it. If the child has ended,
+// assignBlame decides which of its calls are to blame: the rule of a crashed thread.
 import { BRAND, type RetryAdvice } from '../handler/retry-errors.ts';
 import type { ChildError } from './messages.ts';
 
@@ -50,4 +51,31 @@ export class ModelProcessError extends Error {
 /** The call took longer than its `timeoutMs` or the process's `callTimeoutMs`. */
 export class ModelTimeoutError extends Error {
   override readonly name: string = 'TimeoutError';
+}
+
+export interface RunningShare {
+  id: number;
+  /** Equal for calls of the same job. */
+  owner: unknown;
+  /** The child had closed its end before the call was written. */
+  isUnsent?: boolean;
+}
+
+/**
+ * A call that the child never got is a neighbour. Of the others: if the culprit is known, or all calls belong to one job,
+ * only that job is to blame. If the culprit has ended before, no call is to blame. Otherwise each call is a suspect: its
+ * job runs alone next.
+ */
+export function assignBlame(
+  calls: readonly RunningShare[],
+  culprit: number | undefined,
+): Map<number, Blame> {
+  const owners = new Set(calls.flatMap(({ isUnsent, owner }) => (isUnsent ? [] : [owner])));
+  const guilty = calls.find(({ id }) => id === culprit)?.owner;
+  const judge = ({ isUnsent, owner }: RunningShare): Blame => {
+    if (isUnsent) return 'neighbour';
+    if (culprit !== undefined) return owner === guilty ? 'culprit' : 'neighbour';
+    return owners.size === 1 ? 'culprit' : 'suspect';
+  };
+  return new Map(calls.map((call) => [call.id, judge(call)]));
 }

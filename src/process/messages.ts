@@ -1,7 +1,6 @@
 // The messages between a worker and a model process, and the check of those that arrive: the child
-// is a program of the author, in any language.
-import { type Attachment, attachBytes } from './attachments.ts';
-import { type Frame, FrameError } from './frame.ts';
+// is a program of the author, in any language. Log lines go to the log of `setup`, or of the job whose call runs.
+import { type Attachment, attachBytes, type Frame, FrameError } from './frame.ts';
 
 export const PROTOCOL = 1;
 
@@ -28,6 +27,16 @@ export type CallKind = 'value' | 'items' | 'batch';
 
 export const LEVELS = ['debug', 'info', 'warn', 'error'] as const;
 export type Level = (typeof LEVELS)[number];
+
+/** The part of a pino logger that is used. */
+export type ProcessLog = Record<Level, (fields: object, message: string) => void>;
+
+export const silentProcessLog: ProcessLog = {
+  debug: () => undefined,
+  info: () => undefined,
+  warn: () => undefined,
+  error: () => undefined,
+};
 
 /** Metrics that the child recorded since its last frame of the call. */
 export interface RecordedMetrics {

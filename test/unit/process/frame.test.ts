@@ -1,8 +1,14 @@
 // Frames between worker and model process: whatever the pieces in which they arrive.
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { attachBytes, detachBytes } from '../../../src/process/attachments.ts';
-import { encodeFrame, type Frame, FrameError, FrameReader } from '../../../src/process/frame.ts';
+import {
+  attachBytes,
+  detachBytes,
+  encodeFrame,
+  type Frame,
+  FrameError,
+  FrameReader,
+} from '../../../src/process/frame.ts';
 import { parseMessage } from '../../../src/process/messages.ts';
 
 function readAll(bytes: Buffer, cuts: readonly number[] = [], maxBytes = 1e6): Frame[] {

@@ -1,6 +1,6 @@
 // Which calls are to blame for the end of their child.
 import { expect, it } from 'vitest';
-import { assignBlame } from '../../../src/process/blame.ts';
+import { assignBlame } from '../../../src/process/errors.ts';
 
 const calls = (...owners: string[]) => owners.map((owner, index) => ({ id: index + 1, owner }));
 
