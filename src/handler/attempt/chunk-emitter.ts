@@ -1,14 +1,44 @@
-// Turns each yield of a handler into chunks, within the limit of their total size and at the pace of the
-// receiver.
+// The stream of one attempt: recognises a handler that streams, and turns each yield into chunks, within the limit of
+// their total size and at the pace of the receiver. The chunks of one turn of the event loop leave together.
 import { encodeChunk, type Metrics } from '../../wire/chunk/chunk.ts';
-import { elapsedTime, setImmediate } from '../../wire/primordials.ts';
-import type { ChunkBatcher } from './chunk-batch.ts';
+import { COMMA } from '../../wire/json-bytes.ts';
+import {
+  bufferAlloc,
+  clearImmediate,
+  copyBytes,
+  elapsedTime,
+  max,
+  setImmediate,
+} from '../../wire/primordials.ts';
 import type { AttemptContext } from './context.ts';
 import { Refusal, refuseNotJson } from './refusal.ts';
-import type { RunHistory } from './stuck.ts';
+import type { RunHistory } from './stop.ts';
 
 /** A generator that never waits yields to the event loop this often, ms. */
 const SLICE_MS = 5;
+
+/** Large enough to make the cost of a message negligible, small enough to be sent soon. */
+const FLUSH_BYTES = 128 * 1024;
+
+export interface Steps {
+  next(): Promise<IteratorResult<unknown>> | IteratorResult<unknown>;
+  return?(): unknown;
+}
+
+/** Generators, iterators and readable streams are streams. Arrays and texts are values. */
+export function findSteps(answer: unknown): Steps | undefined {
+  if (typeof answer !== 'object' || answer === null) return undefined;
+  if (isAsyncIterable(answer)) return answer[Symbol.asyncIterator]();
+  return isSteps(answer) ? answer : undefined;
+}
+
+function isAsyncIterable(value: object): value is AsyncIterable<unknown> {
+  return Symbol.asyncIterator in value && typeof value[Symbol.asyncIterator] === 'function';
+}
+
+function isSteps(value: object): value is Steps {
+  return 'next' in value && typeof value.next === 'function';
+}
 
 export interface ChunkEmitterOptions {
   chunks: ChunkBatcher;
@@ -64,4 +94,88 @@ export class ChunkEmitter {
     await new Promise((resolve) => setImmediate(resolve));
     this.#sliceStartedAt = elapsedTime();
   }
+}
+
+/** Chunks of one message: their JSON joined by commas, and the size of each. */
+export interface YieldedChunks {
+  sizes: number[];
+  bytes: Uint8Array;
+}
+
+export class ChunkBatcher {
+  readonly #windowBytes: number;
+  readonly #send: (batch: YieldedChunks) => void;
+  #chunks: Buffer[] = [];
+  #pendingBytes = 0;
+  #immediate: NodeJS.Immediate | undefined;
+  #undeliveredBytes = 0;
+  #resume: (() => void) | undefined;
+
+  constructor(windowBytes: number, send: (batch: YieldedChunks) => void) {
+    this.#windowBytes = windowBytes;
+    this.#send = send;
+  }
+
+  /** More bytes are undelivered than granted: nothing should be added now. */
+  get isFull(): boolean {
+    return this.#undeliveredBytes > this.#windowBytes;
+  }
+
+  add(chunk: Buffer): void {
+    this.#chunks[this.#chunks.length] = chunk;
+    this.#pendingBytes += chunk.length;
+    this.#undeliveredBytes += chunk.length;
+    if (this.#pendingBytes >= FLUSH_BYTES) this.flush();
+    else this.#immediate ??= setImmediate(() => this.flush());
+  }
+
+  flush(): void {
+    if (this.#immediate) clearImmediate(this.#immediate);
+    this.#immediate = undefined;
+    if (this.#chunks.length === 0) return;
+    const chunks = this.#chunks;
+    const sizes: number[] = [];
+    for (let index = 0; index < chunks.length; index += 1)
+      sizes[index] = chunks[index]?.length ?? 0;
+    this.#chunks = [];
+    const bytes = joinByCommas(chunks, this.#pendingBytes + chunks.length - 1);
+    this.#pendingBytes = 0;
+    this.#send({ sizes, bytes });
+  }
+
+  grant(bytes: number): void {
+    this.#undeliveredBytes = max(0, this.#undeliveredBytes - bytes);
+    if (!this.isFull) this.release();
+  }
+
+  /** Resolves when bytes are granted, or on `release`. */
+  waitForGrant(): Promise<void> {
+    this.flush();
+    return new Promise((resolve) => {
+      this.#resume = resolve;
+    });
+  }
+
+  /** Releases the waiting caller, whether bytes are granted or not. */
+  release(): void {
+    const resume = this.#resume;
+    this.#resume = undefined;
+    resume?.();
+  }
+}
+
+function joinByCommas(chunks: readonly Buffer[], length: number): Uint8Array {
+  const first = chunks[0];
+  if (first !== undefined && chunks.length === 1) return first;
+  // Not from Buffer's pool, because the whole memory is transferred to another thread.
+  const joined = bufferAlloc(length);
+  let at = 0;
+  for (let index = 0; index < chunks.length; index += 1) {
+    const chunk = chunks[index];
+    if (chunk === undefined) break;
+    if (at > 0) joined[at++] = COMMA;
+    copyBytes(joined, chunk, at);
+    at += chunk.length;
+  }
+  return joined;
 }

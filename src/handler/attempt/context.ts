@@ -1,5 +1,9 @@
 // The `ctx` object of one attempt. It is created for every job, so expensive members are created on
 // first use.
+import { mkdirSync, mkdtempSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { Log } from '../../base/log.ts';
 import { checkMetrics, type Metrics } from '../../wire/chunk/chunk.ts';
 import { LIMITS } from '../../wire/job/job.ts';
@@ -13,14 +17,17 @@ import {
   setTimeout,
 } from '../../wire/primordials.ts';
 import type { ChunkWithMetrics, Context, MetricsRecorder } from '../define.ts';
-import { createLinesLog } from '../log/attempt-log.ts';
-import type { LogBindings, LogLines } from '../log/log-lines.ts';
+import { createLinesLog, type LogBindings, type LogLines } from '../log/log-lines.ts';
 import { type EndHold, type Held, HOLD } from './hold.ts';
-import { TempFolder } from './temp-folder.ts';
 
 /** At most one progress value is sent in this time, ms; the latest wins. */
 const PROGRESS_EVERY_MS = 50;
 const MAX_PROGRESS_BYTES = LIMITS.progressBytes;
+
+/** Only the worker's user can read the files: jobs of other workers on the machine cannot. */
+const OWN_ONLY = 0o700;
+/** Code that the attempt left running may still create files. */
+const REMOVE = { recursive: true, force: true, maxRetries: 3, retryDelay: 100 };
 
 export interface AttemptContextOptions {
   /** Number of the attempt within its thread. */
@@ -197,5 +204,34 @@ class PendingMetrics implements MetricsRecorder {
     checkMetrics(isNew ? { ...this.#values, [name]: value } : { [name]: value });
     this.#values ??= {};
     this.#values[name] = value;
+  }
+}
+
+export class TempFolder {
+  readonly #choosePath: () => string;
+  #path: string | undefined;
+  #isOver = false;
+
+  /** `place`: folder of the thread, and a name that is unique in it. Default: in the system's temporary folder. */
+  constructor(place?: { parent: string; name: string }) {
+    this.#choosePath = () => {
+      if (!place) return mkdtempSync(join(tmpdir(), 'millrace-attempt-'));
+      const path = join(place.parent, place.name);
+      mkdirSync(path, { recursive: true, mode: OWN_ONLY });
+      return path;
+    };
+  }
+
+  /** Creates the folder on the first call. @throws Error if the attempt has ended, or of the file system */
+  open(): string {
+    if (this.#isOver) throw new Error('the attempt has ended: it has no temporary folder any more');
+    this.#path ??= this.#choosePath();
+    return this.#path;
+  }
+
+  /** The attempt has ended. What cannot be removed now is removed with the thread's folder. */
+  async remove(): Promise<void> {
+    this.#isOver = true;
+    if (this.#path !== undefined) await rm(this.#path, REMOVE).catch(() => undefined);
   }
 }

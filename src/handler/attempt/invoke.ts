@@ -6,20 +6,28 @@ import type { Device, Outcome, StopLevel } from '../../wire/link/worker-link.ts'
 import { bufferFrom, bufferText, jsonParse, round } from '../../wire/primordials.ts';
 import type { Job } from '../define.ts';
 import type { LoadedHandler } from '../loading/load.ts';
-import { type ConsoleOwner, currentOwner } from '../log/console.ts';
 import { LogLines } from '../log/log-lines.ts';
+import { type ConsoleOwner, currentOwner } from '../log/output.ts';
 import { describeThrown } from '../thrown.ts';
 import { type AttemptTrace, beginTrace } from './attempt-trace.ts';
-import { ChunkBatcher, type YieldedChunks } from './chunk-batch.ts';
-import { ChunkEmitter } from './chunk-emitter.ts';
+import {
+  ChunkBatcher,
+  ChunkEmitter,
+  findSteps,
+  type Steps,
+  type YieldedChunks,
+} from './chunk-emitter.ts';
 import { AttemptContext, MarkedChunk } from './context.ts';
 import { Holds } from './hold.ts';
-import { concludeThrown, Refusal, refuseMismatch, refuseNotJson } from './refusal.ts';
-import { judgeReturned } from './returned-error.ts';
-import { findSteps, type Steps } from './steps.ts';
-import { createStoppedOutcome, StopError, type StopReason } from './stop.ts';
-import { RunHistory } from './stuck.ts';
-import { validate } from './validate.ts';
+import {
+  concludeThrown,
+  judgeReturned,
+  Refusal,
+  refuseMismatch,
+  refuseNotJson,
+  validate,
+} from './refusal.ts';
+import { createStoppedOutcome, RunHistory, StopError, type StopReason } from './stop.ts';
 
 export interface AttemptLimits {
   /** Largest returned value, bytes. */

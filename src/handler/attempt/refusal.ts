@@ -1,11 +1,15 @@
-// The ways an attempt fails: by a rule of the platform, or by an error of the handler.
+// The ways an attempt fails: by a rule of the platform, by a value that does not match its schema, by an error of
+// the handler, thrown or returned.
+import type { Log } from '../../base/log.ts';
 import type { ErrorCode } from '../../wire/job/job.ts';
-import { NotJsonError } from '../../wire/json.ts';
+import { isPlainObject, NotJsonError } from '../../wire/json.ts';
 import type { Outcome, ReleaseReason } from '../../wire/link/worker-link.ts';
-import { isDeviceMemoryError, judgeContextLoss } from '../device-errors.ts';
+import { jsonStringify } from '../../wire/primordials.ts';
+import type { HandlerConfig, Schema, SchemaIssue, SchemaResult } from '../define.ts';
 import { type RetryAdvice, retryAdvice } from '../retry-errors.ts';
-import { describeThrown } from '../thrown.ts';
-import { MismatchError } from './validate.ts';
+import { describeThrown, isDeviceMemoryError, judgeContextLoss } from '../thrown.ts';
+
+const MAX_ISSUES = 50;
 
 /** A rule of the platform fails the attempt; a retry would not help. */
 export class Refusal extends Error {
@@ -88,4 +92,68 @@ export function refuseMismatch(code: ErrorCode, check: () => unknown): unknown {
   } catch (error) {
     return refuse(error);
   }
+}
+
+/** The value does not match its schema. The message lists each path with its fault. */
+export class MismatchError extends Error {
+  override readonly name = 'MismatchError';
+}
+
+/**
+ * Returns the schema's result; a promise only if the schema is asynchronous. Paths begin with
+ * `root`: `input.items[0].url: …`. @throws MismatchError
+ */
+export function validate(schema: Schema, value: unknown, root: string): unknown {
+  const result = schema['~standard'].validate(value);
+  // Not `instanceof Promise`: the promise may come from another realm or library.
+  if (!('then' in result)) return unwrap(result, root);
+  return Promise.resolve(result).then((settled) => unwrap(settled, root));
+}
+
+function unwrap(result: SchemaResult<unknown>, root: string): unknown {
+  if (!result.issues) return result.value;
+  const lines = result.issues.slice(0, MAX_ISSUES).map((issue) => formatIssue(issue, root));
+  const left = result.issues.length - lines.length;
+  if (left > 0) lines.push(`and ${left} more`);
+  throw new MismatchError(lines.join('; '));
+}
+
+function formatIssue({ path = [], message }: SchemaIssue, root: string): string {
+  const steps = path.map((step) => {
+    const key = typeof step === 'object' ? step.key : step;
+    if (typeof key === 'number') return `[${key}]`;
+    const name = String(key);
+    return /^[A-Za-z_$][\w$]*$/.test(name) ? `.${name}` : `[${jsonStringify(name)}]`;
+  });
+  return `${root}${steps.join('')}: ${message}`;
+}
+
+/** The failure of an attempt whose handler returned an object with an `error`. */
+class ReturnedError extends Error {
+  override readonly name = 'ReturnedError';
+}
+
+/**
+ * Judges what a handler has returned. Warns unless its config says what an `error` means.
+ * @throws ReturnedError if the config says that it is a failure
+ */
+export function judgeReturned(
+  value: unknown,
+  { failOnReturnedError }: HandlerConfig,
+  context: { readonly log: Log },
+): void {
+  const error = failOnReturnedError === false ? undefined : findReturnedError(value);
+  if (!error) return;
+  if (failOnReturnedError) throw error;
+  context.log.warn(
+    'the handler returned an object with `error`, and the job is COMPLETED; throw an Error, or set config.failOnReturnedError',
+  );
+}
+
+/** As on RunPod, only a member `error` that is not empty counts: no null, "", 0 or false. */
+function findReturnedError(value: unknown): ReturnedError | undefined {
+  if (!isPlainObject(value)) return undefined;
+  const { error } = value;
+  if (!error) return undefined;
+  return new ReturnedError(typeof error === 'string' ? error : jsonStringify(error));
 }

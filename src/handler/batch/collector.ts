@@ -1,16 +1,34 @@
-// Collects the jobs of one thread into batches, runs them, and decides what follows if one throws. run.ts
-// makes one call of the batch function.
+// Turns a batch handler into a handler of single jobs: collects the jobs of one thread into batches, runs them, and
+// decides what follows if one throws. run.ts makes one call of the batch function.
 import type { Clock } from '../../base/clock.ts';
 import { mapDelete, mapGet, mapSet } from '../../wire/primordials.ts';
 import type { AttemptContext } from '../attempt/context.ts';
 import { Release } from '../attempt/refusal.ts';
 import type { Job } from '../define.ts';
-import { isDeviceMemoryError, judgeContextLoss } from '../device-errors.ts';
+import type { LoadedHandler } from '../loading/load.ts';
 import { retryAdvice } from '../retry-errors.ts';
+import { isDeviceMemoryError, judgeContextLoss } from '../thrown.ts';
 import { BatchMember, type LeaveGate } from './member.ts';
 import { lowerLimit, planReruns, raiseLimit, startLimit } from './policy.ts';
 import { BatchRun, type BatchRunOptions } from './run.ts';
 import type { BatchEvent, BatchSettings } from './settings.ts';
+
+const MAX_KEY_CHARS = 256;
+
+export type BatchHost = Omit<CollectorOptions, 'settings' | 'key' | 'run'>;
+
+export interface BoundHandler {
+  readonly handler: LoadedHandler;
+  /** Undefined if the handler takes single jobs. */
+  readonly batches: BatchCollector | undefined;
+}
+
+/** Call it once for each thread, or each executor that runs handlers in its own thread. */
+export function bindBatches(handler: LoadedHandler, host: BatchHost): BoundHandler {
+  if (!handler.batch) return { handler, batches: undefined };
+  const batches = new BatchCollector({ ...handler.batch, ...host });
+  return { handler: { ...handler, run: (job, ctx) => batches.join(job, ctx) }, batches };
+}
 
 export interface CollectorOptions {
   settings: BatchSettings;
@@ -43,8 +61,6 @@ interface StartedBatch {
   current: BatchRun | undefined;
   isOver: boolean;
 }
-
-const MAX_KEY_CHARS = 256;
 
 export class BatchCollector {
   readonly #options: CollectorOptions;

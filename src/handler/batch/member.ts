@@ -1,9 +1,9 @@
 // One job in a batch, between its attempt, which awaits a value or drives a stream, and the batch, which
 // produces them.
+
+import type { Steps } from '../attempt/chunk-emitter.ts';
 import type { AttemptContext } from '../attempt/context.ts';
-import type { Steps } from '../attempt/steps.ts';
-import type { Job } from '../define.ts';
-import type { BatchJob } from '../define-batch.ts';
+import type { BatchJob, Job } from '../define.ts';
 
 /** Decides whether a job may leave now. A running batch holds its last job until it has settled. */
 export type LeaveGate = (member: BatchMember, reason: unknown) => 'now' | 'later';

@@ -4,13 +4,13 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Log } from '../../base/log.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import { AbortSwitch, isArray } from '../../wire/primordials.ts';
+import { findSteps, type Steps } from '../attempt/chunk-emitter.ts';
 import { type EndHold, type Held, HOLD } from '../attempt/hold.ts';
 import { Refusal } from '../attempt/refusal.ts';
-import { findSteps, type Steps } from '../attempt/steps.ts';
 import { StopError } from '../attempt/stop.ts';
-import type { BatchContext, BatchFunction, BatchJob } from '../define-batch.ts';
-import { type ConsoleOwner, currentOwner } from '../log/console.ts';
+import type { BatchContext, BatchFunction, BatchJob } from '../define.ts';
 import type { LogLines } from '../log/log-lines.ts';
+import { type ConsoleOwner, currentOwner } from '../log/output.ts';
 import type { BatchMember } from './member.ts';
 
 export interface BatchRunOptions {

@@ -5,13 +5,19 @@ import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { isPlainObject } from '../../wire/json.ts';
 import type { AttemptContext } from '../attempt/context.ts';
-import type { BatchSettings } from '../batch/settings.ts';
-import type { HandlerConfig, HandlerResult, Job, Schema, SetupContext } from '../define.ts';
-import type { BatchFunction, BatchProduced } from '../define-batch.ts';
+import { type BatchSettings, readBatch } from '../batch/settings.ts';
+import type {
+  BatchFunction,
+  BatchProduced,
+  HandlerConfig,
+  HandlerResult,
+  Job,
+  Schema,
+  SetupContext,
+} from '../define.ts';
 import { noteHandlerFile } from './handler-file.ts';
 import type { DescribedInput } from './input-schema.ts';
 import { followAliases } from './path-aliases.ts';
-import { readBatch } from './read-batch.ts';
 
 /** The handler's config; for a batch handler with its batch settings. */
 export interface LoadedConfig extends HandlerConfig {

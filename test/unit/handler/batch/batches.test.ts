@@ -3,7 +3,7 @@
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import type { BatchEvent } from '../../../../src/handler/batch/settings.ts';
-import type { BatchContext, BatchJob } from '../../../../src/handler/define-batch.ts';
+import type { BatchContext, BatchJob } from '../../../../src/handler/define.ts';
 import { readHandler } from '../../../../src/handler/loading/load.ts';
 import { NonRetryableError, RetryAfterError } from '../../../../src/handler/retry-errors.ts';
 import { ModelProcessError } from '../../../../src/process/errors.ts';

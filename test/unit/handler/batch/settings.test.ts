@@ -1,6 +1,6 @@
 // What a batch handler may say about its batches, and the errors of one that says something else.
 import { describe, expect, it } from 'vitest';
-import { defineBatchHandler } from '../../../../src/handler/define-batch.ts';
+import { defineBatchHandler } from '../../../../src/handler/define.ts';
 import { readHandler } from '../../../../src/handler/loading/load.ts';
 
 const run = () => [];
