@@ -1,6 +1,13 @@
 // The public API for authors of handlers: `import … from 'millrace'`.
 
 export type {
+  BatchContext,
+  BatchFunction,
+  BatchHandlerDefinition,
+  BatchJob,
+  BatchOptions,
+  BatchProduced,
+  BatchYield,
   ChunkWithMetrics,
   Context,
   HandlerConfig,
@@ -17,17 +24,7 @@ export type {
   SchemaResult,
   SetupContext,
 } from './handler/define.ts';
-export { defineHandler } from './handler/define.ts';
-export type {
-  BatchContext,
-  BatchFunction,
-  BatchHandlerDefinition,
-  BatchJob,
-  BatchOptions,
-  BatchProduced,
-  BatchYield,
-} from './handler/define-batch.ts';
-export { defineBatchHandler } from './handler/define-batch.ts';
+export { defineBatchHandler, defineHandler } from './handler/define.ts';
 export { type Check, registerCheck } from './handler/loading/registered-checks.ts';
 export { NonRetryableError, RetryAfterError } from './handler/retry-errors.ts';
 export type { Metrics } from './wire/chunk/chunk.ts';

@@ -2,7 +2,7 @@
 
 export type { Blame } from './process/errors.ts';
 export { ModelCallError, ModelProcessError, ModelTimeoutError } from './process/errors.ts';
-export type { ProcessLog } from './process/log.ts';
+export type { ProcessLog } from './process/messages.ts';
 export {
   type BatchItem,
   createModelProcess,

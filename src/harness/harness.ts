@@ -2,8 +2,7 @@
 // controllable time and injected faults.
 import { ManualClock } from '../base/clock.ts';
 import { silentLog } from '../base/log.ts';
-import type { HandlerFunction } from '../handler/define.ts';
-import type { BatchFunction, BatchOptions } from '../handler/define-batch.ts';
+import type { BatchFunction, BatchOptions, HandlerFunction } from '../handler/define.ts';
 import { type LoadedHandler, readHandler } from '../handler/loading/load.ts';
 import { Queue } from '../queue/queue.ts';
 import type { QueueSettings } from '../queue/settings.ts';

@@ -5,10 +5,8 @@ import type { Log } from '../base/log.ts';
 import type { LinkError, RenewReply } from '../wire/link/worker-link.ts';
 import type { Attempts } from './attempts.ts';
 import type { RenewedLease } from './held-attempt.ts';
-import { EarlyAnswers } from './link/early-answers.ts';
-import { callWithin, toLinkError } from './link/link-call.ts';
-import { RetryPace } from './link/retry-pace.ts';
-import type { Session } from './link/session.ts';
+import { callWithin, EarlyAnswers, RetryPace, toLinkError } from './link-call.ts';
+import type { Session } from './session.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
 /** Time beyond the longest wait of a renewal after which its connection counts as dead. */

@@ -4,8 +4,7 @@ import { type Clock, sleep } from '../base/clock.ts';
 import type { LeaseRef } from '../wire/link/worker-link.ts';
 import { MAX_LISTED } from '../wire/message-bounds.ts';
 import type { Attempts } from './attempts.ts';
-import { callWithin, toLinkError } from './link/link-call.ts';
-import { RetryPace } from './link/retry-pace.ts';
+import { callWithin, RetryPace, toLinkError } from './link-call.ts';
 import type { Reporter } from './reports/reporter.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 

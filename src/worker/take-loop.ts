@@ -1,6 +1,5 @@
 // Takes jobs for the free slots, with one call at a time, and passes them to the attempts.
-import type { Clock } from '../base/clock.ts';
-import { setImmediate, sleep } from '../base/clock.ts';
+import { type Clock, setImmediate, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { createRandomId } from '../base/random-id.ts';
 import type { Lease, TakeRequest } from '../wire/link/worker-link.ts';
@@ -8,11 +7,15 @@ import { MAX_LISTED } from '../wire/message-bounds.ts';
 import type { Attempts } from './attempts.ts';
 import type { CircuitBreaker } from './circuit-breaker.ts';
 import type { Executor } from './execution/executor.ts';
-import { EarlyAnswers } from './link/early-answers.ts';
-import { callWithin, TRANSFER_LIMIT_MS, toLinkError } from './link/link-call.ts';
-import { RetryPace } from './link/retry-pace.ts';
-import type { Session } from './link/session.ts';
+import {
+  callWithin,
+  EarlyAnswers,
+  RetryPace,
+  TRANSFER_LIMIT_MS,
+  toLinkError,
+} from './link-call.ts';
 import type { Reporter } from './reports/reporter.ts';
+import type { Session } from './session.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
 /** The protocol's limit for one take. */

@@ -1,5 +1,14 @@
-// The states of a worker.
+// The states of a worker, and its health: whether it is ready, and if not, why.
+
+import type { Attempts } from './attempts.ts';
+import type { CircuitBreaker } from './circuit-breaker.ts';
+import type { Executor } from './execution/executor.ts';
+import type { LeaseKeeper } from './lease-keeper.ts';
+import type { Outbox } from './outbox/outbox.ts';
+import type { Reporter } from './reports/reporter.ts';
+import type { Session } from './session.ts';
 import type { ShutdownResult } from './shutdown.ts';
+import type { TakeLoop } from './take-loop.ts';
 
 /**
  * `starting`: the handler's setup, then the first hello. `ready`: takes jobs. `draining`: takes
@@ -29,4 +38,85 @@ export interface Recycle {
    * the thread.
    */
   isStuck: boolean;
+}
+
+export interface WorkerHealth {
+  /**
+   * Setup is done, takes are answered, the executor can run jobs, no slot is stuck, leases are
+   * renewed.
+   */
+  ready: boolean;
+  /** Why it is not ready. */
+  reason?: string;
+  state: WorkerState['name'];
+  slots: number;
+  running: number;
+  /** Attempts that have ended since the start. */
+  ended: number;
+  /** Running attempts that were stopped long ago and did not end. */
+  stuck: number;
+  /** When the platform last answered a take, Unix ms. */
+  lastTakeAt?: number;
+  /** When the platform last answered a renewal, Unix ms. */
+  lastRenewAt?: number;
+  /** Number of unacknowledged reports. */
+  outboxDepth: number;
+  /** Error with which job after job failed; while it is set, the worker takes one job at a time. */
+  sameError?: string;
+  /** Why reports are only in memory although a disk outbox was requested. */
+  outboxTrouble?: string;
+}
+
+export interface WorkerParts {
+  state: WorkerState;
+  attempts: Attempts;
+  breaker: CircuitBreaker;
+  executor: Executor;
+  leaseKeeper: LeaseKeeper;
+  outbox: Outbox;
+  reporter: Reporter;
+  session: Session;
+  takeLoop: TakeLoop;
+}
+
+export function describeHealth(parts: WorkerParts): WorkerHealth {
+  const { attempts, executor, reporter, state } = parts;
+  const reason = findTrouble(parts);
+  const { lastTakeAt } = parts.takeLoop;
+  const { lastRenewAt } = parts.leaseKeeper;
+  const { diskError: outboxTrouble } = parts.outbox;
+  const { sameError } = parts.breaker;
+  return {
+    ready: reason === undefined,
+    ...(reason !== undefined && { reason }),
+    state: state.name,
+    slots: state.name === 'starting' ? 0 : executor.slots,
+    running: attempts.active,
+    ended: attempts.ended,
+    stuck: attempts.stuck,
+    ...(lastTakeAt !== undefined && { lastTakeAt }),
+    ...(lastRenewAt !== undefined && { lastRenewAt }),
+    outboxDepth: reporter.depth,
+    ...(sameError !== undefined && { sameError }),
+    ...(outboxTrouble !== undefined && { outboxTrouble }),
+  };
+}
+
+function findTrouble(parts: WorkerParts): string | undefined {
+  const { attempts, breaker, executor, leaseKeeper, session, state, takeLoop } = parts;
+  switch (state.name) {
+    case 'starting':
+      return session.trouble ?? `starting: waiting for the ${state.step}`;
+    case 'draining':
+    case 'stopped':
+      return state.name;
+    case 'failed':
+      return `failed: ${state.reason}`;
+    case 'ready':
+      if (session.trouble) return session.trouble;
+      if (executor.trouble) return executor.trouble;
+      if (attempts.stuck > 0) return `stuck slots: ${attempts.stuck} of ${executor.slots}`;
+      if (leaseKeeper.isOverdue) return 'lease renewals failed for too long';
+      return breaker.trouble ?? takeLoop.trouble;
+  }
 }

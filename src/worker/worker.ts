@@ -10,10 +10,9 @@ import { type Executor, HandlerNotLoadedError } from './execution/executor.ts';
 import { MemoryGuard } from './execution/memory-guard.ts';
 import { GpuAccounts } from './gpu/gpu-accounts.ts';
 import type { GpuFigures } from './gpu/usage-meter.ts';
-import { describeHealth, type WorkerHealth } from './health/worker-health.ts';
 import { LeaseKeeper } from './lease-keeper.ts';
-import { Session } from './link/session.ts';
 import { Reporter } from './reports/reporter.ts';
+import { Session } from './session.ts';
 import { drainWorker, type ShutdownResult } from './shutdown.ts';
 import { TakeLoop } from './take-loop.ts';
 import {
@@ -21,12 +20,17 @@ import {
   completeWorkerOptions,
   type WorkerOptions,
 } from './worker-options.ts';
-import type { Recycle, ShutdownCause, WorkerState } from './worker-state.ts';
+import {
+  describeHealth,
+  type Recycle,
+  type ShutdownCause,
+  type WorkerHealth,
+  type WorkerState,
+} from './worker-state.ts';
 
-export type { WorkerHealth } from './health/worker-health.ts';
 export type { ShutdownResult } from './shutdown.ts';
 export type { WorkerOptions } from './worker-options.ts';
-export type { WorkerState } from './worker-state.ts';
+export type { WorkerHealth, WorkerState } from './worker-state.ts';
 
 export interface Worker {
   /**

@@ -7,13 +7,11 @@ import { promisify } from 'node:util';
 import { Registry } from 'prom-client';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/base/log.ts';
-import { type Detection, detectDevices } from '../../src/worker/gpu/detect.ts';
-import { registerDeviceMetrics } from '../../src/worker/gpu/device-metrics.ts';
-import { planDevices } from '../../src/worker/gpu/device-plan.ts';
+import { type Detection, detectDevices, type FoundDevice } from '../../src/worker/gpu/detect.ts';
+import { type Environment, planDevices } from '../../src/worker/gpu/device-plan.ts';
 import type { DeviceSet } from '../../src/worker/gpu/device-sets.ts';
-import type { FoundDevice } from '../../src/worker/gpu/found-device.ts';
-import type { Environment } from '../../src/worker/gpu/inherited-choice.ts';
 import { DeviceWatch } from '../../src/worker/supervisor/device-watch.ts';
+import { registerDeviceMetrics } from '../../src/worker/supervisor/fleet-metrics.ts';
 
 export interface Machine {
   /** The PATH that contains nvidia-smi. */

@@ -4,14 +4,18 @@ import { statfs } from 'node:fs/promises';
 import { cpus, freemem, totalmem } from 'node:os';
 import { findProxy, nameProxy, readNoProxy } from '../../base/net/outgoing-proxy.ts';
 import { packageVersion } from '../../base/package-info.ts';
-import { type Detection, type DeviceProblem, detectDevices } from '../../worker/gpu/detect.ts';
+import {
+  type Detection,
+  type DeviceProblem,
+  detectDevices,
+  type FoundDevice,
+} from '../../worker/gpu/detect.ts';
 import { type DevicePlan, planDevices } from '../../worker/gpu/device-plan.ts';
 import {
   DeviceChoiceError,
   type DeviceSet,
   type DeviceSets,
 } from '../../worker/gpu/device-sets.ts';
-import type { FoundDevice } from '../../worker/gpu/found-device.ts';
 import { checkArguments } from '../arguments.ts';
 import { type Command, EXIT } from '../command.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';

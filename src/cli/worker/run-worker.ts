@@ -11,7 +11,13 @@ import { HandlerNotLoadedError } from '../../worker/execution/executor.ts';
 import { ThreadExecutor } from '../../worker/execution/thread-executor.ts';
 import type { HealthServer } from '../../worker/health/health-server.ts';
 import type { WorkerMetrics } from '../../worker/health/worker-metrics.ts';
-import { createTag, endLeftProcesses, TAG_VARIABLE } from '../../worker/left-processes.ts';
+import {
+  createTag,
+  endLeftProcesses,
+  nameTempFolder,
+  removeAbandonedFolders,
+  TAG_VARIABLE,
+} from '../../worker/leftovers.ts';
 import type { AbandonedFolders } from '../../worker/outbox/abandoned-folders.ts';
 import {
   NO_PARENT,
@@ -19,7 +25,6 @@ import {
   type ParentChannel,
 } from '../../worker/supervisor/parent-channel.ts';
 import { observeForParent, SupervisedWorker } from '../../worker/supervisor/supervised-worker.ts';
-import { nameTempFolder, removeAbandonedFolders } from '../../worker/temp-folders.ts';
 import { createWorker, type Worker, type WorkerState } from '../../worker/worker.ts';
 import { CommandError, EXIT } from '../command.ts';
 import { readVariable, setVariable } from '../config.ts';

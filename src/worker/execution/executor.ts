@@ -1,6 +1,5 @@
 // The interface between the worker and the code that runs handlers. One implementation uses threads;
 // the other runs handlers in the worker's own thread, for the harness.
-
 import type { StopReason } from '../../handler/attempt/stop.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
@@ -110,4 +109,14 @@ export interface Executor {
   execute(lease: Lease, timeoutMs: number, sink: ExecutionSink): Execution;
   /** Runs teardown and ends all threads; running attempts are stopped with `shutdown`. */
   stop(): Promise<void>;
+}
+
+/**
+ * Concurrent jobs in one thread. `concurrency` overrides the handler's config, except for a batch
+ * handler: its batches in flight decide.
+ */
+export function countSlots(config: LoadedConfig, concurrency: number | undefined): number {
+  if (config.batch) return config.batch.maxSize * config.batch.maxInFlight;
+  if (config.isolation === 'job') return 1;
+  return concurrency ?? config.concurrency ?? 1;
 }

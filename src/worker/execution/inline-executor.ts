@@ -10,18 +10,18 @@ import {
   invoke,
 } from '../../handler/attempt/invoke.ts';
 import { StopError } from '../../handler/attempt/stop.ts';
-import { type BoundHandler, bindBatches } from '../../handler/batch/bind.ts';
+import { type BoundHandler, bindBatches } from '../../handler/batch/collector.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { SetupContext } from '../../handler/define.ts';
 import { describeInput } from '../../handler/loading/input-schema.ts';
 import type { LoadedConfig, LoadedHandler } from '../../handler/loading/load.ts';
-import { createLinesLog } from '../../handler/log/attempt-log.ts';
-import { captureConsole } from '../../handler/log/console.ts';
-import { LogLines } from '../../handler/log/log-lines.ts';
+import { createLinesLog, LogLines } from '../../handler/log/log-lines.ts';
+import { captureConsole } from '../../handler/log/output.ts';
 import { describeThrown } from '../../handler/thrown.ts';
 import { LIMITS } from '../../wire/job/job.ts';
 import type { Device, Lease } from '../../wire/link/worker-link.ts';
 import {
+  countSlots,
   type Execution,
   type ExecutionSink,
   type Executor,
@@ -29,7 +29,6 @@ import {
   HandlerNotLoadedError,
 } from './executor.ts';
 import { ManagedExecution } from './managed-execution.ts';
-import { countSlots } from './slots.ts';
 
 export interface InlineExecutorOptions extends ExecutorOptions {
   handler: LoadedHandler;

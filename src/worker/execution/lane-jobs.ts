@@ -1,14 +1,14 @@
-// The jobs that share one handler thread. When the thread ends, decides the outcome of each: which
-// job is to blame, and which jobs return to the queue. lane.ts ends the thread.
+// The jobs that share one handler thread, and the slots that are left. When the thread ends, LaneJobs decides the outcome
+// of each: which job is to blame, and which jobs return to the queue. lane.ts ends the thread.
 import { TransientMap } from '../../base/memory/transient-entries.ts';
-import type { StopReason } from '../../handler/attempt/stop.ts';
-import { describePlace } from '../../handler/attempt/stuck.ts';
+import { describePlace, type StopReason } from '../../handler/attempt/stop.ts';
+import type { BatchSettings } from '../../handler/batch/settings.ts';
 import type { AttemptError } from '../../wire/job/job.ts';
 import type { StopLevel } from '../../wire/link/worker-link.ts';
 import { nameTrace } from '../../wire/trace-context.ts';
 import type { ExecutionEnd } from './executor.ts';
 import type { ManagedExecution } from './managed-execution.ts';
-import type { ThreadPlace } from './thread-examination.ts';
+import type { ThreadPlace } from './thread-end.ts';
 import type { FromThread } from './thread-messages.ts';
 
 /** The end of a job in a thread with changed built-ins. */
@@ -159,5 +159,82 @@ function refuseBrokenJson(end: ExecutionEnd, changed: string): ExecutionEnd {
     const error = { code: 'output_invalid', message } as const;
     const { executionMs } = outcome;
     return { outcome: { kind: 'failed', executionMs, error, retry: 'never' }, output: undefined };
+  }
+}
+
+/** What a thread reports about its batches. */
+export interface ReportedCapacity {
+  /** Number of the last job that the thread had received. */
+  readonly received: number;
+  /** Further jobs that could start now or when an incomplete batch starts. */
+  readonly free: number;
+  /** Jobs that wait for their batch to start. */
+  readonly waiting: number;
+  /** Time until an incomplete batch starts and takes its free places with it, ms. */
+  readonly fillMs: number | undefined;
+}
+
+export interface LaneCapacityOptions {
+  slots: number;
+  /** Undefined if the handler takes single jobs. */
+  batch: BatchSettings | undefined;
+  /** In ms. */
+  now: () => number;
+}
+
+/**
+ * The free slots of the thread as its worker knows them. For a batch handler the thread reports them; jobs that are
+ * still on their way to the thread are subtracted.
+ */
+export class LaneCapacity {
+  readonly slots: number;
+  readonly #batch: BatchSettings | undefined;
+  readonly #now: () => number;
+  #reported: ReportedCapacity;
+  #lastSent = 0;
+  /** When an incomplete batch starts. */
+  #filledAt: number | undefined;
+
+  constructor({ batch, now, slots }: LaneCapacityOptions) {
+    this.slots = slots;
+    this.#batch = batch;
+    this.#now = now;
+    this.#reported = { received: 0, free: slots, waiting: 0, fillMs: undefined };
+  }
+
+  /** A job with this number has been sent to the thread. Numbers grow by one. */
+  send(number: number): void {
+    this.#lastSent = number;
+    // The thread's own report of the first job of a batch may come too late for the next take.
+    if (this.#batch) this.#filledAt ??= this.#now() + this.#batch.maxWaitMs;
+  }
+
+  report(reported: ReportedCapacity): void {
+    this.#reported = reported;
+    if (reported.fillMs !== undefined) this.#filledAt = this.#now() + reported.fillMs;
+    else if (reported.received === this.#lastSent) this.#filledAt = undefined;
+  }
+
+  /** Free slots while the thread has `jobs`. */
+  countFree(jobs: number): number {
+    const free = this.slots - jobs;
+    if (!this.#batch) return free;
+    // The batch has started or is about to: the thread will report what is left.
+    if (this.freeForMs === 0) return 0;
+    return Math.max(0, Math.min(free, this.#reported.free - this.#onTheirWay));
+  }
+
+  /** After this time the free slots may be gone, ms; undefined if they stay free. */
+  get freeForMs(): number | undefined {
+    return this.#filledAt === undefined ? undefined : Math.max(0, this.#filledAt - this.#now());
+  }
+
+  /** A batch has jobs and is not full: further jobs should join it. */
+  get isFilling(): boolean {
+    return this.#batch !== undefined && this.#reported.waiting + this.#onTheirWay > 0;
+  }
+
+  get #onTheirWay(): number {
+    return this.#lastSent - this.#reported.received;
   }
 }

@@ -13,14 +13,11 @@ import type { StopReason } from '../../handler/attempt/stop.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
 import type { AttemptError } from '../../wire/job/job.ts';
-import type { StartStage } from './executor.ts';
-import { LaneCapacity } from './lane-capacity.ts';
-import { LaneJobs } from './lane-jobs.ts';
+import { countSlots, type StartStage } from './executor.ts';
+import { LaneCapacity, LaneJobs } from './lane-jobs.ts';
 import { LaneStart } from './lane-start.ts';
 import type { ManagedExecution } from './managed-execution.ts';
-import { countSlots } from './slots.ts';
-import { describeDeath } from './thread-death.ts';
-import { examineThread, type ThreadPlace } from './thread-examination.ts';
+import { describeDeath, examineThread, type ThreadPlace } from './thread-end.ts';
 import {
   type FromThread,
   type LaneTask,

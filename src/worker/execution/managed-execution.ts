@@ -2,9 +2,8 @@
 // runs it: a handler thread, or this thread.
 import type { Clock } from '../../base/clock.ts';
 import { type EndHold, Holds } from '../../handler/attempt/hold.ts';
-import { createStoppedOutcome } from '../../handler/attempt/stop.ts';
-import { ChunkHistory } from '../../handler/attempt/stuck.ts';
-import { findContextLoss } from '../../handler/device-errors.ts';
+import { ChunkHistory, createStoppedOutcome } from '../../handler/attempt/stop.ts';
+import { findContextLoss } from '../../handler/thrown.ts';
 import type { AttemptError } from '../../wire/job/job.ts';
 import type { Lease, ReleaseReason, StopLevel } from '../../wire/link/worker-link.ts';
 import type {
@@ -14,7 +13,7 @@ import type {
   ExecutionSink,
   StopReason,
 } from './executor.ts';
-import type { ThreadPlace } from './thread-examination.ts';
+import type { ThreadPlace } from './thread-end.ts';
 
 /** Carries out the commands of an execution where its handler runs. */
 export interface JobCarrier {

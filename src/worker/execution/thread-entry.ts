@@ -7,29 +7,31 @@ import { type MessagePort, threadId } from 'node:worker_threads';
 import type { Clock } from '../../base/clock.ts';
 import { collectStartGarbage } from '../../base/memory/start-garbage.ts';
 import { shareGroups } from '../../base/process/process-groups.ts';
-import { type AttemptSink, invoke } from '../../handler/attempt/invoke.ts';
+import { type AttemptSink, type Invocation, invoke } from '../../handler/attempt/invoke.ts';
 import { StopError } from '../../handler/attempt/stop.ts';
-import { bindBatches } from '../../handler/batch/bind.ts';
-import type { BatchCollector } from '../../handler/batch/collector.ts';
+import { type BatchCollector, bindBatches } from '../../handler/batch/collector.ts';
 import { BuiltInWatch } from '../../handler/built-ins.ts';
 import type { SetupContext } from '../../handler/define.ts';
 import { describeInput } from '../../handler/loading/input-schema.ts';
 import { HandlerLoadError, type LoadedHandler, loadHandler } from '../../handler/loading/load.ts';
 import { CheckError, runRegisteredChecks } from '../../handler/loading/registered-checks.ts';
-import { createLinesLog } from '../../handler/log/attempt-log.ts';
-import { type ConsoleOwner, captureConsole, currentOwner } from '../../handler/log/console.ts';
-import { LogLines } from '../../handler/log/log-lines.ts';
-import { captureOutput } from '../../handler/log/output.ts';
+import { createLinesLog, LogLines } from '../../handler/log/log-lines.ts';
+import {
+  type ConsoleOwner,
+  captureConsole,
+  captureOutput,
+  currentOwner,
+} from '../../handler/log/output.ts';
 import { describeThrown } from '../../handler/thrown.ts';
 import {
   AbortSwitch,
   clearTimeout,
+  createObject,
   setImmediate,
   setTimeout,
   steadyTime,
   whenDone,
 } from '../../wire/primordials.ts';
-import { ThreadAttempts } from './thread-attempts.ts';
 import {
   type FromThread,
   type LaneTask,
@@ -280,5 +282,41 @@ class ThreadLane implements ConsoleOwner {
       this.#outbox.push({ kind: 'exit', code, number, because, thrown });
       this.#outbox.flush();
     });
+  }
+}
+
+/**
+ * The running attempts of the thread by number. Not a Map: a handler can change its methods, and a Map whose entries
+ * come and go keeps removed entries alive (base/memory/transient-entries.ts).
+ */
+class ThreadAttempts {
+  readonly #byNumber: Record<number, Invocation> = createObject(null);
+  #size = 0;
+
+  get size(): number {
+    return this.#size;
+  }
+
+  /** The attempt, if there is exactly one. */
+  get only(): Invocation | undefined {
+    if (this.#size !== 1) return undefined;
+    for (const number in this.#byNumber) return this.#byNumber[number];
+    return undefined;
+  }
+
+  get(number: number): Invocation | undefined {
+    return this.#byNumber[number];
+  }
+
+  /** Each number is added once. */
+  add(number: number, attempt: Invocation): void {
+    this.#byNumber[number] = attempt;
+    this.#size += 1;
+  }
+
+  /** Each attempt is removed once. */
+  remove(number: number): void {
+    delete this.#byNumber[number];
+    this.#size -= 1;
   }
 }

@@ -11,12 +11,13 @@ import { type Clock, systemClock } from '../../base/clock.ts';
 import { TransientSet } from '../../base/memory/transient-entries.ts';
 import { createRandomId } from '../../base/random-id.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
-import { findContextLoss } from '../../handler/device-errors.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
+import { findContextLoss } from '../../handler/thrown.ts';
 import { LIMITS } from '../../wire/job/job.ts';
 import type { Device, Lease } from '../../wire/link/worker-link.ts';
-import { nameTempFolder, removeFolder } from '../temp-folders.ts';
+import { nameTempFolder, removeFolder } from '../leftovers.ts';
 import {
+  countSlots,
   type Execution,
   type ExecutionSink,
   type Executor,
@@ -25,7 +26,6 @@ import {
 } from './executor.ts';
 import { Lane } from './lane.ts';
 import { ManagedExecution } from './managed-execution.ts';
-import { countSlots } from './slots.ts';
 import type { LaneTask } from './thread-messages.ts';
 
 export interface ThreadExecutorOptions extends ExecutorOptions {

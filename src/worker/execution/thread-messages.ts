@@ -9,7 +9,7 @@ import type { LoadedConfig } from '../../handler/loading/load.ts';
 import type { ThrownDescription } from '../../handler/thrown.ts';
 import type { Device, Outcome } from '../../wire/link/worker-link.ts';
 import { copyBytes, cutBytes } from '../../wire/primordials.ts';
-import type { ReportedCapacity } from './lane-capacity.ts';
+import type { ReportedCapacity } from './lane-jobs.ts';
 
 /** The one long task of a thread. */
 export interface LaneTask {

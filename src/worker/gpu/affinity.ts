@@ -1,8 +1,8 @@
 // Finds the processors near a set's GPUs, and the command prefix that pins a process to them.
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { FoundDevice } from './detect.ts';
 import type { DeviceSet } from './device-sets.ts';
-import type { FoundDevice } from './found-device.ts';
 import { findProgram } from './program.ts';
 
 export interface AffinityOptions {

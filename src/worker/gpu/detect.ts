@@ -1,15 +1,38 @@
 // Detects the devices of this machine: NVIDIA GPUs and their MIG instances, GPUs of other vendors,
 // or else the processors. device-sets.ts assigns them to workers.
-import { access } from 'node:fs/promises';
+import { access, readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
 import { cpus, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { type Clock, systemClock } from '../../base/clock.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
-import type { FoundDevice } from './found-device.ts';
 import { readNvidiaSmi, SMI_TIMEOUT_MS, type SmiReading } from './nvidia-smi.ts';
-import type { SmiGpu, SmiReport } from './nvidia-smi-report.ts';
-import { listOtherGpus } from './other-gpus.ts';
-import { findProgram } from './program.ts';
+import { compareBusIds, normalizeBusId, type SmiGpu, type SmiReport } from './nvidia-smi-report.ts';
+import { findProgram, runProgram } from './program.ts';
+
+export type Vendor = 'nvidia' | 'amd' | 'intel' | 'host';
+
+/** A detected device, with more details than the platform gets. */
+export interface FoundDevice {
+  /**
+   * As sent to the platform and to handlers. `index` counts the GPUs of one vendor by PCI bus ID,
+   * from 0; a MIG device has the index of its GPU.
+   */
+  device: Device;
+  vendor: Vendor;
+  /** Empty for the host's processors. */
+  pciBusId: string;
+  /** Set for a MIG device. */
+  mig?: MigPlace;
+}
+
+export interface MigPlace {
+  parentUuid: string;
+  /** Index within its GPU, as in `nvidia-smi -L`. */
+  index: number;
+  gpuInstanceId: number;
+  computeInstanceId: number;
+}
 
 export interface DetectOptions {
   /** Name or path. Default `nvidia-smi`. */
@@ -206,4 +229,127 @@ function explainLost(pciBusId: string): DeviceProblem {
     text: `the driver lost the GPU at ${pciBusId || 'an unknown address'}`,
     remedy: 'reboot the machine; if the GPU is lost again, check the card, its power and its slot',
   };
+}
+
+const require = createRequire(import.meta.url);
+
+const LIBRARY_TIMEOUT_MS = 5_000;
+/** A display chip without memory of its own cannot run jobs. */
+const MIN_MEMORY_BYTES = 2 ** 30;
+
+const LIBRARY_SCRIPT = `require(process.argv[1]).graphics()
+  .then(({ controllers }) => process.stdout.write(JSON.stringify(controllers)));`;
+
+export interface OtherGpusOptions {
+  /** Folder of device files: `/dev`. */
+  deviceFolder: string;
+  /** Folder with the kernel's PCI devices. Default `/sys/bus/pci/devices`. */
+  pciFolder?: string;
+  clock: Clock;
+}
+
+export interface OtherGpus {
+  devices: FoundDevice[];
+  /** Why the list may be incomplete. */
+  problem: string | undefined;
+}
+
+/**
+ * GPUs of vendors other than NVIDIA, by systeminformation, which reads lspci. The library runs programs synchronously, so
+ * it gets a separate process with a deadline. Never rejects. Starts nothing if the device files include neither `dri`
+ * nor `kfd`.
+ */
+export async function listOtherGpus(options: OtherGpusOptions): Promise<OtherGpus> {
+  const { deviceFolder, pciFolder = '/sys/bus/pci/devices', clock } = options;
+  const nodes = await Promise.all(
+    ['dri', 'kfd'].map((name) =>
+      access(join(deviceFolder, name)).then(
+        () => true,
+        () => false,
+      ),
+    ),
+  );
+  if (!nodes.includes(true)) return { devices: [], problem: undefined };
+  const args = ['-e', LIBRARY_SCRIPT, require.resolve('systeminformation')];
+  const end = await runProgram({
+    file: process.execPath,
+    args,
+    timeoutMs: LIBRARY_TIMEOUT_MS,
+    clock,
+  });
+  if (end.kind === 'exited' && end.code === 0) return readControllers(end.stdout, pciFolder);
+  const why =
+    end.kind === 'timeout' ? `no answer within ${LIBRARY_TIMEOUT_MS} ms` : `it ${end.kind}`;
+  return { devices: [], problem: `systeminformation could not list graphics cards: ${why}` };
+}
+
+interface Controller {
+  vendor: Vendor;
+  name: string;
+  busId: string;
+  memoryBytes: number;
+}
+
+/** Reads the JSON of systeminformation's `graphics().controllers`. */
+export async function readControllers(json: string, pciFolder: string): Promise<OtherGpus> {
+  const listed = parseList(json);
+  if (!listed) {
+    return { devices: [], problem: 'systeminformation returned an unknown format' };
+  }
+  const controllers = listed.flatMap(readController);
+  controllers.sort((one, other) => compareBusIds(one.busId, other.busId));
+  const counts = new Map<Vendor, number>();
+  const devices: FoundDevice[] = [];
+  for (const { vendor, name, busId, memoryBytes: reported } of controllers) {
+    // Small ones are counted too, because the vendor's own numbers include them.
+    const index = counts.get(vendor) ?? 0;
+    counts.set(vendor, index + 1);
+    const memoryBytes = (await readVram(join(pciFolder, busId.slice(4)))) ?? reported;
+    if (memoryBytes < MIN_MEMORY_BYTES) continue;
+    const uuid = `${vendor}-${busId}`;
+    const device: Device = { kind: 'gpu', index, uuid, name, memoryBytes };
+    devices.push({ device, vendor, pciBusId: busId });
+  }
+  return { devices, problem: undefined };
+}
+
+/** From AMD's driver: lspci shows only the memory window of the host, often 256 MB. */
+async function readVram(folder: string): Promise<number | undefined> {
+  try {
+    return Number(await readFile(join(folder, 'mem_info_vram_total'), 'utf8')) || undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function parseList(json: string): unknown[] | undefined {
+  try {
+    const list: unknown = JSON.parse(json);
+    return Array.isArray(list) ? list : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function readController(entry: unknown): Controller[] {
+  if (typeof entry !== 'object' || entry === null) return [];
+  const fields = new Map<string, unknown>(Object.entries(entry));
+  const vendor = readVendor(String(fields.get('vendor') ?? ''));
+  if (vendor === undefined) return [];
+  const memory = fields.get('memoryTotal') ?? fields.get('vram');
+  // Memory borrowed from the host does not belong to the card.
+  const isOwn = fields.get('vramDynamic') !== true;
+  return [
+    {
+      vendor,
+      name: String(fields.get('model') || `${vendor} GPU`),
+      busId: normalizeBusId(String(fields.get('busAddress') ?? fields.get('pciBus') ?? '')),
+      memoryBytes: isOwn && typeof memory === 'number' ? memory * 2 ** 20 : 0,
+    },
+  ];
+}
+
+function readVendor(text: string): Vendor | undefined {
+  if (/advanced micro devices|\bamd\b|\bati\b/i.test(text)) return 'amd';
+  return /intel/i.test(text) ? 'intel' : undefined;
 }

@@ -1,7 +1,7 @@
 // Assigns devices to worker processes, and builds the environment in which native code sees only
 // these devices. Pure.
 import type { Device } from '../../wire/link/worker-link.ts';
-import type { FoundDevice, Vendor } from './found-device.ts';
+import type { FoundDevice, Vendor } from './detect.ts';
 
 /** Undefined removes an inherited variable. */
 export type DeviceEnvironment = Readonly<Record<string, string | undefined>>;

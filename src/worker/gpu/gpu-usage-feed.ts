@@ -10,9 +10,9 @@ import {
   type ProcessSample,
   parseDeviceSample,
   parseProcessSample,
+  SmiLoop,
   sumSamples,
 } from './gpu-samples.ts';
-import { SmiLoop } from './smi-loop.ts';
 import type { GpuFigures } from './usage-meter.ts';
 
 /** A worker process whose devices are sampled. */

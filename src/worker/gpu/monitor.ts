@@ -1,6 +1,7 @@
 // Reads the devices at an interval and reports changes of their health. device-health.ts judges the
 // readings; listeners act on them.
 import { type Clock, systemClock } from '../../base/clock.ts';
+import type { FoundDevice } from './detect.ts';
 import {
   DEFAULT_HEALTH_POLICY,
   type DeviceHealth,
@@ -9,7 +10,6 @@ import {
   judgeReading,
   startHealth,
 } from './device-health.ts';
-import type { FoundDevice } from './found-device.ts';
 import type { SmiReading } from './nvidia-smi.ts';
 import type { SmiGpu, SmiMemory, SmiReport } from './nvidia-smi-report.ts';
 

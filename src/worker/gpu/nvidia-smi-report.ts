@@ -1,6 +1,5 @@
 // Parses the XML of `nvidia-smi -q -x`. Only this file knows the element names of drivers 450 to
 // 590; docs/gpus.md names the sources.
-import { compareBusIds, normalizeBusId } from './bus-id.ts';
 
 /** `undefined` in any field: the card or the driver does not report it. */
 export interface SmiReport {
@@ -253,4 +252,20 @@ function readList(node: Node, name: string): Node[] {
 
 function isElement(node: unknown): node is { [name: string]: unknown } {
   return typeof node === 'object' && node !== null && !Array.isArray(node);
+}
+
+/**
+ * `0000:01:00.0` and `00000000:01:00.0` are the same card: lower case, domain with eight digits.
+ */
+export function normalizeBusId(busId: string): string {
+  const [, domain = '0', rest] =
+    /^(?:([0-9a-f]+):)?([0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-9a-f])?)$/i.exec(busId.trim()) ?? [];
+  if (rest === undefined) return busId.trim().toLowerCase();
+  return `${domain.padStart(8, '0')}:${rest}`.toLowerCase();
+}
+
+/** For sorting normalized ids. */
+export function compareBusIds(one: string, other: string): number {
+  if (one === other) return 0;
+  return one < other ? -1 : 1;
 }

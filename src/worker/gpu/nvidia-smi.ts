@@ -1,8 +1,14 @@
 // Runs nvidia-smi and turns every result into a report, or a fault with a reason and a remedy.
 // nvidia-smi-report.ts parses the XML.
 import { type Clock, systemClock } from '../../base/clock.ts';
-import { compareBusIds, normalizeBusId } from './bus-id.ts';
-import { parseReport, type SmiGpu, SmiOutputError, type SmiReport } from './nvidia-smi-report.ts';
+import {
+  compareBusIds,
+  normalizeBusId,
+  parseReport,
+  type SmiGpu,
+  SmiOutputError,
+  type SmiReport,
+} from './nvidia-smi-report.ts';
 import { type ProgramEnd, runProgram } from './program.ts';
 
 export const SMI_TIMEOUT_MS = 10_000;

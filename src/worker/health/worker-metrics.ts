@@ -8,7 +8,16 @@ import type { GpuUsage } from '../../wire/job/job.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 import type { WorkerHealth } from '../worker.ts';
 import { NO_OBSERVER, type WorkerObserver } from '../worker-observer.ts';
-import { observeBatches } from './batch-metrics.ts';
+
+/** A job may wait or run for days. For times beyond the last bucket, see the job's record. */
+const DURATION_BUCKETS_S = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1_800, 7_200];
+const GAP_BUCKETS_S = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30];
+/** A chunk has at most 1,000,000 bytes. */
+const CHUNK_BUCKETS = [100, 1_000, 10_000, 100_000, 1_000_000];
+
+const SIZE_BUCKETS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
+const RATIO_BUCKETS = [0.1, 0.25, 0.5, 0.75, 0.9, 1];
+const FILL_BUCKETS_S = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5, 10];
 
 export interface WorkerMetricsOptions {
   clock: Clock;
@@ -25,12 +34,6 @@ export interface WorkerMetrics {
    */
   export(health: WorkerHealth, workerId: string): Promise<unknown>;
 }
-
-/** A job may wait or run for days. For times beyond the last bucket, see the job's record. */
-const DURATION_BUCKETS_S = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1_800, 7_200];
-const GAP_BUCKETS_S = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30];
-/** A chunk has at most 1,000,000 bytes. */
-const CHUNK_BUCKETS = [100, 1_000, 10_000, 100_000, 1_000_000];
 
 export function createWorkerMetrics({ clock, version }: WorkerMetricsOptions): WorkerMetrics {
   const registry = new Registry();
@@ -215,4 +218,36 @@ function observeCalls(registry: Registry): CallObserver {
 /** At least zero: the clocks of two machines differ, and a clock may be set back. */
 function toSeconds(ms: number): number {
   return Math.max(0, ms) / 1_000;
+}
+
+export function observeBatches(registry: Registry): Pick<WorkerObserver, 'batchChanged'> {
+  const registers = [registry];
+  const addHistogram = (name: string, help: string, buckets: number[]) =>
+    new Histogram({ name: `millrace_worker_batch_${name}`, help, buckets, registers });
+  const size = addHistogram('size', 'Jobs in a batch at its start.', SIZE_BUCKETS);
+  const fill = addHistogram(
+    'fill_ratio',
+    'Jobs in a batch at its start, as a share of maxSize.',
+    RATIO_BUCKETS,
+  );
+  const wait = addHistogram(
+    'fill_wait_seconds',
+    'Time from the arrival of the first job of a batch to the start of the batch.',
+    FILL_BUCKETS_S,
+  );
+  const thrown = new Counter({
+    name: 'millrace_worker_batches_thrown_total',
+    help: 'Batches whose function threw. split: jobs ran again in parts. failed: no job did.',
+    labelNames: ['result'],
+    registers,
+  });
+  for (const result of ['split', 'failed']) thrown.inc({ result }, 0);
+  return {
+    batchChanged(event) {
+      if (event.kind !== 'started') return thrown.inc({ result: event.kind });
+      size.observe(event.size);
+      fill.observe(event.size / event.of);
+      wait.observe(Math.max(0, event.waitMs) / 1_000);
+    },
+  };
 }

@@ -6,15 +6,18 @@ import type { Log } from '../../base/log.ts';
 import { TransientMap, TransientSet } from '../../base/memory/transient-entries.ts';
 import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
 import type { AttemptReports, SentReport } from '../reports/attempt-reports.ts';
+import { countBytes, Journal } from './journal.ts';
+import { type BatchLimits, MemoryOutbox, type Outbox } from './outbox.ts';
 import {
+  encodeDone,
+  encodeReports,
   FoundAttempts,
+  locateJournal,
   MAX_TOTAL_HEADER_BYTES,
   type OutboxEntry,
   restoreAttempts,
-} from './found-attempts.ts';
-import { countBytes, Journal } from './journal.ts';
-import { type BatchLimits, MemoryOutbox, type Outbox } from './outbox.ts';
-import { encodeDone, encodeReports, locateJournal, warnOfSize } from './outbox-entries.ts';
+  warnOfSize,
+} from './outbox-entries.ts';
 
 /** Several times the outbox size at which a worker takes no more jobs. */
 const MAX_RESTORED_BYTES = 256 * 1_048_576;

@@ -14,12 +14,11 @@ import {
 } from '../../wire/link/worker-link.ts';
 import { MAX_CHUNKS, MAX_REPORTS } from '../../wire/message-bounds.ts';
 import type { ExecutionEnd, ExecutionSink } from '../execution/executor.ts';
-import { callWithin, TRANSFER_LIMIT_MS, toLinkError } from '../link/link-call.ts';
-import type { Session } from '../link/session.ts';
+import { callWithin, RetryPace, TRANSFER_LIMIT_MS, toLinkError } from '../link-call.ts';
 import type { Outbox } from '../outbox/outbox.ts';
+import type { Session } from '../session.ts';
 import type { CompleteWorkerOptions } from '../worker-options.ts';
 import type { AttemptReports, SentReport } from './attempt-reports.ts';
-import { ReportRounds, type Round } from './report-rounds.ts';
 
 const BATCH = { maxReports: MAX_REPORTS, maxBytes: 4 * 1_048_576, maxChunks: MAX_CHUNKS };
 
@@ -303,4 +302,36 @@ function describeRefusal(outcome: Outcome | undefined, error: LinkError): Outcom
     error: { code: 'output_invalid', message },
     retry: 'default',
   };
+}
+
+/** Calls that follow each other; only one is open at a time. */
+interface Round {
+  /** The attempt whose reports it carries; undefined: all attempts. */
+  readonly attempt: AttemptReports | undefined;
+  readonly pace: RetryPace;
+  readonly gapPace: RetryPace;
+}
+
+/**
+ * Assigns attempts to rounds: all attempts share one round, or each attempt has its own if the platform requires that.
+ */
+class ReportRounds {
+  readonly #common = createRound(undefined);
+  readonly #ofAttempts = new Map<AttemptReports, Round>();
+
+  find(attempt: AttemptReports, reportsBy: 'worker' | 'attempt' = 'worker'): Round {
+    if (reportsBy === 'worker') return this.#common;
+    const round = this.#ofAttempts.get(attempt) ?? createRound(attempt);
+    this.#ofAttempts.set(attempt, round);
+    return round;
+  }
+
+  remove(attempt: AttemptReports): void {
+    this.#ofAttempts.delete(attempt);
+  }
+}
+
+function createRound(attempt: AttemptReports | undefined): Round {
+  const options = { baseMs: 50, maxMs: 5_000, jitter: 0.2 };
+  return { attempt, pace: new RetryPace(options), gapPace: new RetryPace(options) };
 }

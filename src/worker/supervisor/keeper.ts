@@ -8,9 +8,7 @@ import type { DeviceSet } from '../gpu/device-sets.ts';
 import type { FedWorker } from '../gpu/gpu-usage-feed.ts';
 import type { JobActivity } from '../gpu/memory-watch.ts';
 import type { GpuFigures } from '../gpu/usage-meter.ts';
-import { CrashReports, type CrashReportsOptions } from './crash-reports.ts';
 import type { WatchedWorker } from './device-watch.ts';
-import { HeartbeatCheck } from './heartbeat-check.ts';
 import {
   judgeProcessEnd,
   NO_RESTARTS,
@@ -18,7 +16,10 @@ import {
   type RestartRecord,
 } from './restart-policy.ts';
 import {
+  CrashReports,
+  type CrashReportsOptions,
   describeEnd,
+  HeartbeatCheck,
   type KeptProcess,
   type ProcessAnswer,
   type ProcessEnd,

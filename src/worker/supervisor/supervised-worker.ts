@@ -1,10 +1,8 @@
 // Connects a worker with its supervisor: reports its state and carries out commands.
-
 import type { WorkerMetrics } from '../health/worker-metrics.ts';
 import type { Worker } from '../worker.ts';
 import { NO_OBSERVER, type WorkerObserver } from '../worker-observer.ts';
-import type { ToWorker } from './messages.ts';
-import type { ParentChannel } from './parent-channel.ts';
+import type { ParentChannel, ToWorker } from './parent-channel.ts';
 
 export interface SupervisedWorkerOptions {
   channel: ParentChannel;

@@ -1,13 +1,31 @@
-// One worker process from its parent's side: starts it, receives its messages, asks it to exit.
-// keeper.ts decides about its replacement.
+// One worker process from its parent's side: starts it, receives its messages, checks its heartbeats, asks it to exit,
+// and reports its death to the platform. keeper.ts decides about its replacement, and which deaths are reported.
 import { type ChildProcess, spawn } from 'node:child_process';
+import { type Clock, sleep } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
 import { readLines } from '../../base/text/line-reader.ts';
-import type { WorkerIdentity } from '../../wire/link/worker-link.ts';
+import type { LeaseRef, WorkerBye, WorkerIdentity } from '../../wire/link/worker-link.ts';
+import { MAX_LISTED } from '../../wire/message-bounds.ts';
 import type { BreakerState } from '../circuit-breaker.ts';
-import { createTag, endLeftProcesses, TAG_VARIABLE } from '../left-processes.ts';
-import { removeTempFolders } from '../temp-folders.ts';
+import { createTag, endLeftProcesses, removeTempFolders, TAG_VARIABLE } from '../leftovers.ts';
 import type { WorkerHealth } from '../worker.ts';
-import { type FromWorker, isFromWorker, type ToWorker } from './messages.ts';
+import { type FromWorker, isFromWorker, type ToWorker } from './parent-channel.ts';
+
+/** Longest line of its output. */
+const MAX_LINE_CHARS = 65_536;
+
+/** How long a worker may take to answer; its event loop runs no handler code. */
+const ANSWER_MS = 2_000;
+
+const CHECK_MS = 5_000;
+/**
+ * Checks in a row without a new heartbeat before the process counts as silent. Checks are counted
+ * instead of time, because after a pause of the whole machine everything is late.
+ */
+const MAX_MISSED = 12;
+
+const RETRY_MS = [200, 1_000];
+const MAX_DETAIL = 4_000;
 
 export interface WorkerProcessOptions {
   /** Program and arguments. */
@@ -37,12 +55,6 @@ export interface ProcessActivity {
   running: number;
   ended: number;
 }
-
-/** Longest line of its output. */
-const MAX_LINE_CHARS = 65_536;
-
-/** How long a worker may take to answer; its event loop runs no handler code. */
-const ANSWER_MS = 2_000;
 
 export class WorkerProcess {
   /** True once it takes jobs, false if it ended before. */
@@ -218,4 +230,104 @@ function start(
     if (stream && onLine) readLines(stream, { maxChars: MAX_LINE_CHARS, onLine });
   }
   return child;
+}
+
+type BeatingProcess = Pick<KeptProcess, 'beats'>;
+
+export interface HeartbeatCheckOptions<Process extends BeatingProcess> {
+  clock: Clock;
+  /** The process that must send heartbeats now, if any. */
+  findProcess: () => Process | undefined;
+  onSilent: (process: Process) => void;
+}
+
+/** Detects a process whose event loop is blocked. It runs no handler code, so a blocked one is broken. */
+export class HeartbeatCheck<Process extends BeatingProcess = KeptProcess> {
+  readonly #options: HeartbeatCheckOptions<Process>;
+  #process: Process | undefined;
+  #beats = 0;
+  #missed = 0;
+  #cancelNext: () => void = () => {};
+
+  constructor(options: HeartbeatCheckOptions<Process>) {
+    this.#options = options;
+  }
+
+  start(): void {
+    this.#cancelNext = this.#options.clock.after(CHECK_MS, () => {
+      this.start();
+      this.#check();
+    });
+  }
+
+  stop(): void {
+    this.#cancelNext();
+  }
+
+  #check(): void {
+    const process = this.#options.findProcess();
+    if (!process) return;
+    const isAlive = this.#process !== process || this.#beats !== process.beats;
+    this.#process = process;
+    this.#beats = process.beats;
+    this.#missed = isAlive ? 0 : this.#missed + 1;
+    if (this.#missed === MAX_MISSED) this.#options.onSilent(process);
+  }
+}
+
+export interface CrashReportsOptions {
+  sayBye: (bye: WorkerBye) => Promise<void>;
+  /** Attempts whose outcome a dead process left on disk. */
+  readUndelivered: (workerId: string) => Promise<LeaseRef[]>;
+  clock: Clock;
+  log: Log;
+}
+
+/**
+ * Reports dead processes to the platform, so that their jobs return to the queue at once instead of when their leases
+ * expire.
+ */
+export class CrashReports {
+  readonly #options: CrashReportsOptions;
+  readonly #open = new Set<Promise<void>>();
+  /** Aborted when there is no more time for retries. */
+  readonly #timeUp = new AbortController();
+
+  constructor(options: CrashReportsOptions) {
+    this.#options = options;
+  }
+
+  /** Reports nothing about a process that the platform cannot know. */
+  report(process: KeptProcess, end: ProcessEnd, reason: WorkerBye['reason']): void {
+    const reported = this.#report(process, end, reason).finally(() => this.#open.delete(reported));
+    this.#open.add(reported);
+  }
+
+  /** Resolves when everything is reported, or after one last attempt. */
+  async end(): Promise<void> {
+    this.#timeUp.abort();
+    await Promise.all(this.#open);
+  }
+
+  async #report(
+    { failure, identity }: KeptProcess,
+    end: ProcessEnd,
+    reason: WorkerBye['reason'],
+  ): Promise<void> {
+    if (!identity) return;
+    const { clock, log, readUndelivered, sayBye } = this.#options;
+    const { signal } = this.#timeUp;
+    const outbox = (await readUndelivered(identity.workerId)).slice(0, MAX_LISTED);
+    const detail = (failure?.reason ?? describeEnd(end)).slice(0, MAX_DETAIL);
+    for (const waitMs of [...RETRY_MS, undefined]) {
+      try {
+        return await sayBye({ ...identity, reason, outbox, detail });
+      } catch (error) {
+        log.debug({ err: error }, 'crash report failed');
+        // Its leases expire by themselves, and its successor's hello has the same effect.
+        if (waitMs === undefined || signal.aborted) return;
+        await sleep(clock, waitMs, signal);
+      }
+    }
+  }
 }

@@ -5,7 +5,7 @@ import {
   type BatchContext,
   type BatchJob,
   defineBatchHandler,
-} from '../../../src/handler/define-batch.ts';
+} from '../../../src/handler/define.ts';
 
 export interface BatchTask {
   n: number;

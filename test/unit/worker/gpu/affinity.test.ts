@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { planAffinity } from '../../../../src/worker/gpu/affinity.ts';
-import type { FoundDevice } from '../../../../src/worker/gpu/found-device.ts';
+import type { FoundDevice } from '../../../../src/worker/gpu/detect.ts';
 import { findProgram } from '../../../../src/worker/gpu/program.ts';
 
 let folder: string;

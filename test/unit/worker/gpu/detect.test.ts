@@ -5,8 +5,7 @@ import { cpus, tmpdir, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { ManualClock, systemClock } from '../../../../src/base/clock.ts';
-import { detectDevices } from '../../../../src/worker/gpu/detect.ts';
-import { listOtherGpus } from '../../../../src/worker/gpu/other-gpus.ts';
+import { detectDevices, listOtherGpus } from '../../../../src/worker/gpu/detect.ts';
 import { type Answer, type Failure, standInFolder } from '../../../support/nvidia-smi/stand-in.ts';
 
 let folder: string;

@@ -1,11 +1,11 @@
 // Which devices each worker gets, and the variables that pin it: tables.
 import { describe, expect, it } from 'vitest';
+import type { FoundDevice, Vendor } from '../../../../src/worker/gpu/detect.ts';
 import {
   type DeviceSetRequest,
   makeDeviceSets,
   parseGpusPerWorker,
 } from '../../../../src/worker/gpu/device-sets.ts';
-import type { FoundDevice, Vendor } from '../../../../src/worker/gpu/found-device.ts';
 
 const host = found('host', 0, 'cpu-0');
 

@@ -1,8 +1,7 @@
 // The monitor on a clock of the test's, fed with what the stand-in for nvidia-smi really printed.
 import { beforeAll, describe, expect, it, vi } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { listNvidiaDevices } from '../../../../src/worker/gpu/detect.ts';
-import type { FoundDevice } from '../../../../src/worker/gpu/found-device.ts';
+import { type FoundDevice, listNvidiaDevices } from '../../../../src/worker/gpu/detect.ts';
 import { GpuMonitor } from '../../../../src/worker/gpu/monitor.ts';
 import { readNvidiaSmi, type SmiReading } from '../../../../src/worker/gpu/nvidia-smi.ts';
 import type { SmiReport } from '../../../../src/worker/gpu/nvidia-smi-report.ts';

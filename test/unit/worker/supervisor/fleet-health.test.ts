@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { addUpHealth, type KeeperView } from '../../../../src/worker/supervisor/fleet-health.ts';
 import type { KeeperState } from '../../../../src/worker/supervisor/keeper.ts';
+import { addUpHealth, type KeeperView } from '../../../../src/worker/supervisor/supervisor.ts';
 import { WorkerProcess } from '../../../../src/worker/supervisor/worker-process.ts';
 import type { WorkerHealth } from '../../../../src/worker/worker.ts';
 

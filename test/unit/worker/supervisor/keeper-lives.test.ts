@@ -5,7 +5,7 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import type { WorkerBye, WorkerIdentity } from '../../../../src/wire/link/worker-link.ts';
 import type { DeviceSet } from '../../../../src/worker/gpu/device-sets.ts';
-import type { ToWorker } from '../../../../src/worker/supervisor/messages.ts';
+import type { ToWorker } from '../../../../src/worker/supervisor/parent-channel.ts';
 import { Supervisor } from '../../../../src/worker/supervisor/supervisor.ts';
 import type { KeptProcess, ProcessEnd } from '../../../../src/worker/supervisor/worker-process.ts';
 import { createRandom } from '../../../support/random.ts';

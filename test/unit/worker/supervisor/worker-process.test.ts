@@ -1,7 +1,7 @@
 // The check of heartbeats, with a clock that the test moves.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { HeartbeatCheck } from '../../../../src/worker/supervisor/heartbeat-check.ts';
+import { HeartbeatCheck } from '../../../../src/worker/supervisor/worker-process.ts';
 
 const CHECKS_MS = 12 * 5_000;
 

@@ -12,13 +12,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { runHandler } from '../../../src/harness/run-handler.ts';
-import { WorkerProcess } from '../../../src/worker/supervisor/worker-process.ts';
 import {
   type FolderOwner,
   isAbandoned,
   nameTempFolder,
   removeAbandonedFolders,
-} from '../../../src/worker/temp-folders.ts';
+} from '../../../src/worker/leftovers.ts';
+import { WorkerProcess } from '../../../src/worker/supervisor/worker-process.ts';
 import { readOutput } from '../../support/workers/leases.ts';
 import { startThreads, writeHandler } from './thread-script.ts';
 

@@ -1,12 +1,47 @@
-// Names and removes the folders for files of attempts. A worker process has one, with a folder for each of its threads.
-// The name says which process owns it, so that a later worker can remove what a killed one has left.
+// What a worker process may leave behind: processes that its handlers started, which would hold device memory or ports,
+// and the folders for files of attempts. A tag identifies both; a later worker also removes what killed ones have left.
 import { readdirSync, readlinkSync } from 'node:fs';
 import { lstat, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { isAlive, readBootId, readProcess } from '../base/process/process-table.ts';
+import {
+  findByVariable,
+  isAlive,
+  readBootId,
+  readProcess,
+  readProcesses,
+  signalProcess,
+} from '../base/process/process-table.ts';
+import { createRandomId } from '../base/random-id.ts';
+
+/** Environment variable of a worker process and of all processes that its handlers start. */
+export const TAG_VARIABLE = 'MILLRACE_PROCESS_TAG';
+
+/** A process that forks during the search is found by the next pass. */
+const MAX_PASSES = 5;
 
 const PREFIX = 'millrace-attempts';
+
+const BOOT_DIGITS = 8;
+
+export function createTag(): string {
+  return createRandomId();
+}
+
+/**
+ * Kills every process with that tag except this one. Cannot find processes of other users or with a
+ * replaced environment.
+ */
+export function endLeftProcesses(tag: string): void {
+  // Other systems have no /proc.
+  if (process.platform !== 'linux') return;
+  for (let pass = 0; pass < MAX_PASSES; pass += 1) {
+    const { found } = findByVariable(TAG_VARIABLE, tag, readProcesses());
+    const left = found.filter(({ pid }) => pid !== process.pid);
+    if (left.length === 0) return;
+    for (const each of left) signalProcess(each, 'SIGKILL');
+  }
+}
 
 /** The process that owns a folder. */
 export interface FolderOwner {
@@ -17,7 +52,7 @@ export interface FolderOwner {
   bootId: string;
 }
 
-/** Path of a folder of this process; it does not exist yet. `tag`: see left-processes.ts. */
+/** Path of a folder of this process; it does not exist yet. */
 export function nameTempFolder(tag: string): string {
   return join(tmpdir(), [PREFIX, tag, ...describeOwner(findOwner())].join('.'));
 }
@@ -51,8 +86,6 @@ export function isAbandoned(
   if (!owner || owner.pidNamespace !== here.pidNamespace) return false;
   return here.bootId.startsWith(owner.bootId) && !isAlive({ ...owner, bootId: here.bootId });
 }
-
-const BOOT_DIGITS = 8;
 
 function describeOwner(owner: FolderOwner | undefined): string[] {
   if (!owner) return [];

@@ -1,18 +1,17 @@
 // The worker's session with the platform: sends hello until the platform accepts it, keeps the terms of
 // the welcome, and retries all other calls during outages.
-import { type Clock, sleep } from '../../base/clock.ts';
-import type { Log } from '../../base/log.ts';
+import { type Clock, sleep } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
 import {
   LinkError,
   PROTOCOL_VERSION,
   type WorkerHello,
   type WorkerWelcome,
-} from '../../wire/link/worker-link.ts';
-import { MAX_LISTED } from '../../wire/message-bounds.ts';
-import type { WorkerObserver } from '../worker-observer.ts';
-import type { CompleteWorkerOptions } from '../worker-options.ts';
-import { callWithin, toLinkError } from './link-call.ts';
-import { RetryPace } from './retry-pace.ts';
+} from '../wire/link/worker-link.ts';
+import { MAX_LISTED } from '../wire/message-bounds.ts';
+import { callWithin, RetryPace, toLinkError } from './link-call.ts';
+import type { WorkerObserver } from './worker-observer.ts';
+import type { CompleteWorkerOptions } from './worker-options.ts';
 
 const HELLO_LIMIT_MS = 30_000;
 

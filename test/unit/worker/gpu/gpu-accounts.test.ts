@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { MemoryReturn } from '../../../../src/worker/gpu/memory-return.ts';
+import { MemoryReturn } from '../../../../src/worker/gpu/gpu-accounts.ts';
 import type { GpuFigures } from '../../../../src/worker/gpu/usage-meter.ts';
 
 const MIB = 2 ** 20;

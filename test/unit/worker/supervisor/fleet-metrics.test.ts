@@ -2,8 +2,8 @@
 import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
 import { startHealth } from '../../../../src/worker/gpu/device-health.ts';
-import { registerDeviceMetrics } from '../../../../src/worker/gpu/device-metrics.ts';
 import type { DeviceStatus } from '../../../../src/worker/gpu/monitor.ts';
+import { registerDeviceMetrics } from '../../../../src/worker/supervisor/fleet-metrics.ts';
 
 const found = {
   device: { kind: 'gpu', index: 3, uuid: 'GPU-3', name: 'NVIDIA H200', memoryBytes: 150e9 },

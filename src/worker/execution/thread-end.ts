@@ -1,13 +1,14 @@
-// Examines a thread that is about to be killed, from outside: its JavaScript stack, its heap, its
-// utilization. Works on threads that do not respond.
+// Finds out why a handler thread ended. Examines a thread that is about to be killed from outside, because it may not
+// respond: its JavaScript stack, its heap, its utilization. Turns the death of a thread into the error of the attempt
+// that caused it; lane-jobs.ts decides which attempt that was.
 import type { Session } from 'node:inspector';
 import type { EventLoopUtilization } from 'node:perf_hooks';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Worker } from 'node:worker_threads';
-import { roundShare } from '../../handler/attempt/stuck.ts';
-import type { StuckPlace } from '../../wire/job/job.ts';
-
-export type ThreadPlace = Omit<StuckPlace, 'chunks' | 'lastChunkMs'>;
+import { roundShare } from '../../handler/attempt/stop.ts';
+import { describeThrown } from '../../handler/thrown.ts';
+import type { AttemptError, StuckPlace } from '../../wire/job/job.ts';
+import type { ThreadEnding } from './thread-messages.ts';
 
 /** Long enough to distinguish a waiting loop from a blocked one. */
 const WATCH_MS = 20;
@@ -18,6 +19,10 @@ const WATCH_MS = 20;
 const RELEASE_MS = 100;
 const MAX_FRAMES = 40;
 const MAX_STACK_CHARS = 8_000;
+
+const MB = 1_048_576;
+
+export type ThreadPlace = Omit<StuckPlace, 'chunks' | 'lastChunkMs'>;
 
 export interface ExaminationOptions {
   /** Start of the utilization measurement. */
@@ -53,6 +58,41 @@ export async function examineThread(
     eventLoopUtilization: roundShare(eventLoopUtilization(since).utilization),
     ...(heapUsedBytes !== undefined && { heapUsedBytes }),
   };
+}
+
+export interface ThreadDeath {
+  /** Error from piscina. */
+  error: unknown;
+  ending: ThreadEnding | undefined;
+  /** Undefined if the thread never started. */
+  heapLimitBytes: number | undefined;
+}
+
+export function describeDeath({ error, ending, heapLimitBytes }: ThreadDeath): AttemptError {
+  const code = error instanceof Error && 'code' in error ? error.code : undefined;
+  if (code === 'ERR_WORKER_OUT_OF_MEMORY') {
+    const limit =
+      heapLimitBytes === undefined ? '' : ` (its limit is ${Math.round(heapLimitBytes / MB)} MB)`;
+    return { code: 'out_of_memory', message: `the handler's thread ran out of memory${limit}` };
+  }
+  if (ending?.because === 'exit') {
+    const message = `the handler ended its thread with process.exit(${ending.code})`;
+    return { code: 'handler_exited', message };
+  }
+  const { message, ...rest } =
+    ending?.thrown ?? describeThrown(error ?? 'the thread ended without a reason');
+  switch (ending?.because) {
+    case 'uncaught':
+      return { code: 'uncaught_exception', message: `uncaught exception: ${message}`, ...rest };
+    case 'rejection':
+      return {
+        code: 'unhandled_rejection',
+        message: `unhandled promise rejection: ${message}`,
+        ...rest,
+      };
+    case undefined:
+      return { code: 'thread_crashed', message: `the handler's thread died: ${message}`, ...rest };
+  }
 }
 
 /** Undefined if the thread could not be paused in time, or the runtime has no inspector. */
