@@ -24,7 +24,7 @@ import {
 } from '../nodes/forwarded.ts';
 import { readNodeAddress } from '../nodes/node-client.ts';
 import type { PeerWatch } from '../nodes/peer-watch.ts';
-import { composeAnswerHeaders, readTokens } from '../proxy/message-head.ts';
+import { composeAnswerHeaders, HOP_BY_HOP, readTokens } from '../proxy/message-head.ts';
 import { joinTunnel, type UpgradeRequest } from '../proxy/upgrade.ts';
 import type { PassedBody } from './passed-body.ts';
 import type { FinalLook } from './subject.ts';
@@ -296,10 +296,7 @@ function judgeRefusal(place: string | string[] | undefined, status: number): Exc
 }
 
 /** About one connection, or set anew below. */
-const NOT_FORWARDED = new Set([
-  ...['connection', 'keep-alive', 'proxy-connection', 'proxy-authenticate', 'proxy-authorization'],
-  ...['te', 'trailer', 'transfer-encoding', 'upgrade', 'expect', 'content-length'],
-]);
+const NOT_FORWARDED = new Set([...HOP_BY_HOP, 'expect', 'content-length']);
 
 export interface NodeHeaderTerms extends ForwardedTerms {
   /** `late`: it is sent after `100 Continue`. */

@@ -53,8 +53,11 @@ export function findSubmission({
 const IDEMPOTENT_METHODS = new Set(['GET', 'HEAD', 'PUT', 'PATCH', 'DELETE']);
 /** The same of POST: what they change is named, or they only read (RunPod's clients). */
 const IDEMPOTENT_PATHS = new Set<string>([
-  ...[JOB_ROUTES.cancelJob.path, JOB_ROUTES.retryJob.path, JOB_ROUTES.purgeQueue.path],
-  ...[JOB_ROUTES.getJobStatus.path, '/v2/:endpoint/status-sync/:job'],
+  JOB_ROUTES.cancelJob.path,
+  JOB_ROUTES.retryJob.path,
+  JOB_ROUTES.purgeQueue.path,
+  JOB_ROUTES.getJobStatus.path,
+  '/v2/:endpoint/status-sync/:job',
 ]);
 
 /**

@@ -6,9 +6,16 @@ import type { ClientOrigins } from '../http/client-origin.ts';
 import { stripSessionCookie } from '../http/session-cookie.ts';
 
 /** Headers about one connection, not about the message. */
-const HOP_BY_HOP = [
-  ...['connection', 'keep-alive', 'proxy-connection', 'proxy-authenticate', 'proxy-authorization'],
-  ...['te', 'trailer', 'transfer-encoding', 'upgrade'],
+export const HOP_BY_HOP = [
+  'connection',
+  'keep-alive',
+  'proxy-connection',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
 ];
 
 /**
@@ -17,8 +24,15 @@ const HOP_BY_HOP = [
  */
 const NOT_FOR_WORKERS = new Set([
   ...HOP_BY_HOP,
-  ...['authorization', 'host', 'expect', 'forwarded', 'x-real-ip'],
-  ...['x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto', 'x-forwarded-prefix'],
+  'authorization',
+  'host',
+  'expect',
+  'forwarded',
+  'x-real-ip',
+  'x-forwarded-for',
+  'x-forwarded-host',
+  'x-forwarded-proto',
+  'x-forwarded-prefix',
 ]);
 
 /**
