@@ -43,11 +43,11 @@ import { Connections } from '../limits/connections.ts';
 import { createWorkerBudget } from '../limits/flows.ts';
 import { type KeyPair, useCertificate } from '../listener.ts';
 import type { WorkerRoutesOptions } from '../worker/worker-routes.ts';
-import { GrpcGate, listHttp2Servers } from './gate.ts';
+import { GrpcGate, listHttp2Servers } from './grpc-gate.ts';
 import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from './limits.ts';
-import { MessageBounds } from './message-scan.ts';
-import { EXCESS, showProblem, toStatus, WorkerStream } from './service.ts';
+import { MessageBounds } from './message-bounds.ts';
 import { StreamBudget } from './stream-budget.ts';
+import { EXCESS, showProblem, toStatus, WorkerStream } from './worker-stream.ts';
 
 export interface GrpcServerOptions extends WorkerRoutesOptions {
   keys: Keys;

@@ -28,7 +28,7 @@ import {
   type OpenAiError,
   TIMED_OUT,
 } from './answers.ts';
-import { DONE_EVENT, EventEncoder, type Events, findErrorEvent } from './events.ts';
+import { DONE_EVENT, EventEncoder, type Events, findErrorEvent } from './event-encoder.ts';
 
 /** Without a chunk for this time the answer begins with a comment, because proxies close silent connections. */
 const HEAD_MS = 10_000;

@@ -5,7 +5,7 @@ import type { Log } from '../../base/log.ts';
 import { Waiters } from '../../base/waiters.ts';
 import type { AttemptError } from '../../wire/job/job.ts';
 import type { LeaseRef, RenewReply } from '../../wire/link/worker-link.ts';
-import { type HeldLeaseOptions, type LeaseReport, RunPodLease } from './lease.ts';
+import { type HeldLeaseOptions, type LeaseReport, RunPodLease } from './runpod-lease.ts';
 import type { SessionLink } from './session-link.ts';
 
 /** A lease lasts this many pings; a job that this many pings do not name has been lost. */

@@ -14,7 +14,7 @@ import {
   type WorkerWelcome,
 } from '../../wire/link/worker-link.ts';
 import { HeldLeases, MAX_MISSED_PINGS } from './held-leases.ts';
-import type { RunPodLease } from './lease.ts';
+import type { RunPodLease } from './runpod-lease.ts';
 import { SessionLink } from './session-link.ts';
 import { findLeaseEndMs, findQuietMs, Recycling, WorkerActivity } from './worker-activity.ts';
 import { isSharedId, type TakeSigns } from './worker-urls.ts';

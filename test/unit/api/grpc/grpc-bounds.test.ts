@@ -2,7 +2,7 @@
 // the decoder would build.
 import { loadSync } from '@grpc/proto-loader';
 import { describe, expect, it } from 'vitest';
-import { MessageBounds } from '../../../../src/api/grpc/message-scan.ts';
+import { MessageBounds } from '../../../../src/api/grpc/message-bounds.ts';
 import {
   PROTO_OPTIONS,
   PROTO_PATH,

@@ -1,5 +1,9 @@
-// What a node tells workers about the node that owns their endpoint.
+// What a node tells workers about the node that owns their endpoint, and which requests it counts as served.
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { fastify } from 'fastify';
 import { expect, it, onTestFinished } from 'vitest';
+import { countServed } from '../../../../src/api/forwarding/forwarding-hooks.ts';
 import { createGrpcServer } from '../../../../src/api/grpc/server.ts';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
@@ -84,3 +88,37 @@ async function openPort(node: Node, opened: string[]): Promise<string> {
   onTestFinished(() => server.close());
   return (await server.start()).url;
 }
+
+it('counts a request until its end, even if its client has disconnected before', async () => {
+  const app = fastify();
+  let running = 0;
+  const waited = Promise.withResolvers<void>();
+  const arrived = Promise.withResolvers<void>();
+  app.addHook('onRequest', async ({ headers }, reply) => {
+    if (headers['x-late'] === undefined) return;
+    arrived.resolve();
+    await once(reply.raw, 'close');
+  });
+  countServed(app, {
+    begin: () => {
+      running += 1;
+      return () => {
+        running -= 1;
+      };
+    },
+  });
+  app.addHook('onRequest', async ({ headers }) => {
+    if (headers['x-late'] !== undefined) waited.resolve();
+    else expect(running).toBe(1);
+  });
+  app.get('/jobs/:endpoint', { config: { access: 'worker' } }, async () => 'done');
+  const url = new URL(await app.listen({ host: '127.0.0.1', port: 0 }));
+  await (await fetch(new URL('/jobs/ep', url))).text();
+  const socket = connect(Number(url.port), url.hostname);
+  socket.write('GET /jobs/ep HTTP/1.1\r\nHost: x\r\nX-Late: 1\r\n\r\n');
+  await arrived.promise;
+  socket.destroy();
+  await waited.promise;
+  await app.close();
+  expect(running).toBe(0);
+});
