@@ -1,6 +1,7 @@
 // The seam to the software that runs containers: its verbs, and its view of a container. It knows
 // nothing about the life of a pod; control/ decides the next step from what an engine shows.
 import { limitText } from '../base/text/printable.ts';
+import { ShellWordsError, splitWords } from '../base/text/shell-words.ts';
 import type { KubernetesLimits, PodKubernetes } from '../wire/engine/kubernetes.ts';
 
 /**
@@ -161,6 +162,11 @@ export interface ContainerStats {
   gpus: readonly { util: number; memoryUtil: number }[];
 }
 
+/** A part of a limit as percent, for `ContainerStats`. */
+export function toShare(part: number): number {
+  return Math.min(100, Math.max(0, part * 100));
+}
+
 /** How containers reach the machine that their engine runs on. */
 export interface ContainerReach {
   /** Its address in the engine's default network; null: unknown. */
@@ -279,5 +285,14 @@ export class EngineError extends Error {
   constructor(code: 'refused' | 'unavailable', message: string, options?: { cause?: unknown }) {
     super(limitText(message, MAX_ENGINE_TEXT_CHARS), options);
     this.code = code;
+  }
+}
+
+/** @throws EngineError `refused` */
+export function splitArgs(args: string): string[] {
+  try {
+    return splitWords(args);
+  } catch (error) {
+    throw error instanceof ShellWordsError ? new EngineError('refused', error.message) : error;
   }
 }

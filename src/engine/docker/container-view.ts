@@ -1,10 +1,12 @@
-// Translates an engine's answer into the seam's view of a container. Engines with the same API
-// differ in what they omit. Pure.
+// What an engine tells of containers: translates its answers into the seam's view of a container and its use of resources,
+// and reads its events. Engines with the same API differ in what they omit.
 import { z } from 'zod';
-import type { Container, PublicPort } from '../engine.ts';
-import { namePort } from './container-request.ts';
-import { hasGpus } from './gpu-requests.ts';
-import { type LabelledSpec, nameNetwork, readLabels } from './labels.ts';
+import { readDocuments } from '../answers.ts';
+import type { ChangeStream } from '../change-feed.ts';
+import { type Container, type ContainerStats, type PublicPort, toShare } from '../engine.ts';
+import { hasGpus, namePort } from './container-creator.ts';
+import type { DockerClient } from './docker-client.ts';
+import { type LabelledSpec, nameNetwork, PLATFORM_LABEL, POD_LABEL, readLabels } from './labels.ts';
 
 const NANO = 1e9;
 
@@ -151,4 +153,89 @@ function listPorts(
 /** A port published on all addresses is reachable on loopback. */
 function reachable(ip: string): string {
   return ip === '' || ip === '0.0.0.0' || ip === '::' ? '127.0.0.1' : ip;
+}
+
+const NS_PER_MS = 1_000_000;
+
+/** Engines omit unknown members: for a stopped container all of them. */
+export const statsAnswer = z.object({
+  read: z.string(),
+  cpu_stats: z.object({
+    cpu_usage: z.object({ total_usage: z.number() }),
+    online_cpus: z.number().optional(),
+  }),
+  memory_stats: z.object({
+    usage: z.number().optional(),
+    limit: z.number().optional(),
+    stats: z.record(z.string(), z.unknown()).nullish(),
+  }),
+});
+export type StatsAnswer = z.infer<typeof statsAnswer>;
+
+export interface UsageSample {
+  /** Unix ms. */
+  at: number;
+  cpuNs: number;
+}
+
+export function readSample({ cpu_stats, read }: StatsAnswer): UsageSample {
+  return { at: Date.parse(read), cpuNs: cpu_stats.cpu_usage.total_usage };
+}
+
+/**
+ * The use of resources as shares of the container's limits. `before`: an earlier sample, or the start, when nothing was
+ * used. `vcpus`: null without a limit.
+ */
+export function measureUsage(
+  answer: StatsAnswer,
+  before: UsageSample,
+  vcpus: number | null,
+): Omit<ContainerStats, 'gpus'> {
+  const { cpu_stats, memory_stats } = answer;
+  const { at, cpuNs } = readSample(answer);
+  const ms = Math.max(1, at - before.at);
+  const cpus = vcpus ?? cpu_stats.online_cpus ?? 1;
+  return {
+    cpu: toShare((cpuNs - before.cpuNs) / NS_PER_MS / ms / cpus),
+    memory: toShare(countMemory(memory_stats) / (memory_stats.limit || Number.POSITIVE_INFINITY)),
+  };
+}
+
+/** Excludes file caches that the kernel frees on demand. */
+function countMemory({ stats, usage = 0 }: StatsAnswer['memory_stats']): number {
+  // cgroup v1 prefixes the name with the whole tree.
+  const cache = stats?.['total_inactive_file'] ?? stats?.['inactive_file'];
+  return usage - (typeof cache === 'number' ? cache : 0);
+}
+
+/** Health checks run commands in the container; each one creates events. */
+const NO_CHANGE = /^exec_/;
+
+const event = z.object({
+  Action: z.string().optional(),
+  Actor: z.object({ Attributes: z.record(z.string(), z.string()).nullish() }).optional(),
+});
+
+export interface EventWatch {
+  client: DockerClient;
+  platform: string;
+  /** IDs of all containers. */
+  listIds(): Promise<string[]>;
+}
+
+/** Reports containers that may have changed. @throws Error if the engine does not answer */
+export async function watchEvents(watch: EventWatch, stream: ChangeStream): Promise<void> {
+  const { client, platform } = watch;
+  const filters = { type: ['container'], label: [`${PLATFORM_LABEL}=${platform}`] };
+  const query = { filters: JSON.stringify(filters) };
+  const events = await client.open({ path: '/events', query }, stream.signal);
+  stream.opened();
+  // Only after the stream is open: later changes are then in the stream.
+  const ids = await watch.listIds();
+  for (const id of ids) stream.changed(id);
+  for await (const document of readDocuments(events)) {
+    const { Action = '', Actor } = event.parse(document);
+    const id = Actor?.Attributes?.[POD_LABEL];
+    if (id !== undefined && !NO_CHANGE.test(Action)) stream.changed(id);
+  }
 }

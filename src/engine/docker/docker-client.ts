@@ -1,7 +1,8 @@
-// Calls a Docker-compatible engine: one request, one answer, bounded in time and size. Callers interpret the answers.
+// Calls a Docker-compatible engine: one request, one answer, bounded in time and size. Judges error answers, and takes
+// logs apart; callers interpret all other answers.
 import { Agent, type Dispatcher, request } from 'undici';
 import { z } from 'zod';
-import { readBody, readErrorText } from '../answer-bodies.ts';
+import { readBody, readErrorText } from '../answers.ts';
 import { EngineError } from '../engine.ts';
 
 export const DEFAULT_HOST = 'unix:///var/run/docker.sock';
@@ -166,4 +167,86 @@ function parseHost(host: string): { origin: string; socketPath?: string } {
   }
   if (url?.protocol === 'tcp:' && url.port !== '') return { origin: `http://${url.host}` };
   throw new Error(`${host} is not an engine address; write unix:///path or tcp://host:port`);
+}
+
+const BAD_REQUEST = 400;
+/** Exit codes of a shell: not executable, and not found. */
+const NO_COMMAND = [126, 127];
+const AMBIGUOUS = /network .*is ambiguous/i;
+
+/** The name of a container or network is already in use; Docker and podman use the same words. */
+export function isNameTaken({ message }: DockerError): boolean {
+  return /already (in use|exists|used)/i.test(message);
+}
+
+/** Two networks have the name of the container's network. */
+export function isNetworkAmbiguous({ message }: DockerError): boolean {
+  return AMBIGUOUS.test(message);
+}
+
+/** Only few file systems support disks of a limited size. */
+export function isAboutDiskSize({ message }: DockerError): boolean {
+  return /storage[ -]?opt|quota/i.test(message);
+}
+
+const PERMANENT = [
+  /executable file .*not found|no such file or directory|permission denied|exec format error/i,
+  /could not select device driver|CDI device|unknown device|no known GPU vendor/i,
+  /invalid reference format/i,
+];
+/** Errors that look like a fault of the request but come from the machine. */
+const TEMPORARY =
+  /bind source path does not exist|statfs|network .*not found|address already in use/i;
+
+/** Judges a failed create or start. `exitCode`: of the container afterwards, if it exists. */
+export function judgeRefusal(answer: DockerError, exitCode: number | null): EngineError {
+  const { message, status } = answer;
+  const isCommand = exitCode !== null && NO_COMMAND.includes(exitCode);
+  const isPermanent =
+    isCommand || status === BAD_REQUEST || PERMANENT.some((pattern) => pattern.test(message));
+  const isTemporary = AMBIGUOUS.test(message) || TEMPORARY.test(message);
+  const code = isPermanent && !isTemporary ? 'refused' : 'unavailable';
+  return new EngineError(code, message, { cause: answer });
+}
+
+const NO_SUCH_IMAGE =
+  /not found|manifest unknown|no such image|denied|unauthorized|authentication required|no basic auth credentials|incorrect username|invalid reference|no matching manifest/i;
+/** An unreachable registry, in words that also match some of the above. */
+const NO_REGISTRY = /dial tcp|lookup|no such host|connection refused|timeout|TLS|toomanyrequests/i;
+
+export function judgePull(image: string, message: string): EngineError {
+  const isPermanent = NO_SUCH_IMAGE.test(message) && !NO_REGISTRY.test(message);
+  const text = `the image ${image} cannot be pulled: ${message}`;
+  return new EngineError(isPermanent ? 'refused' : 'unavailable', text);
+}
+
+const HEADER_BYTES = 8;
+const LENGTH_AT = 4;
+
+/**
+ * Takes a log apart: pieces of both outputs, each behind a header of eight bytes. Returns the pieces without their
+ * headers, in order; those that arrive together as one.
+ */
+export async function* joinPieces(answer: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  const header = Buffer.alloc(HEADER_BYTES);
+  let headerBytes = 0;
+  let missing = 0;
+  for await (const bytes of answer) {
+    const parts: Buffer[] = [];
+    let at = 0;
+    while (at < bytes.length) {
+      const part = bytes.subarray(at, at + missing);
+      parts.push(part);
+      missing -= part.length;
+      at += part.length;
+      if (missing > 0) break;
+      const read = bytes.copy(header, headerBytes, at);
+      headerBytes += read;
+      at += read;
+      if (headerBytes < HEADER_BYTES) break;
+      headerBytes = 0;
+      missing = header.readUInt32BE(LENGTH_AT);
+    }
+    yield Buffer.concat(parts);
+  }
 }

@@ -2,7 +2,7 @@
 // result; no answer of the engine is relied on.
 import { type Clock, sleep, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { splitArgs } from '../args.ts';
+import { readLogTail } from '../answers.ts';
 import { ChangeFeed } from '../change-feed.ts';
 import {
   type Container,
@@ -14,23 +14,48 @@ import {
   EngineError,
   type NetworkVolumes,
   type StateVolumes,
+  splitArgs,
 } from '../engine.ts';
-import { readLogTail } from '../log-tail.ts';
-import { ContainerCreator } from './container-creator.ts';
-import { readReach } from './container-reach.ts';
-import { type InspectedContainer, inspectAnswer, viewContainer } from './container-view.ts';
+import { ContainerCreator, checkVendor } from './container-creator.ts';
+import {
+  type InspectedContainer,
+  inspectAnswer,
+  measureUsage,
+  readSample,
+  statsAnswer,
+  type UsageSample,
+  viewContainer,
+  watchEvents,
+} from './container-view.ts';
 import { type Containment, DEFAULT_CONTAINMENT } from './containment.ts';
-import { DOCKER_CAPABILITIES } from './docker-capabilities.ts';
-import { type DockerCall, DockerClient, DockerError } from './docker-client.ts';
+import {
+  type DockerCall,
+  DockerClient,
+  DockerError,
+  isNameTaken,
+  isNetworkAmbiguous,
+  joinPieces,
+  judgeRefusal,
+} from './docker-client.ts';
 import { DockerVolumes } from './docker-volumes.ts';
-import { isNameTaken, isNetworkAmbiguous, judgeRefusal } from './engine-refusals.ts';
-import { watchEvents } from './event-watch.ts';
-import { checkVendor } from './gpu-requests.ts';
 import { Images } from './images.ts';
 import { filterBy, nameContainer, PLATFORM_LABEL, POD_LABEL } from './labels.ts';
-import { joinPieces } from './log-tail.ts';
-import { Networks } from './networks.ts';
-import { measureUsage, readSample, statsAnswer, type UsageSample } from './usage.ts';
+import { Networks, readReach } from './networks.ts';
+
+/** What every Docker-compatible engine can do for a pod, with the restrictions that the platform sets by default. */
+export const DOCKER_CAPABILITIES: EngineCapabilities = {
+  gpus: 'uuid',
+  // Devices are a part of the container, and its disk is too.
+  gpusAtStart: false,
+  disk: { keptOverStop: true, limit: 'some' },
+  limits: { memory: true, cpu: true, processes: true },
+  globalNetworking: true,
+  ports: { protocols: ['http', 'tcp', 'udp'], reach: 'machine' },
+  mounts: { persistent: true, network: ['folder', 'name'], sizeLimit: 'some' },
+  registries: true,
+  healthChecks: true,
+  kubernetes: null,
+};
 
 /** The effect of a request may become visible a little later. */
 const SETTLE_MS = 10_000;

@@ -3,7 +3,7 @@
 import { z } from 'zod';
 import type { Log } from '../../base/log.ts';
 import type { ContainerSpec, StateVolumes } from '../engine.ts';
-import { FolderQuotas, type QuotaOutcome } from '../quota/folder-quotas.ts';
+import { FolderQuotas, type QuotaOutcome } from '../folder-quotas.ts';
 import type { DockerClient, DockerError } from './docker-client.ts';
 import {
   ENDPOINT_LABEL,

@@ -1,10 +1,9 @@
 // Pulls missing images, with the credentials of their registry.
 import { z } from 'zod';
 import type { Log } from '../../base/log.ts';
+import { readDocuments } from '../answers.ts';
 import { EngineError, type RegistryLogin } from '../engine.ts';
-import { readDocuments } from '../json-lines.ts';
-import { type DockerClient, DockerError } from './docker-client.ts';
-import { judgePull } from './engine-refusals.ts';
+import { type DockerClient, DockerError, judgePull } from './docker-client.ts';
 
 const pullProgress = z.object({ error: z.string().optional(), status: z.string().optional() });
 

@@ -1,8 +1,9 @@
-// Calls the Kubernetes API over HTTP: one request, one answer, bounded in time and size. Callers interpret the answers.
+// Calls the Kubernetes API over HTTP: one request, one answer, bounded in time and size. Judges error answers to a create or
+// start; callers interpret all other answers.
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Agent, type Dispatcher, request } from 'undici';
 import { z } from 'zod';
-import { readBody, readErrorText } from '../answer-bodies.ts';
+import { readBody, readErrorText } from '../answers.ts';
 import { EngineError } from '../engine.ts';
 import { type ApiAccess, type Login, loadLogin } from './login.ts';
 
@@ -172,4 +173,20 @@ function translate(error: unknown): KubernetesError | EngineError {
   const reason = error instanceof Error ? error.message || String(error.cause) : String(error);
   const message = `the Kubernetes API does not answer: ${reason}`;
   return new EngineError('unavailable', message, { cause: error });
+}
+
+const BAD_REQUEST = 400;
+const TOO_LARGE = 413;
+const INVALID = 422;
+const FORBIDDEN = 403;
+/** A quota of the namespace may allow it later; a rule of the namespace changes only with the operator. */
+const QUOTA = /exceeded quota/i;
+const POLICY = /violates PodSecurity|denied the request|podsecurity/i;
+
+export function judgeRefusal(answer: KubernetesError): EngineError {
+  const { message, status } = answer;
+  const isPermanent =
+    [BAD_REQUEST, TOO_LARGE, INVALID].includes(status) ||
+    (status === FORBIDDEN && POLICY.test(message) && !QUOTA.test(message));
+  return new EngineError(isPermanent ? 'refused' : 'unavailable', message, { cause: answer });
 }

@@ -11,8 +11,7 @@ import {
   POD_LABEL,
   writeSelector,
 } from './names.ts';
-import { objectAnswer, objectList } from './pod-view.ts';
-import { readQuantity } from './quantities.ts';
+import { objectAnswer, objectList, readQuantity } from './pod-view.ts';
 import type { KubernetesSettings } from './settings.ts';
 
 const CONFLICT = 409;

@@ -2,6 +2,7 @@
 // requests and then looks at the objects; no answer is relied on. The cluster chooses nodes and devices.
 import { type Clock, sleep, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { readLogTail } from '../answers.ts';
 import { ChangeFeed } from '../change-feed.ts';
 import {
   type Container,
@@ -13,20 +14,21 @@ import {
   type NetworkVolumes,
   type StateVolumes,
 } from '../engine.ts';
-import { readLogTail } from '../log-tail.ts';
-import { ApiClient, type Fence, KubernetesError } from './api-client.ts';
-import { describeCapabilities } from './capabilities.ts';
+import { ApiClient, type Fence, judgeRefusal, KubernetesError } from './api-client.ts';
 import { Claims } from './claims.ts';
 import type { ApiAccess } from './login.ts';
 import { CONTAINER, describeSecret, listOwnClaims } from './manifests.ts';
 import { PLATFORM_LABEL, POD_LABEL, readSpec, writeSelector } from './names.ts';
-import { findWarning } from './pod-events.ts';
 import { PodRuns } from './pod-runs.ts';
-import { type KubeObject, type KubePod, viewContainer } from './pod-view.ts';
-import { watchPods } from './pod-watch.ts';
-import { judgeRefusal } from './refusals.ts';
-import type { KubernetesSettings } from './settings.ts';
-import { measureUsage, usageAnswer } from './usage.ts';
+import {
+  type KubeObject,
+  type KubePod,
+  measureUsage,
+  usageAnswer,
+  viewContainer,
+} from './pod-view.ts';
+import { findWarning, watchPods } from './pod-watch.ts';
+import { describeCapabilities, type KubernetesSettings } from './settings.ts';
 
 /** How long `start` waits for the container, so that a caller mostly finds it running afterwards. */
 const START_WAIT_MS = 2_000;

@@ -1,8 +1,15 @@
-// Translates a container's Secret and Pod into the seam's view of a container. Pure.
+// Translates a container's Secret and Pod into the seam's view of a container, and the figures of metrics.k8s.io into its use
+// of resources. Pure.
 import { hash } from 'node:crypto';
 import { z } from 'zod';
 import { limitText } from '../../base/text/printable.ts';
-import { type Container, type ContainerWait, MAX_ENGINE_TEXT_CHARS } from '../engine.ts';
+import {
+  type Container,
+  type ContainerStats,
+  type ContainerWait,
+  MAX_ENGINE_TEXT_CHARS,
+  toShare,
+} from '../engine.ts';
 import { CONTAINER } from './manifests.ts';
 import { type KeptEnd, readEnd, readSpec } from './names.ts';
 
@@ -256,4 +263,42 @@ function describeWait(pod: KubePod): { waiting?: ContainerWait } {
 
 function mainState({ status }: KubePod) {
   return status?.containerStatuses?.find(({ name }) => name === CONTAINER)?.state;
+}
+
+const BYTES_PER_GB = 1_073_741_824;
+
+export const usageAnswer = z.object({
+  containers: z.array(
+    z.object({ name: z.string(), usage: z.object({ cpu: z.string(), memory: z.string() }) }),
+  ),
+});
+
+/** Shares of the limits; undefined if the figures are not there yet. GPUs are not measured: the cluster does not tell which ones it gave. */
+export function measureUsage(
+  { containers }: z.infer<typeof usageAnswer>,
+  limits: { vcpus: number; memoryGb: number },
+): ContainerStats | undefined {
+  const usage = containers.find(({ name }) => name === CONTAINER)?.usage;
+  const cpu = readQuantity(usage?.cpu ?? '');
+  const memory = readQuantity(usage?.memory ?? '');
+  if (cpu === undefined || memory === undefined) return undefined;
+  return {
+    cpu: toShare(cpu / limits.vcpus),
+    memory: toShare(memory / (limits.memoryGb * BYTES_PER_GB)),
+    gpus: [],
+  };
+}
+
+const UNITS: Readonly<Record<string, number>> = {
+  ...{ n: 1e-9, u: 1e-6, m: 1e-3, '': 1, k: 1e3, M: 1e6, G: 1e9, T: 1e12 },
+  ...{ Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40 },
+};
+
+/** A quantity of Kubernetes, such as 250m, 1500n or 64Mi; undefined for another form. */
+export function readQuantity(text: string): number | undefined {
+  const [, number, unit = ''] = /^([0-9.]+)([a-zA-Z]*)$/.exec(text) ?? [];
+  const factor = UNITS[unit];
+  if (number === undefined || factor === undefined) return undefined;
+  const value = Number(number) * factor;
+  return Number.isFinite(value) ? value : undefined;
 }

@@ -1,11 +1,11 @@
-// Reads the changes of the platform's Pods: lists all, then watches from there. A watch that ends, breaks off or has
-// expired is the same: the next one begins with a list.
+// Reads the changes of the platform's Pods, and why a Pod does not start.
 import { z } from 'zod';
+import { readDocuments } from '../answers.ts';
 import type { ChangeStream } from '../change-feed.ts';
-import { readDocuments } from '../json-lines.ts';
+import type { ContainerWait } from '../engine.ts';
 import type { ApiClient } from './api-client.ts';
 import { POD_LABEL } from './names.ts';
-import { podList } from './pod-view.ts';
+import { boundedText, podList } from './pod-view.ts';
 
 /** The list after it finds what a watch that hangs has not told, seconds. */
 const WATCH_S = 60;
@@ -57,4 +57,47 @@ export async function watchPods(watch: PodWatch, stream: ChangeStream): Promise<
 function reportPod({ metadata }: z.infer<typeof podLabels>, stream: ChangeStream): void {
   const id = metadata?.labels?.[POD_LABEL];
   if (id !== undefined) stream.changed(id);
+}
+
+const eventList = z.object({
+  items: z.array(
+    z.object({
+      type: z.string().optional(),
+      reason: z.string().optional(),
+      message: boundedText.optional(),
+      lastTimestamp: z.string().nullish(),
+      eventTime: z.string().nullish(),
+      metadata: z.object({ creationTimestamp: z.string().nullish() }).optional(),
+    }),
+  ),
+});
+type PodEvent = z.infer<typeof eventList>['items'][number];
+
+/**
+ * Why a Pod does not start, by its Events, for what its own status does not tell; undefined without a warning.
+ * @throws KubernetesError, EngineError
+ */
+export async function findWarning(
+  client: ApiClient,
+  uid: string,
+): Promise<ContainerWait | undefined> {
+  const query = { fieldSelector: `involvedObject.uid=${uid}`, limit: '100' };
+  const answer = await client.ask({ method: 'GET', path: await client.pathOf('events'), query });
+  return readWarning(eventList.parse(answer).items);
+}
+
+export function readWarning(events: readonly PodEvent[]): ContainerWait | undefined {
+  const warnings = events.filter(({ type }) => type === 'Warning');
+  const [last] = warnings.sort((a, b) => timeOf(b) - timeOf(a));
+  if (!last) return undefined;
+  const { message = '', reason = '' } = last;
+  if (reason === 'FailedScheduling') {
+    const detail = `the cluster has no capacity for it: ${message}`;
+    return { cause: 'capacity', message: detail, isFinal: false };
+  }
+  return { cause: 'other', message: `it does not start: ${message || reason}`, isFinal: false };
+}
+
+function timeOf({ eventTime, lastTimestamp, metadata }: PodEvent): number {
+  return Date.parse(lastTimestamp ?? eventTime ?? metadata?.creationTimestamp ?? '') || 0;
 }

@@ -1,4 +1,5 @@
-// The operator's choices for pods on Kubernetes: a JSON file, checked as a whole before anything starts.
+// The operator's choices for pods on Kubernetes: a JSON file, checked as a whole before anything starts; and what a
+// cluster can do for a pod within them.
 import { z } from 'zod';
 import {
   freeLabels,
@@ -8,6 +9,7 @@ import {
   objectName,
   toleration,
 } from '../../wire/engine/kubernetes.ts';
+import type { EngineCapabilities } from '../engine.ts';
 
 const capability = z.string().regex(/^[A-Z][A-Z_]{1,30}$/, {
   error: 'must be the name of a capability without the prefix CAP_, such as NET_RAW',
@@ -72,4 +74,26 @@ export function listGpuPlaces({ gpus }: Pick<KubernetesSettings, 'gpus'>) {
 /** The product of a GPU's place. */
 export function productOf(place: string): string {
   return place.slice(0, place.lastIndexOf('/'));
+}
+
+const CAPABILITIES: Omit<EngineCapabilities, 'kubernetes'> = {
+  gpus: 'type',
+  gpusAtStart: true,
+  // The kubelet evicts a Pod that uses more.
+  disk: { keptOverStop: false, limit: 'always' },
+  // The number of processes is a setting of the kubelet.
+  limits: { memory: true, cpu: true, processes: false },
+  globalNetworking: false,
+  ports: { protocols: ['http', 'tcp', 'udp'], reach: 'cluster' },
+  // The storage class decides.
+  mounts: { persistent: true, network: ['name'], sizeLimit: 'some' },
+  registries: true,
+  healthChecks: false,
+};
+
+/** What any cluster can do for a pod, within the limits of the operator. */
+export function describeCapabilities({
+  templates,
+}: Pick<KubernetesSettings, 'templates'>): EngineCapabilities {
+  return { ...CAPABILITIES, kubernetes: templates };
 }

@@ -13,7 +13,7 @@ import {
 import { basename, dirname, join, relative } from 'node:path';
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { ContainerSpec } from '../engine.ts';
-import type { RunGroups } from './run-record.ts';
+import type { RunGroups } from './runs.ts';
 
 /** Period over which processor time is limited, microseconds. */
 const PERIOD_US = 100_000;

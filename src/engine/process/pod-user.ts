@@ -4,8 +4,7 @@ import { type ExecFileException, execFile } from 'node:child_process';
 import { constants, type Stats } from 'node:fs';
 import { chmod, chown, lstat, mkdir, open, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { ignoreMissing } from './folder-listing.ts';
-import { removeTree } from './remove-tree.ts';
+import { ignoreMissing, removeTree } from './folders.ts';
 
 export interface PodUser {
   uid: number;

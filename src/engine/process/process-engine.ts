@@ -16,7 +16,7 @@ import {
   EngineError,
   type NetworkVolumes,
 } from '../engine.ts';
-import { canLimitFolder } from '../quota/quota-support.ts';
+import { canLimitFolder } from '../folder-quotas.ts';
 import {
   type CgroupHome,
   findCgroupHome,
@@ -25,9 +25,8 @@ import {
   removeEmptyGroups,
   removeGroups,
 } from './cgroups.ts';
-import { type ContainerFolder, ContainerFolders } from './containers/container-folders.ts';
-import { describeContainer, describeDamaged } from './containers/container-view.ts';
-import { ContainerWatch, type RunningContainer } from './containers/container-watch.ts';
+import { type ContainerFolder, ContainerFolders } from './container-folders.ts';
+import { ContainerWatch, type RunningContainer } from './container-watch.ts';
 import { readLogEnd } from './log-file.ts';
 import { findUnreadable, type PodUser } from './pod-user.ts';
 import { PortPool } from './port-pool.ts';
@@ -36,6 +35,8 @@ import { Remains } from './remains.ts';
 import { findMembers, killAll, requestExit } from './run-end.ts';
 import { type HandlerCommand, makeCommand, startRun } from './run-start.ts';
 import {
+  describeContainer,
+  describeDamaged,
   findRun,
   forgetBefore,
   isRunning,

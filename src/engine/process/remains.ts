@@ -3,13 +3,11 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { type CgroupHome, listContainerGroups, removeFolders, removeGroups } from './cgroups.ts';
-import type { ContainerFolders } from './containers/container-folders.ts';
-import type { DiscardedFolder } from './containers/discarded-folders.ts';
+import type { ContainerFolders, DiscardedFolder } from './container-folders.ts';
+import { removeTree } from './folders.ts';
 import type { GivenPort } from './port-pool.ts';
-import { removeTree } from './remove-tree.ts';
 import { killAll } from './run-end.ts';
-import type { RunRecord } from './run-record.ts';
-import { findRun } from './runs.ts';
+import { findRun, type RunRecord } from './runs.ts';
 
 export interface RemainsOptions {
   folders: ContainerFolders;

@@ -13,8 +13,8 @@ import {
 } from '../../base/process/process-table.ts';
 import { EngineError } from '../engine.ts';
 import { forbidForks, listMembers } from './cgroups.ts';
-import { RUN_VARIABLE } from './environment.ts';
-import type { RunRecord } from './run-record.ts';
+import { RUN_VARIABLE } from './run-start.ts';
+import type { RunRecord } from './runs.ts';
 
 const RECHECK_MS = 10;
 /** A device or a file system can delay the end of a killed process for a while. */

@@ -1,4 +1,4 @@
-// Starts a run: the command and its resources, led by a shell that outlives the platform.
+// Starts a run: the command with its environment and its resources, led by a shell that outlives the platform.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { closeSync, fchownSync, openSync } from 'node:fs';
@@ -7,17 +7,14 @@ import { join, resolve } from 'node:path';
 import { HANDOVER_VARIABLE, KEY_VARIABLES } from '../../base/api-key.ts';
 import type { Clock } from '../../base/clock.ts';
 import { readBootId, readStat } from '../../base/process/process-table.ts';
+import { quoteWord } from '../../base/text/shell-words.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
-import { splitArgs } from '../args.ts';
-import { type ContainerSpec, EngineError } from '../engine.ts';
+import { type ContainerSpec, EngineError, splitArgs } from '../engine.ts';
 import { type CgroupHome, joinGroups, makeGroups, nameGroup, removeGroups } from './cgroups.ts';
-import type { ContainerFolder } from './containers/container-folders.ts';
-import { makeEnvironment } from './environment.ts';
+import type { ContainerFolder } from './container-folders.ts';
 import type { PodUser } from './pod-user.ts';
 import type { GivenPort } from './port-pool.ts';
-import { type RunGroups, type RunNote, writeRunRecord } from './run-record.ts';
-import { isOddName, shellArgs, writeRunScript } from './run-script.ts';
-import { claimRun, runFile } from './runs.ts';
+import { claimRun, type RunGroups, type RunNote, runFile, writeRunRecord } from './runs.ts';
 
 /** Command with which this program runs a handler module. */
 export interface HandlerCommand {
@@ -194,3 +191,132 @@ function launch(exitFile: string, options: RunStartOptions): Promise<ChildProces
     closeSync(exit);
   }
 }
+
+export interface RunScriptOptions {
+  /** Program and arguments. */
+  command: readonly string[];
+  /** Variables that a shell may not pass on unchanged. */
+  oddVariables: Readonly<Record<string, string>>;
+  /** One line for its standard input. Default: none. */
+  input?: string | undefined;
+}
+
+/** The shell reads the script from its input; process lists show the run's file as its name. */
+export function shellArgs(runFile: string): string[] {
+  return ['-s', runFile];
+}
+
+/** File descriptor for the exit code. */
+export const EXIT_FD = 3;
+
+/** The line after the input, which is JSON. */
+const END = 'end of input';
+
+/** Variables that shells set, change or read themselves, and names that they do not accept. */
+const ODD_NAME =
+  /^(?:_|PWD|OLDPWD|SHLVL|IFS|OPT[A-Z]+|PPID|LINENO|PS\d|ENV|BASH\w*|SHELLOPTS|POSIXLY_CORRECT|RANDOM|SECONDS|HIST\w*|U?EUID|UID|GROUPS|DIRSTACK|FUNCNAME|COLUMNS|LINES)$|[^A-Za-z0-9_]/;
+
+/** Variables that shells add to the environment of their children. */
+const ADDED_BY_SHELLS = ['PWD', 'OLDPWD', 'SHLVL', '_'];
+
+export function isOddName(name: string): boolean {
+  return ODD_NAME.test(name);
+}
+
+/**
+ * Uses only built-in commands, except `env`: the PATH is the container's. The script ignores a TERM
+ * sent to the whole group; the command gets it as usual, because caught signals are not inherited.
+ */
+export function writeRunScript({ command, input, oddVariables }: RunScriptOptions): string {
+  const unset = ADDED_BY_SHELLS.map((name) => `-u ${name}`);
+  const assignments = Object.entries(oddVariables).map(([name, value]) => `${name}=${value}`);
+  const words = [...assignments, ...command].map(quoteWord);
+  // A here-document: its text is in no list of processes.
+  const [source, ...lines] = input === undefined ? ['/dev/null'] : [`<'${END}'`, input, END];
+  return [
+    // One compound command: nothing runs if the script is cut short.
+    '{',
+    'trap : TERM INT HUP',
+    // The shell's own messages, such as "Killed", are not the container's output.
+    'exec 4>&2 2>/dev/null',
+    'umask 022',
+    // In a subshell: some shells redirect themselves while a command runs.
+    `(exec /usr/bin/env ${unset.join(' ')} -- ${words.join(' ')} <${source} 2>&4 4>&- ${EXIT_FD}>&-)`,
+    ...lines,
+    `echo "$?" >&${EXIT_FD}`,
+    // Kills the rest of its group, this shell included.
+    'kill -9 -$$',
+    '}',
+    '',
+  ].join('\n');
+}
+
+/** Marks the processes of a run with the path of the run's file. */
+export const RUN_VARIABLE = 'MILLRACE_RUN';
+
+export interface EnvironmentOptions {
+  spec: ContainerSpec;
+  /** Overridden by the spec. Default: none. */
+  defaults?: Readonly<Record<string, string>> | undefined;
+  /** File of the run. */
+  run: string;
+  folders: { disk: string; temporary: string; mount: string | undefined };
+  ports: readonly GivenPort[];
+  /** All devices of the machine. */
+  devices: readonly Device[];
+}
+
+/**
+ * The spec overrides defaults, but not the variables that only the engine assigns (ports, GPUs).
+ */
+export function makeEnvironment(options: EnvironmentOptions): Record<string, string> {
+  const { defaults, devices, folders, ports, run, spec } = options;
+  return {
+    PATH: '/usr/local/bin:/usr/bin:/bin',
+    HOME: folders.disk,
+    TMPDIR: folders.temporary,
+    LANG: 'C.UTF-8',
+    ...defaults,
+    ...spec.env,
+    ...(folders.mount !== undefined && { MILLRACE_MOUNT: folders.mount }),
+    ...describePorts(ports),
+    ...pinDevices(spec.gpus, devices),
+    [RUN_VARIABLE]: run,
+  };
+}
+
+function describePorts(ports: readonly GivenPort[]): Record<string, string> {
+  const named = ports.map((port) => [`MILLRACE_PORT_${port.private}`, `${port.public}`]);
+  const [first] = ports;
+  return { ...(first && { PORT: `${first.public}` }), ...Object.fromEntries(named) };
+}
+
+/**
+ * Shows only the allotted GPUs, or none. -1 and not an empty value, which some libraries treat as
+ * unset. On a machine without detected GPUs nothing is hidden: there may be one that Millrace
+ * cannot detect.
+ */
+function pinDevices(gpus: readonly string[], devices: readonly Device[]): Record<string, string> {
+  if (!devices.some(({ kind }) => kind === 'gpu')) return {};
+  const own = gpus.flatMap((uuid) => devices.find((device) => device.uuid === uuid) ?? []);
+  const indices = own.map(({ index }) => index).join(',');
+  if (own.some(({ uuid }) => uuid.startsWith('amd-'))) {
+    // ROCr hides first; HIP then counts the remaining devices. CUDA's variable would contradict
+    // them.
+    const places = own.map((_, place) => place).join(',');
+    return { ROCR_VISIBLE_DEVICES: indices, HIP_VISIBLE_DEVICES: places };
+  }
+  if (own.some(({ uuid }) => uuid.startsWith('intel-'))) {
+    return { ...HIDDEN_NVIDIA, HIP_VISIBLE_DEVICES: '-1', ZE_AFFINITY_MASK: indices };
+  }
+  if (own.length === 0) return { ...HIDDEN_NVIDIA, HIP_VISIBLE_DEVICES: '-1' };
+  const uuids = own.map(({ uuid }) => uuid).join(',');
+  return {
+    CUDA_DEVICE_ORDER: 'PCI_BUS_ID',
+    CUDA_VISIBLE_DEVICES: uuids,
+    NVIDIA_VISIBLE_DEVICES: uuids,
+    HIP_VISIBLE_DEVICES: '-1',
+  };
+}
+
+const HIDDEN_NVIDIA = { CUDA_VISIBLE_DEVICES: '-1', NVIDIA_VISIBLE_DEVICES: 'void' };

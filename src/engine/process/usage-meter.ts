@@ -9,10 +9,9 @@ import {
   readResidentBytes,
   TICKS_PER_SECOND,
 } from '../../base/process/process-table.ts';
-import type { ContainerSpec, ContainerStats } from '../engine.ts';
+import { type ContainerSpec, type ContainerStats, toShare } from '../engine.ts';
 import { listMembers } from './cgroups.ts';
-import type { RunRecord } from './run-record.ts';
-import type { RunningRun } from './runs.ts';
+import type { RunningRun, RunRecord } from './runs.ts';
 
 const BYTES_PER_GB = 1_073_741_824;
 
@@ -63,8 +62,4 @@ function findProcesses({ groups, leader }: RunRecord): ProcessEntry[] {
 
 function sum(numbers: readonly number[]): number {
   return numbers.reduce((total, each) => total + each, 0);
-}
-
-function toShare(part: number): number {
-  return Math.min(100, Math.max(0, part * 100));
 }

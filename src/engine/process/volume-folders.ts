@@ -4,8 +4,8 @@ import { access } from 'node:fs/promises';
 import { isAbsolute, join } from 'node:path';
 import type { Log } from '../../base/log.ts';
 import { type ContainerMount, type ContainerSpec, EngineError } from '../engine.ts';
-import { FolderQuotas } from '../quota/folder-quotas.ts';
-import { listNames, listPaths } from './folder-listing.ts';
+import { FolderQuotas } from '../folder-quotas.ts';
+import { listNames, listPaths } from './folders.ts';
 import { type PodUser, provideOwn, provideParent, removeOwn } from './pod-user.ts';
 
 /** Of volumes that the platform names. */

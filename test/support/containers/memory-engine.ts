@@ -1,7 +1,7 @@
 // An engine whose containers are entries in a map; their arguments and the test decide what they
 // do. The host outlives its engines, as a machine outlives its platform.
 import { type Clock, sleep } from '../../../src/base/clock.ts';
-import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-capabilities.ts';
+import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-engine.ts';
 import {
   type Container,
   type ContainerSpec,

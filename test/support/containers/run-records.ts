@@ -11,7 +11,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { parseRunExit, parseRunRecord } from '../../../src/engine/process/run-record.ts';
+import { parseRunExit, parseRunRecord } from '../../../src/engine/process/runs.ts';
 
 /** Shorter than a run with its removal takes. */
 const LOOK_MS = 10;

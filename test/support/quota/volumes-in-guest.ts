@@ -5,9 +5,9 @@ import { mkdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Log, silentLog } from '../../../src/base/log.ts';
 import type { ContainerSpec } from '../../../src/engine/engine.ts';
-import { ContainerFolders } from '../../../src/engine/process/containers/container-folders.ts';
+import { canLimitFolder } from '../../../src/engine/folder-quotas.ts';
+import { ContainerFolders } from '../../../src/engine/process/container-folders.ts';
 import { VolumeFolders } from '../../../src/engine/process/volume-folders.ts';
-import { canLimitFolder } from '../../../src/engine/quota/quota-support.ts';
 import { reportResult } from './user-mode-linux.ts';
 
 const SOURCE = `network-${'a'.repeat(24)}`;

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { catalogFile } from '../../../src/control/endpoints/catalog-contents.ts';
-import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-capabilities.ts';
+import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-engine.ts';
 import { cpuFlavorList, dataCenterList, gpuTypeList } from '../../../src/wire/resources/catalog.ts';
 import { makeGpus } from '../control/gpus.ts';
 import { type Platform, readJson, startPlatform } from './platform.ts';

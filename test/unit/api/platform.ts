@@ -31,7 +31,7 @@ import { openResources } from '../../../src/control/served-resources.ts';
 import { Sessions } from '../../../src/control/sessions/sessions.ts';
 import { inspectUpload } from '../../../src/control/versions/inspect-upload.ts';
 import { Versions, type VersionsOptions } from '../../../src/control/versions/versions.ts';
-import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-capabilities.ts';
+import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-engine.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../src/store/store.ts';

@@ -1,10 +1,12 @@
 // The table of engines in the documentation says what the code declares.
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
-import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-capabilities.ts';
+import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-engine.ts';
 import type { EngineCapabilities } from '../../../src/engine/engine.ts';
-import { describeCapabilities as describeKubernetes } from '../../../src/engine/kubernetes/capabilities.ts';
-import { kubernetesSettings } from '../../../src/engine/kubernetes/settings.ts';
+import {
+  describeCapabilities as describeKubernetes,
+  kubernetesSettings,
+} from '../../../src/engine/kubernetes/settings.ts';
 import { describeCapabilities } from '../../../src/engine/process/process-capabilities.ts';
 import { listCapabilities } from '../../../src/wire/engine/capability-texts.ts';
 import { engineCapabilities } from '../../../src/wire/resources/catalog.ts';

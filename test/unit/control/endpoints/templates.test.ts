@@ -3,7 +3,7 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import { Endpoints } from '../../../../src/control/endpoints/endpoints.ts';
 import { openTemplates } from '../../../../src/control/endpoints/templates.ts';
 import type { EngineTraits } from '../../../../src/control/pods/engine-fit.ts';
-import { DOCKER_CAPABILITIES } from '../../../../src/engine/docker/docker-capabilities.ts';
+import { DOCKER_CAPABILITIES } from '../../../../src/engine/docker/docker-engine.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { kubernetesLimits } from '../../../../src/wire/engine/kubernetes.ts';
 import { endpointCreation } from '../../../../src/wire/resources/endpoint.ts';

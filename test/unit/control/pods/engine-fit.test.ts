@@ -1,7 +1,7 @@
 // Requests that the engine cannot carry out: which parts, and why.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { checkStop, findMisfits } from '../../../../src/control/pods/engine-fit.ts';
-import { DOCKER_CAPABILITIES } from '../../../../src/engine/docker/docker-capabilities.ts';
+import { DOCKER_CAPABILITIES } from '../../../../src/engine/docker/docker-engine.ts';
 import type { EngineCapabilities } from '../../../../src/engine/engine.ts';
 import { PodWorld } from '../../../support/containers/pod-world.ts';
 

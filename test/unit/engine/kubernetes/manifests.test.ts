@@ -7,7 +7,7 @@ import {
   describeSecret,
   listOwnClaims,
 } from '../../../../src/engine/kubernetes/manifests.ts';
-import { readQuantity } from '../../../../src/engine/kubernetes/quantities.ts';
+import { readQuantity } from '../../../../src/engine/kubernetes/pod-view.ts';
 import { kubernetesSettings, listGpuPlaces } from '../../../../src/engine/kubernetes/settings.ts';
 
 const spec: ContainerSpec = {

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { silentLog } from '../../../../src/base/log.ts';
 import { readProcess } from '../../../../src/base/process/process-table.ts';
-import { ContainerWatch } from '../../../../src/engine/process/containers/container-watch.ts';
+import { ContainerWatch } from '../../../../src/engine/process/container-watch.ts';
 import { MAX_LOG_BYTES } from '../../../../src/engine/process/log-file.ts';
 
 function identifyThis() {

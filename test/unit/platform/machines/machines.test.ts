@@ -1,11 +1,10 @@
 // The machines of nodes as their leader calls them, over the port for nodes: engines in memory, real agents, HTTP.
-
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { NodeClient } from '../../../../src/api/nodes/node-client.ts';
 import { ManualClock, type ResumableClock, systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import type { ClusterView } from '../../../../src/cluster/cluster-view.ts';
-import { DOCKER_CAPABILITIES } from '../../../../src/engine/docker/docker-capabilities.ts';
+import { DOCKER_CAPABILITIES } from '../../../../src/engine/docker/docker-engine.ts';
 import { EngineError } from '../../../../src/engine/engine.ts';
 import { MachineAgent } from '../../../../src/platform/machines/machine-agent.ts';
 import {

@@ -1,16 +1,21 @@
 // The folders of containers on disk. The engine's records are in `containers/<id>/<generation>`,
 // which no pod needs to write to; disks and volumes are in folders beside it. A record appears and
 // disappears as a whole.
-import { mkdir, mkdtemp, rename, rm, rmdir, symlink } from 'node:fs/promises';
+
+import { randomBytes } from 'node:crypto';
+import { chmod, mkdir, mkdtemp, rename, rm, rmdir, symlink } from 'node:fs/promises';
 import { dirname, isAbsolute, join } from 'node:path';
-import { type ContainerSpec, EngineError } from '../../engine.ts';
-import { FolderQuotas } from '../../quota/folder-quotas.ts';
-import { nameDisk, parseDiskName } from '../disk-names.ts';
-import { listNames } from '../folder-listing.ts';
-import { chownFolder, type PodUser, provideOwn, provideParent, removeOwn } from '../pod-user.ts';
-import { VolumeFolders, type VolumeFoldersOptions } from '../volume-folders.ts';
-import { readContainerFile, writeContainerFile } from './container-file.ts';
-import { type DiscardedFolder, DiscardedFolders } from './discarded-folders.ts';
+import { type ContainerSpec, EngineError } from '../engine.ts';
+import { FolderQuotas } from '../folder-quotas.ts';
+import {
+  nameDisk,
+  parseDiskName,
+  readContainerFile,
+  writeContainerFile,
+} from './container-file.ts';
+import { ignoreMissing, isDenied, listNames } from './folders.ts';
+import { chownFolder, type PodUser, provideOwn, provideParent, removeOwn } from './pod-user.ts';
+import { VolumeFolders, type VolumeFoldersOptions } from './volume-folders.ts';
 
 /** Environments contain secrets. */
 const OWNER_ONLY = 0o700;
@@ -270,4 +275,64 @@ function checkNames({ id, mounts }: ContainerSpec): void {
 /** Without a trailing slash, which would follow the link. */
 function listSteps(path: string): string[] {
   return path.split('/').filter((step) => step !== '' && step !== '.');
+}
+
+/** Suffix of a discarded disk, whose content a pod has written. */
+const DISK_SUFFIX = '.disk';
+
+/** Remains of a removed container. */
+export interface DiscardedFolder {
+  path: string;
+  /** `disk`: contains no record of the engine. */
+  kind: 'record' | 'disk';
+  /** ID of its pod. */
+  id: string;
+  generation: number;
+  /** Former path of its record; its processes know no other. */
+  home: string;
+}
+
+/** The folders of removed containers, which are moved here first because their removal can take long or fail. */
+export class DiscardedFolders {
+  readonly #root: string;
+  readonly #folder: string;
+  readonly #user: PodUser | undefined;
+
+  /** `root`: folder of all the engine's data. */
+  constructor(root: string, user: PodUser | undefined) {
+    this.#root = root;
+    this.#folder = join(root, 'discarded');
+    this.#user = user;
+  }
+
+  /** Moves the folder here. Does nothing if it does not exist. `container`: `<id>@<generation>`. */
+  async add(path: string, container: string, kind: DiscardedFolder['kind']): Promise<void> {
+    await provideParent(this.#folder, this.#user);
+    const random = randomBytes(6).toString('hex');
+    const suffix = kind === 'disk' ? DISK_SUFFIX : '';
+    const target = join(this.#folder, `${container}@${random}${suffix}`);
+    const move = () => rename(path, target).catch(ignoreMissing);
+    await move().catch(async (error: unknown) => {
+      if (!isDenied(error)) throw error;
+      for (const closed of [dirname(path), path]) await chmod(closed, OWNER_ONLY);
+      await move();
+    });
+  }
+
+  /** Of one ID, or of all. */
+  async list(id?: string): Promise<DiscardedFolder[]> {
+    const names = await listNames(this.#folder);
+    return names
+      .filter((name) => id === undefined || name.startsWith(`${id}@`))
+      .map((name) => {
+        const [was = '', generation = ''] = name.split('@');
+        return {
+          path: join(this.#folder, name),
+          kind: name.endsWith(DISK_SUFFIX) ? 'disk' : 'record',
+          id: was,
+          generation: Number(generation),
+          home: join(this.#root, 'containers', was, generation),
+        };
+      });
+  }
 }

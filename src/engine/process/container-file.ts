@@ -1,10 +1,11 @@
 // Reads and writes container.json, the engine's record of a container. A pod that runs as the
 // platform's own user can damage the file, so its content is validated.
+
+import { randomBytes } from 'node:crypto';
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { z } from 'zod';
-import type { ContainerSpec } from '../../engine.ts';
-import { isDiskOf } from '../disk-names.ts';
+import type { ContainerSpec } from '../engine.ts';
 
 const FILE = 'container.json';
 
@@ -69,4 +70,27 @@ export async function writeContainerFile(
 
 function isMissing(error: unknown): boolean {
   return error instanceof Error && 'code' in error && error.code === 'ENOENT';
+}
+
+/**
+ * Names of container disks: `<id>.<generation>.<random part>`. The random part gives two calls that create the same
+ * container at once separate disks.
+ */
+const DISK_NAME = /^(.+)\.(\d+)\.[0-9a-f]{12}$/;
+
+type DiskOwner = Pick<ContainerSpec, 'id' | 'generation'>;
+
+export function nameDisk({ generation, id }: DiskOwner): string {
+  return `${id}.${generation}.${randomBytes(6).toString('hex')}`;
+}
+
+/** Undefined for a name that is not a disk's. */
+export function parseDiskName(name: string): DiskOwner | undefined {
+  const [, id, generation] = DISK_NAME.exec(name) ?? [];
+  return id === undefined ? undefined : { id, generation: Number(generation) };
+}
+
+export function isDiskOf(name: string, { generation, id }: DiskOwner): boolean {
+  const owner = parseDiskName(name);
+  return owner?.id === id && owner.generation === generation;
 }

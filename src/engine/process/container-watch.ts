@@ -1,9 +1,9 @@
 // Detects the end of containers: those of this process by their child process, those of an earlier
 // process by polling. Also keeps their logs short.
 import type { ChildProcess } from 'node:child_process';
-import type { Log } from '../../../base/log.ts';
-import { isAlive, type ProcessIdentity } from '../../../base/process/process-table.ts';
-import { cutLog } from '../log-file.ts';
+import type { Log } from '../../base/log.ts';
+import { isAlive, type ProcessIdentity } from '../../base/process/process-table.ts';
+import { cutLog } from './log-file.ts';
 
 /**
  * Interval of the polls, which also bounds the growth of a log: a busy program fills a disk in

@@ -2,9 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
 
-const SOURCE = fileURLToPath(
-  new URL('../../../../src/engine/process/remove-tree.ts', import.meta.url),
-);
+const SOURCE = fileURLToPath(new URL('../../../../src/engine/process/folders.ts', import.meta.url));
 /** Root may empty every folder, so that nobody tells more. */
 const NOBODY = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
 

@@ -1,6 +1,6 @@
 // How containers reach their engine's machine, from the engine's own description.
 import { expect, it } from 'vitest';
-import { readReach } from '../../../../src/engine/docker/container-reach.ts';
+import { readReach } from '../../../../src/engine/docker/networks.ts';
 
 const bridge = { IPAM: { Config: [{ Gateway: 'fd00::1' }, { Gateway: '172.17.0.1' }] } };
 const linux = { OperatingSystem: 'Debian GNU/Linux 12 (bookworm)' };
