@@ -1,5 +1,5 @@
 // Records histories of a platform whose machine loses power: clients see it come back with what the disk held.
-import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -8,7 +8,7 @@ import { openPlatform } from '../../src/platform/platform.ts';
 import { locatePayloads, PayloadFolder } from '../../src/store/disk/payload-files.ts';
 import { findLostParts } from '../../src/store/disk/payload-rows.ts';
 import type { PostgresServer } from '../support/postgres.ts';
-import { type CutOptions, type Lost, PowerLossDisk } from '../support/power-loss/disk.ts';
+import { PowerLossDisk } from '../support/power-loss/disk.ts';
 import type { PowerLossPlace } from '../support/power-loss/library.ts';
 import { PlatformProcess, type Process } from '../support/processes.ts';
 import { createRandom } from '../support/random.ts';
@@ -89,10 +89,36 @@ export async function recordPowerCuts(run: PowerRun): Promise<PowerVerdict> {
   return verdict;
 }
 
+/** What `replayCuts` needs of a machine: a platform's, or that of the control group. */
+export interface ReplayedMachine {
+  readonly disk: PowerLossDisk;
+  /** Records without a cut, and ends all processes. */
+  sample(): Promise<History>;
+  /** The folder for replays that follow each other. */
+  locateReplay(lane: number): string;
+  /** Starts on the folder, and reads all jobs. @returns the history with these reads */
+  readAfter(folder: string, history: History): Promise<History>;
+  findDamage(folder: string): string[];
+}
+
 /** Records one history, and then cuts the power at many moments of it, each time as if it were the only cut. */
 export async function replayPowerCuts(run: PowerRun & { cuts: number }): Promise<PowerVerdict> {
   await using machine = await Machine.build(run);
-  const { history, moments } = await machine.sample();
+  // Reads of streams wait.
+  return await replayCuts(machine, { ...run, lanes: run.postgres ? 1 : LANES });
+}
+
+/** Ends at the first cut with problems. `lanes`: cuts at a time. */
+export async function replayCuts(
+  machine: ReplayedMachine,
+  run: Pick<PowerRun, 'seed' | 'ignoreSync'> & { cuts: number; lanes?: number },
+): Promise<PowerVerdict> {
+  const moments: Moment[] = [];
+  const sampling = setInterval(
+    () => moments.push({ length: machine.disk.length, at: Date.now() }),
+    SAMPLE_MS,
+  );
+  const history = await machine.sample().finally(() => clearInterval(sampling));
   const verdict: PowerVerdict = { cuts: 0, unsynced: 0, jobs: 0, problems: [] };
   verdict.problems.push(...describeViolations(history));
   const random = createRandom(run.seed);
@@ -102,7 +128,7 @@ export async function replayPowerCuts(run: PowerRun & { cuts: number }): Promise
       const at = from.length + Math.floor(random() * (to.length - from.length));
       const seed = run.seed + verdict.cuts++;
       const folder = machine.locateReplay(lane);
-      const { files, names } = machine.replay(folder, { ...run, at, seed });
+      const { files, names } = machine.disk.replay(folder, { ...run, at, seed });
       verdict.unsynced += files + names;
       const found: string[] = [];
       try {
@@ -117,8 +143,7 @@ export async function replayPowerCuts(run: PowerRun & { cuts: number }): Promise
       verdict.problems.push(...found.map((text) => `cut ${seed}: ${text}`));
     }
   };
-  // Reads of streams wait.
-  const lanes = run.postgres ? 1 : LANES;
+  const { lanes = LANES } = run;
   await Promise.all(Array.from({ length: lanes }, (_, lane) => replay(lane)));
   return verdict;
 }
@@ -153,7 +178,7 @@ function truncate(history: History, from: number, to: number): History {
 }
 
 /** A platform with its database: both lose power together. Its workers and clients keep theirs. */
-export class Machine implements AsyncDisposable {
+export class Machine implements ReplayedMachine, AsyncDisposable {
   readonly disk: PowerLossDisk;
   readonly #run: Omit<PowerRun, 'ignoreSync'>;
   readonly #environment: Record<string, string> = {};
@@ -217,36 +242,21 @@ export class Machine implements AsyncDisposable {
     });
   }
 
-  /** Records without a cut, and notes how far the log was at which time. Then ends all processes. */
-  async sample(): Promise<{ history: History; moments: Moment[] }> {
-    const moments: Moment[] = [];
-    const timer = setInterval(
-      () => moments.push({ length: this.disk.length, at: Date.now() }),
-      SAMPLE_MS,
-    );
+  async sample(): Promise<History> {
     try {
-      return { history: await this.record(), moments };
+      return await this.record();
     } finally {
-      clearInterval(timer);
       await this.#workers.disposeAsync();
       await this.kill();
     }
   }
 
-  /** The folder for replays that follow each other. */
   locateReplay(lane: number): string {
     const { folder, postgres } = this.#run;
     return postgres ? this.disk.folder : join(folder, `replay-${lane}`);
   }
 
-  /** Makes a folder what the disk may be after a cut of the recorded power. */
-  replay(folder: string, options: CutOptions): Lost {
-    mkdirSync(folder, { recursive: true });
-    for (const name of readdirSync(folder)) rmSync(join(folder, name), { recursive: true });
-    return this.disk.replay(folder, options);
-  }
-
-  /** Starts the platform in this process, and reads all jobs. @returns the history with these reads */
+  /** Starts the platform in this process. */
   async readAfter(replayed: string, { events, ...about }: History): Promise<History> {
     const { folder, postgres } = this.#run;
     await postgres?.server.resume();

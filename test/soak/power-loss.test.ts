@@ -3,6 +3,12 @@ import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { type PowerRun, recordPowerCuts, replayPowerCuts } from '../histories/power-run.ts';
+import {
+  leaveOutWithoutBullmq,
+  leaveOutWithoutRedis,
+  openBullmq,
+  replayRedisCuts,
+} from '../histories/redis-run.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../support/postgres.ts';
 import { leaveOutWithoutCompiler, usePowerLoss } from '../support/power-loss/library.ts';
 import { chooseSeed } from '../support/random.ts';
@@ -64,4 +70,27 @@ describe.skipIf(leaveOutWithoutCompiler(FILE))('power loss', () => {
       }
     },
   );
+
+  describe.skipIf(leaveOutWithoutRedis(FILE) || leaveOutWithoutBullmq(FILE))('of BullMQ', () => {
+    const redis = () => ({ ...place, seed: chooseSeed(), loadMs: LOAD_MS, open: openBullmq });
+
+    it('takes jobs that it has acknowledged if Redis calls fsync every second', async () => {
+      const run = { ...redis(), appendfsync: 'everysec' as const, cuts: 20 };
+      const { problems } = await replayRedisCuts(run);
+      const forgotten = problems.filter((text) => text.includes(': forgotten: '));
+      const reopened = problems.filter((text) => text.includes(': terminal-reopens: '));
+      expect(forgotten, `SEED=${run.seed}`).not.toEqual([]);
+      console.log(`power loss: ${forgotten.length} jobs forgotten, ${reopened.length} ends`);
+    });
+
+    it(`${POSTGRES_CUTS} times, takes nothing if Redis calls fsync before each answer`, {
+      timeout: LIMIT_MS,
+    }, async () => {
+      const run = { ...redis(), appendfsync: 'always' as const, cuts: POSTGRES_CUTS };
+      const { problems, ...counts } = await replayRedisCuts(run);
+      console.log(`power loss: SEED=${run.seed}, ${JSON.stringify(counts)}`);
+      expect(counts.unsynced).toBeGreaterThan(0);
+      expect(problems, `SEED=${run.seed}`).toEqual([]);
+    });
+  });
 });

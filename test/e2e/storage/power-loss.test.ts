@@ -5,18 +5,16 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Machine, recordPowerCuts, replayPowerCuts } from '../../histories/power-run.ts';
+import { leaveOutWithoutRedis, openPlain, replayRedisCuts } from '../../histories/redis-run.ts';
 import { describeViolations } from '../../histories/report.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 import { leaveOutWithoutCompiler, usePowerLoss } from '../../support/power-loss/library.ts';
-import { cutRedis, leaveOutWithoutRedis } from '../../support/power-loss/redis-loss.ts';
 import { Process } from '../../support/processes.ts';
 import { chooseSeed } from '../../support/random.ts';
 
 const FILE = 'test/e2e/storage/power-loss.test.ts';
 const LOAD_MS = 2_000;
 const PAGE_BYTES = 4_096;
-/** One cut in four or five keeps everything. */
-const REDIS_CUTS = 8;
 const isLeftOut = leaveOutWithoutCompiler(FILE);
 
 describe.skipIf(isLeftOut)('power loss', () => {
@@ -78,14 +76,19 @@ describe.skipIf(isLeftOut)('power loss', () => {
     expect(damaged.output).toMatch(new RegExp(`page ${page}\\b`));
   });
 
-  it.skipIf(leaveOutWithoutRedis(FILE))('Redis with fsync every second loses jobs', async () => {
-    const seed = chooseSeed(1);
-    for (let cut = 0; cut < REDIS_CUTS; cut++) {
-      const { acknowledged, kept } = await cutRedis({ ...place, seed: seed + cut });
-      console.log(`power loss: of ${acknowledged} jobs, Redis has ${kept}`);
-      if (kept !== acknowledged) return;
-    }
-    expect.fail('Redis lost nothing');
+  describe.skipIf(leaveOutWithoutRedis(FILE))('of Redis', () => {
+    const redis = () => ({ ...run(), loadMs: 300, cuts: 20, open: openPlain });
+
+    it('takes jobs that it has acknowledged if it calls fsync every second', async () => {
+      const { problems } = await replayRedisCuts({ ...redis(), appendfsync: 'everysec' });
+      expect(problems.join('\n')).toMatch(/: forgotten: /);
+    });
+
+    it('takes nothing if it calls fsync before each answer', async () => {
+      const verdict = await replayRedisCuts({ ...redis(), appendfsync: 'always' });
+      expect(verdict.unsynced).toBeGreaterThan(0);
+      expect(verdict.problems).toEqual([]);
+    });
   });
 
   describe.skipIf(leaveOutWithoutPostgres(FILE))('of Postgres', () => {

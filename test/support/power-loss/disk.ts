@@ -95,8 +95,10 @@ export class PowerLossDisk {
     return lost;
   }
 
-  /** Like `cut`, but fills an empty folder, and the log stays: the next replay may cut elsewhere. */
+  /** Like `cut`, but replaces the content of another folder, and the log stays: the next replay may cut elsewhere. */
   replay(folder: string, options: CutOptions): Lost {
+    mkdirSync(folder, { recursive: true });
+    for (const name of readdirSync(folder)) rmSync(join(folder, name), { recursive: true });
     const state = this.#start.copy();
     const lost = this.#play(state, options);
     state.write(folder);
