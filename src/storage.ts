@@ -8,7 +8,7 @@ export {
   downloadAll,
   downloadBytes,
 } from './storage/download.ts';
-export type { UploadSource } from './storage/parts.ts';
+export type { UploadSource } from './storage/upload.ts';
 export {
   openStorage,
   type Storage,

@@ -1,8 +1,8 @@
 // Makes requests to S3: a client that connects to permitted addresses only, reads no settings of the machine, and whose
 // errors hold no secret.
-
 import { Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
+import { createRequire } from 'node:module';
 import type { S3Client } from '@aws-sdk/client-s3';
 import { checkProxied } from '../base/net/outgoing-agents.ts';
 import { describeProxy, readProxies, toAgentProxy } from '../base/net/outgoing-proxy.ts';
@@ -13,9 +13,9 @@ import {
   RefusedAddressError,
   type ResolveName,
 } from '../base/net/public-address.ts';
+import { readHandlerFile } from '../handler/loading/handler-file.ts';
 import { NonRetryableError } from '../handler/retry-errors.ts';
 import { isTransient } from './fetch-body.ts';
-import type { S3Packages } from './s3-packages.ts';
 import type { S3Settings } from './s3-settings.ts';
 
 /** Attempts of one request; the waits between them are the SDK's. */
@@ -127,4 +127,34 @@ function readStatus(error: unknown): number | undefined {
   if (typeof metadata !== 'object' || metadata === null) return undefined;
   const status: unknown = Reflect.get(metadata, 'httpStatusCode');
   return typeof status === 'number' ? status : undefined;
+}
+
+export interface S3Packages {
+  client: typeof import('@aws-sdk/client-s3');
+  presigner: typeof import('@aws-sdk/s3-request-presigner');
+}
+
+let loaded: S3Packages | undefined;
+
+/** @throws NonRetryableError that names the command which installs the packages */
+export function loadS3Packages(): S3Packages {
+  loaded ??= loadFrom(readHandlerFile()) ?? loadFrom(import.meta.url);
+  if (loaded) return loaded;
+  throw new NonRetryableError(
+    'uploads to S3 need two packages in the project of the handler: ' +
+      'npm install @aws-sdk/client-s3 @aws-sdk/s3-request-presigner',
+  );
+}
+
+/** Undefined if a package is not installed there. */
+export function loadFrom(file: string | undefined): S3Packages | undefined {
+  if (file === undefined) return undefined;
+  const load = createRequire(file);
+  try {
+    return { client: load('@aws-sdk/client-s3'), presigner: load('@aws-sdk/s3-request-presigner') };
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? error.code : undefined;
+    if (code === 'MODULE_NOT_FOUND') return undefined;
+    throw error;
+  }
 }

@@ -1,4 +1,6 @@
 // The public API for uploads: puts files, bytes or streams into a bucket and gives a URL for each.
+
+import { extname } from 'node:path';
 import {
   type AddressRule,
   anyAddress,
@@ -6,14 +8,11 @@ import {
   type ResolveName,
 } from '../base/net/public-address.ts';
 import type { Context, Job } from '../handler/define.ts';
+import { NonRetryableError } from '../handler/retry-errors.ts';
 import { checkNumber } from './check-number.ts';
-import { findContentType } from './content-type.ts';
-import { checkKey } from './object-key.ts';
-import type { UploadSource } from './parts.ts';
-import { createS3Client } from './s3-client.ts';
-import { loadS3Packages } from './s3-packages.ts';
+import { createS3Client, loadS3Packages } from './s3-client.ts';
 import { readS3Settings, type S3Settings } from './s3-settings.ts';
-import { putObject } from './upload.ts';
+import { putObject, type UploadSource } from './upload.ts';
 
 export interface StorageOptions {
   /** Default: `s3Config.bucketName`, or the variable BUCKET_NAME. */
@@ -139,4 +138,48 @@ class S3Storage implements Storage {
     const s3 = createS3Client(packages, this.#settings, this.#options);
     return { s3, [Symbol.dispose]: () => s3.destroy() };
   }
+}
+
+const TYPES: ReadonlyMap<string, string> = new Map([
+  ['.csv', 'text/csv'],
+  ['.flac', 'audio/flac'],
+  ['.gif', 'image/gif'],
+  ['.glb', 'model/gltf-binary'],
+  ['.jpeg', 'image/jpeg'],
+  ['.jpg', 'image/jpeg'],
+  ['.json', 'application/json'],
+  ['.mp3', 'audio/mpeg'],
+  ['.mp4', 'video/mp4'],
+  ['.ogg', 'audio/ogg'],
+  ['.pdf', 'application/pdf'],
+  ['.png', 'image/png'],
+  ['.txt', 'text/plain; charset=utf-8'],
+  ['.wav', 'audio/wav'],
+  ['.webm', 'video/webm'],
+  ['.webp', 'image/webp'],
+  ['.zip', 'application/zip'],
+]);
+
+export function findContentType(key: string): string {
+  return TYPES.get(extname(key).toLowerCase()) ?? 'application/octet-stream';
+}
+
+const MAX_KEY_BYTES = 1_024;
+
+/** Returns the key. @throws NonRetryableError: the same input has the same key in each attempt */
+export function checkKey(key: string): string {
+  const refuse = (problem: string) =>
+    new NonRetryableError(`key ${JSON.stringify(key.slice(0, 100))}: ${problem}`);
+  const bytes = Buffer.byteLength(key);
+  if (bytes < 1 || bytes > MAX_KEY_BYTES) {
+    throw refuse(`has ${bytes} bytes; a key has 1 to ${MAX_KEY_BYTES}`);
+  }
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is refused.
+  if (/[\u0000-\u001f\u007f]/.test(key)) throw refuse('has a control character');
+  // Proxies resolve such segments, and the request would be for another object.
+  const isRelative = key
+    .split('/')
+    .some((segment) => segment === '.' || segment === '..' || segment === '');
+  if (isRelative) throw refuse('has an empty, . or .. segment');
+  return key;
 }

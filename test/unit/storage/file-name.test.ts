@@ -1,6 +1,6 @@
 // File names of downloads: safe on every file system, whatever a server or a URL says.
 import { expect, it } from 'vitest';
-import { chooseFileName } from '../../../src/storage/file-name.ts';
+import { chooseFileName } from '../../../src/storage/download.ts';
 
 it.each([
   ['https://a.example/cats/tom.png', undefined, undefined, 'tom.png'],

@@ -5,7 +5,7 @@ import { join, resolve } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { readHandlerFile } from '../../../src/handler/loading/handler-file.ts';
 import { loadHandler } from '../../../src/handler/loading/load.ts';
-import { loadFrom } from '../../../src/storage/s3-packages.ts';
+import { loadFrom } from '../../../src/storage/s3-client.ts';
 
 function makeProject(): string {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-s3-packages-'));
