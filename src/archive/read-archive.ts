@@ -8,7 +8,6 @@ import { Pax } from 'tar/pax';
 import type { ArchiveLimits } from '../wire/archive-limits.ts';
 import { ArchiveError, tooLargePacked, tooLargeUnpacked } from './archive-error.ts';
 import { ArchivePaths, quotePath } from './archive-paths.ts';
-import { ByteReader } from './byte-reader.ts';
 
 const BLOCK_BYTES = 512;
 /** Records before a file, such as its long path. Those of macOS have attributes of a few KB. */
@@ -187,4 +186,47 @@ function explainGzip(error: unknown): unknown {
   if (code === 'Z_BUF_ERROR') return new ArchiveError('The archive is incomplete');
   const isZlib = typeof code === 'string' && code.startsWith('Z_');
   return isZlib ? new ArchiveError('The archive is not a gzip file, or is damaged') : error;
+}
+
+export class ByteReader {
+  readonly #source: AsyncIterator<Uint8Array>;
+  #rest: Buffer = Buffer.alloc(0);
+
+  constructor(source: AsyncIterable<Uint8Array>) {
+    this.#source = source[Symbol.asyncIterator]();
+  }
+
+  /** Resolves with `size` bytes, or with fewer if the stream ends. */
+  async read(size: number): Promise<Buffer> {
+    const parts: Buffer[] = [];
+    for await (const part of this.take(size)) parts.push(part);
+    const [only] = parts;
+    return parts.length === 1 && only ? only : Buffer.concat(parts);
+  }
+
+  /** Yields `size` bytes in parts as they come, or fewer if the stream ends. */
+  async *take(size: number): AsyncGenerator<Buffer, void, undefined> {
+    let missing = size;
+    while (missing > 0 && (await this.#fill())) {
+      const part = this.#rest.subarray(0, missing);
+      this.#rest = this.#rest.subarray(part.length);
+      missing -= part.length;
+      yield part;
+    }
+  }
+
+  /** Ends the source, whose rest nobody reads. */
+  async close(): Promise<void> {
+    await this.#source.return?.();
+  }
+
+  async #fill(): Promise<boolean> {
+    while (this.#rest.length === 0) {
+      const next = await this.#source.next();
+      if (next.done) return false;
+      const { buffer, byteLength, byteOffset } = next.value;
+      this.#rest = Buffer.from(buffer, byteOffset, byteLength);
+    }
+    return true;
+  }
 }

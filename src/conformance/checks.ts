@@ -104,3 +104,68 @@ function shorten(text: string | undefined): string {
   if (text === undefined) return 'nothing';
   return text.length <= 120 ? text : `${text.slice(0, 100)}… (${text.length} characters)`;
 }
+
+export type CheckInput =
+  /** Returns `value`, after `ms`; over RunPod's protocol it may yield it instead. */
+  | { do: 'echo'; value: unknown; ms?: number }
+  /** Yields `count` objects `{"index": 0, "text": "xx…"}`, each text of `bytes` x. */
+  | { do: 'stream'; count: number; bytes: number }
+  /** Throws an error with this message. */
+  | { do: 'fail'; message: string }
+  /** Ends only when it is cancelled or times out. */
+  | { do: 'hang' };
+
+/** The values that `stream` yields. */
+export function listYields({ bytes, count }: { count: number; bytes: number }): unknown[] {
+  const text = 'x'.repeat(bytes);
+  return Array.from({ length: count }, (_, index) => ({ index, text }));
+}
+
+/** For the help text: one line for each input. */
+export const CHECK_INPUT_LINES = [
+  '{"do":"echo","value":V,"ms":N}: returns V, after N ms if N is present',
+  '{"do":"stream","count":C,"bytes":B}: yields C objects {"index":I,"text":T}, I from 0, T is the letter x, B times',
+  '{"do":"fail","message":M}: throws an error with the message M',
+  '{"do":"hang"}: ends only when it is cancelled or times out',
+] as const;
+
+export class Watch {
+  readonly #checks = new Set<() => void>();
+
+  /** Makes all waiting calls check again. */
+  check(): void {
+    for (const check of this.#checks) check();
+  }
+
+  /** Returns what `find` returns. `what` completes "… within 5 s". @throws Deviation */
+  async until<T>(ms: number, what: string, find: () => T | undefined): Promise<T> {
+    const { promise, resolve } = Promise.withResolvers<T>();
+    const check = () => {
+      const found = find();
+      if (found !== undefined) resolve(found);
+    };
+    this.#checks.add(check);
+    check();
+    try {
+      return await within(ms, what, promise);
+    } finally {
+      this.#checks.delete(check);
+    }
+  }
+}
+
+export interface WorkerExit {
+  /** Sends SIGTERM to the worker, or asks the user to do so. */
+  terminate: () => void;
+  /** Exit code of the worker's process, if known; null if a signal ended it. */
+  exitCode?: Promise<number | null>;
+  /** Starts a second worker, if this command starts the workers. */
+  startAnother?: () => Required<Pick<WorkerExit, 'terminate' | 'exitCode'>>;
+}
+
+/** @throws Deviation, NotApplicable */
+export async function demandCleanExit({ exitCode }: WorkerExit, ms: number): Promise<void> {
+  if (!exitCode) throw new NotApplicable('this command did not start the worker');
+  const code = await within(ms, "the worker's process did not exit", exitCode);
+  demandSame(code, 0, 'the exit code');
+}

@@ -1,7 +1,7 @@
 // A platform on an in-memory store with a clock that tests control, and a scripted worker for its link.
 import { ManualClock } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
-import { outcomeOf, refTo } from '../../src/conformance/report-samples.ts';
+import { outcomeOf, refTo } from '../../src/conformance/platform/scripted-worker.ts';
 import type { Submission } from '../../src/queue/admission.ts';
 import { Queue, type QueueOptions } from '../../src/queue/queue.ts';
 import type { QueueSettings } from '../../src/queue/settings.ts';
@@ -31,7 +31,7 @@ export {
   outcomeOf,
   progressOf,
   refTo,
-} from '../../src/conformance/report-samples.ts';
+} from '../../src/conformance/platform/scripted-worker.ts';
 
 export const ENDPOINT = 'e';
 export const NEVER = new AbortController().signal;

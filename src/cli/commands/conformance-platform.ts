@@ -31,7 +31,7 @@ export async function checkPlatform({
 }: PlatformUnderTest): Promise<CheckResult[]> {
   const place = readAddress(values);
   if (values.protocol === 'runpod') {
-    const { RunPodProbe } = await import('../../conformance/runpod/probe.ts');
+    const { RunPodProbe } = await import('../../conformance/runpod/platform-checks.ts');
     const { runPodPlatformChecks } = await import('../../conformance/runpod/platform-checks.ts');
     const checks = chooseAreas(runPodPlatformChecks, values.only);
     const probe = new RunPodProbe(place);

@@ -2,8 +2,12 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Log } from '../../base/log.ts';
-import { type CheckResult, Deviation, runConformanceChecks } from '../../conformance/checks.ts';
-import type { WorkerExit } from '../../conformance/worker-exit.ts';
+import {
+  type CheckResult,
+  Deviation,
+  runConformanceChecks,
+  type WorkerExit,
+} from '../../conformance/checks.ts';
 import { CommandError, EXIT } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
 import { printNote } from '../output.ts';

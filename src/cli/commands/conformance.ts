@@ -2,8 +2,7 @@
 // side, and prints which rules of the protocol hold. The checks are in conformance/.
 import type { Log } from '../../base/log.ts';
 import { escapeLine } from '../../base/text/printable.ts';
-import { CHECK_INPUT_LINES } from '../../conformance/check-inputs.ts';
-import type { CheckResult } from '../../conformance/checks.ts';
+import { CHECK_INPUT_LINES, type CheckResult } from '../../conformance/checks.ts';
 import { keyOption } from '../api-key.ts';
 import { checkArguments } from '../arguments.ts';
 import { type CommandGroup, EXIT, type ExitCode, type Positional, type Verb } from '../command.ts';

@@ -3,10 +3,12 @@
 import type { JobRecord } from '../../wire/job/job.ts';
 import type { Lease } from '../../wire/link/worker-link.ts';
 import { type ConformanceCheck, demandSame, within } from '../checks.ts';
-import { chunksOf, completed, outcomeOf } from '../report-samples.ts';
 import {
+  chunksOf,
+  completed,
   connectWorker,
   demandRefusal,
+  outcomeOf,
   type PlatformStage,
   type ScriptedWorker,
   sleep,

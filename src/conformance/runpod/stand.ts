@@ -1,14 +1,11 @@
 // A server of RunPod's worker protocol for a worker under test: hands out jobs, holds polls as
 // RunPod does, records every request, and injects errors.
-
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { http } from '../../base/net/node-http.ts';
-import type { CheckInput } from '../check-inputs.ts';
-import { Watch } from '../watch.ts';
-import type { WorkerExit } from '../worker-exit.ts';
+import { type CheckInput, Watch, type WorkerExit } from '../checks.ts';
 
 export const PING_MS = 1_000;
 const HOLD_MS = 2_000;

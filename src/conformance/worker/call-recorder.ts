@@ -12,7 +12,7 @@ import type {
   WorkerLink,
   WorkerWelcome,
 } from '../../wire/link/worker-link.ts';
-import { Watch } from '../watch.ts';
+import { Watch } from '../checks.ts';
 
 interface Calls {
   hello: [WorkerHello, WorkerWelcome];

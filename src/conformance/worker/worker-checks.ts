@@ -2,12 +2,24 @@
 // platform can observe. The order matters: the last checks end the worker.
 import { reassemble } from '../../wire/chunk/chunk-pieces.ts';
 import { PROTOCOL_VERSION } from '../../wire/link/worker-link.ts';
-import { listYields } from '../check-inputs.ts';
-import { type ConformanceCheck, Deviation, demand, demandSame } from '../checks.ts';
-import { demandCleanExit } from '../worker-exit.ts';
+import {
+  type ConformanceCheck,
+  Deviation,
+  demand,
+  demandCleanExit,
+  demandSame,
+  listYields,
+} from '../checks.ts';
 import { allAlongChecks, faultChecks } from './worker-fault-checks.ts';
-import { TERMS, type WorkerStand } from './worker-stand.ts';
-import { demandOutput, demandWork, leaseOf, SOON_MS, waitForOutcome } from './worker-waits.ts';
+import {
+  demandOutput,
+  demandWork,
+  leaseOf,
+  SOON_MS,
+  TERMS,
+  type WorkerStand,
+  waitForOutcome,
+} from './worker-stand.ts';
 
 const EXIT_MS = 60_000;
 const MAX_CHUNK_BYTES = 1_000_000;
