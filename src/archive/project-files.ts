@@ -8,7 +8,7 @@ import { isPlainObject } from '../wire/json.ts';
 import { ArchiveError, tooManyFiles } from './archive-error.ts';
 import { findPathProblem, quotePath } from './archive-paths.ts';
 
-export const OWN_IGNORE_FILE = '.millraceignore';
+const OWN_IGNORE_FILE = '.millraceignore';
 const GIT_IGNORE_FILE = '.gitignore';
 
 /** No ignore file brings these back. */

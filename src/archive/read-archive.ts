@@ -188,7 +188,7 @@ function explainGzip(error: unknown): unknown {
   return isZlib ? new ArchiveError('The archive is not a gzip file, or is damaged') : error;
 }
 
-export class ByteReader {
+class ByteReader {
   readonly #source: AsyncIterator<Uint8Array>;
   #rest: Buffer = Buffer.alloc(0);
 

@@ -7,7 +7,7 @@ import { ArchiveError } from './archive-error.ts';
 import { type ArchivedEntry, readArchive } from './read-archive.ts';
 
 /** The bytes of an archive, at once or in parts. */
-export type ArchiveSource = Uint8Array | AsyncIterable<Uint8Array>;
+type ArchiveSource = Uint8Array | AsyncIterable<Uint8Array>;
 
 export interface ArchivedFile {
   /** Relative, with `/`. */
@@ -18,7 +18,7 @@ export interface ArchivedFile {
   isExecutable: boolean;
 }
 
-export interface ArchiveContent {
+interface ArchiveContent {
   /** In the archive's order; at least one. */
   files: ArchivedFile[];
   unpackedBytes: number;

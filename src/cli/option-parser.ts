@@ -39,7 +39,7 @@ export function parseOptions<Table extends OptionTable>(
   return parsed;
 }
 
-export interface SharedArguments<Own extends OptionTable, Shared extends OptionTable>
+interface SharedArguments<Own extends OptionTable, Shared extends OptionTable>
   extends ParsedArguments<Own> {
   shared: OptionValues<Shared>;
 }

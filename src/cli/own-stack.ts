@@ -3,7 +3,7 @@ import { isAbsolute, relative, sep } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { packageRoot } from '../base/package-info.ts';
 
-export interface StackView {
+interface StackView {
   /** Paths in this folder are shown relative to it. */
   folder: string;
   /** URL of the folder of this package. Default: where it is. */

@@ -20,7 +20,7 @@ export interface Profile {
   key: string;
 }
 
-export interface Profiles {
+interface Profiles {
   /** Of commands that name none; undefined without one. */
   current: string | undefined;
   byName: ReadonlyMap<string, Profile>;

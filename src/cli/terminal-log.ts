@@ -7,7 +7,7 @@ import { escapeControls, escapeLine } from '../base/text/printable.ts';
 import { choice } from './options.ts';
 import { isOnRunPod } from './worker/runpod.ts';
 
-export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
+const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 
 export function logLevelOption<Level extends (typeof LOG_LEVELS)[number]>(fallback: Level) {
   return choice({

@@ -16,7 +16,7 @@ import {
 
 /** Calls that the worker makes continuously. */
 export type LinkCall = 'take' | 'renew' | 'report';
-export type LinkDirection = 'request' | 'answer';
+type LinkDirection = 'request' | 'answer';
 
 /** A fault for one call: `inject` throws, or resolves when the call may continue. */
 interface PendingFault {

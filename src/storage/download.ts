@@ -197,7 +197,7 @@ const EXTENSIONS: ReadonlyMap<string, string> = new Map([
   ['video/mp4', '.mp4'],
 ]);
 
-export interface NamedAnswer {
+interface NamedAnswer {
   url: URL;
   contentDisposition: string | undefined;
   contentType: string | undefined;

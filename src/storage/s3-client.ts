@@ -25,7 +25,7 @@ const CONNECT_TIMEOUT_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 300_000;
 const MAX_REASON_CHARS = 300;
 
-export interface S3Connection {
+interface S3Connection {
   /** For one call. */
   concurrency: number;
   rule: AddressRule;

@@ -17,7 +17,7 @@ export interface S3Settings {
 }
 
 /** What an author's options set. */
-export interface ChosenSettings {
+interface ChosenSettings {
   bucket?: string | undefined;
   region?: string | undefined;
 }

@@ -160,14 +160,14 @@ const TYPES: ReadonlyMap<string, string> = new Map([
   ['.zip', 'application/zip'],
 ]);
 
-export function findContentType(key: string): string {
+function findContentType(key: string): string {
   return TYPES.get(extname(key).toLowerCase()) ?? 'application/octet-stream';
 }
 
 const MAX_KEY_BYTES = 1_024;
 
 /** Returns the key. @throws NonRetryableError: the same input has the same key in each attempt */
-export function checkKey(key: string): string {
+function checkKey(key: string): string {
   const refuse = (problem: string) =>
     new NonRetryableError(`key ${JSON.stringify(key.slice(0, 100))}: ${problem}`);
   const bytes = Buffer.byteLength(key);

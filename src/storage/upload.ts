@@ -5,7 +5,7 @@ import type { CompletedPart, S3Client } from '@aws-sdk/client-s3';
 import { NonRetryableError } from '../handler/retry-errors.ts';
 import type { S3Packages } from './s3-client.ts';
 
-export interface PutOptions {
+interface PutOptions {
   client: S3Client;
   packages: S3Packages;
   source: UploadSource;
@@ -142,7 +142,7 @@ export type UploadSource =
   | { stream: AsyncIterable<Uint8Array>; bytes?: never; file?: never };
 
 /** The parts; only the last one may be shorter. Without bytes it is one empty part. */
-export async function* cutParts(
+async function* cutParts(
   source: UploadSource,
   partBytes: number,
 ): AsyncGenerator<Buffer, void, void> {

@@ -20,7 +20,7 @@ const SHELLS: Readonly<Record<string, (table: CompletionTable) => string>> = {
 const positionals = [{ name: '<shell>', help: 'shell: bash, zsh or fish' }];
 
 /** A command of the program, which is loaded only if it is needed. */
-export interface LazyCommand {
+interface LazyCommand {
   summary: string;
   load: () => Promise<Command | CommandGroup>;
 }

@@ -9,7 +9,7 @@ import { openLink } from '../worker/platform-link.ts';
 import type { PlatformValues } from './conformance.ts';
 import { chooseAreas } from './conformance-areas.ts';
 
-export interface PlatformUnderTest {
+interface PlatformUnderTest {
   values: PlatformValues;
   log: Log;
   onRow: (row: CheckResult) => void;

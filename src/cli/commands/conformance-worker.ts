@@ -18,7 +18,7 @@ import { chooseAreas } from './conformance-areas.ts';
 /** Time that the worker gets to end before it is killed, ms. */
 const END_MS = 10_000;
 
-export interface WorkerUnderTest {
+interface WorkerUnderTest {
   values: WorkerValues;
   /** Empty if you start the worker yourself. */
   command: readonly string[];

@@ -16,7 +16,7 @@ import { showLogLines } from '../terminal-log.ts';
  */
 export type RunFormat = 'terminal' | 'lines' | 'events';
 
-export interface RunOutputOptions {
+interface RunOutputOptions {
   format: RunFormat;
 }
 
@@ -92,7 +92,7 @@ export class RunOutput {
 }
 
 /** What one job prints. */
-export class JobOutput {
+class JobOutput {
   readonly sink: ExecutionSink;
   readonly #output: RunOutput;
   readonly #index: number | undefined;

@@ -8,7 +8,7 @@ export interface CompletedWord {
   help: string;
 }
 
-export interface CompletedOption extends CompletedWord {
+interface CompletedOption extends CompletedWord {
   /** The option takes a value. */
   isValued: boolean;
   /** All values, if they are known; else a value may be a file. */
@@ -26,7 +26,7 @@ export interface CompletionContext {
 
 export type CompletionTable = readonly CompletionContext[];
 
-export interface LoadedCommand {
+interface LoadedCommand {
   word: string;
   summary: string;
   command: Command | CommandGroup;

@@ -10,7 +10,7 @@ import { print, printNote } from '../output.ts';
 import { type GivenTarget, spellTarget, type Target } from '../resources/target.ts';
 import type { RolloutEnd } from './rollout.ts';
 
-export interface DeployResult {
+interface DeployResult {
   endpoint: EndpointRecord;
   /** Name or ID by which the user calls it. */
   name: string;
@@ -23,7 +23,7 @@ export interface DeployResult {
   example?: Example;
 }
 
-export interface Example {
+interface Example {
   input: object;
   /** Options that chose the platform and the key. */
   given: GivenTarget;

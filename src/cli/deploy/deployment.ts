@@ -22,7 +22,7 @@ export interface Upload {
 }
 
 /** `running`: nothing to do. `followed`: its rollout is under way. `kept`: the platform has it already. */
-export type Choice = { kind: 'running' | 'followed' | 'kept'; version: number };
+type Choice = { kind: 'running' | 'followed' | 'kept'; version: number };
 
 /** Finds a version with the same files and the same handler. */
 export async function findSame(

@@ -8,7 +8,7 @@ const MAX_LINES = 2_000;
 /** Lines of context around a difference. */
 const CONTEXT = 3;
 
-export interface ComparedFile {
+interface ComparedFile {
   path: string;
   bytes: number;
   sha256: string;

@@ -44,7 +44,7 @@ export function describeProgress(rollout: Rollout): string {
   return `version ${version}: ${workersReady} of ${workers} ready${waiting}`;
 }
 
-export interface FollowedRollout {
+interface FollowedRollout {
   goal: RolloutGoal;
   /** Reads the endpoint; an error ends the following. */
   read: () => Promise<EndpointRecord>;

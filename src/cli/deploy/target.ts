@@ -48,7 +48,7 @@ export const targetOptions = {
   registry: registryOption,
 } as const;
 
-export interface TargetSettings {
+interface TargetSettings {
   /** Only the variable of --python is given, and the others stay. */
   keepsEnv: boolean;
   endpoint: Readonly<Record<string, unknown>>;

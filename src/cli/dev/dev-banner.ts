@@ -4,7 +4,7 @@ import { fillPath } from '../../wire/routes/route.ts';
 import { JOB_ROUTES } from '../../wire/routes/routes.ts';
 import { chooseExample, type JsonSchema, readSource } from '../example-input.ts';
 
-export interface BannerEndpoint {
+interface BannerEndpoint {
   endpointId: string;
   file: string;
   isServed: boolean;
@@ -12,7 +12,7 @@ export interface BannerEndpoint {
   schema: JsonSchema | null;
 }
 
-export interface BannerOptions {
+interface BannerOptions {
   version: string;
   url: string;
   /** Undefined if calls need no key. */

@@ -19,7 +19,7 @@ const RESTART_PACE = { baseMs: 500, maxMs: 30_000, jitter: 0.2 };
 /** After this run time, the next crash of a worker counts as its first, ms. */
 const WELL_AFTER_MS = 60_000;
 
-export interface DevEndpointOptions {
+interface DevEndpointOptions {
   endpointId: string;
   file: string;
   /** URL at which the worker process reaches the platform. */

@@ -10,7 +10,7 @@ import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import { DevEndpoint } from './dev-endpoint.ts';
 import { findHandlers, type HandlerFile } from './handler-files.ts';
 
-export interface DevHandlersOptions {
+interface DevHandlersOptions {
   platform: RunningPlatform;
   /** Files and folders, as given. */
   paths: readonly string[];

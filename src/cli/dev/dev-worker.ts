@@ -7,7 +7,7 @@ import { inheritWithoutKeys } from '../config.ts';
 import { readLogEntry, showLogLines } from '../terminal-log.ts';
 import { DEVICE_SET_VARIABLE } from '../worker/worker-flags.ts';
 
-export interface DevWorkerOptions {
+interface DevWorkerOptions {
   file: string;
   endpointId: string;
   url: string;

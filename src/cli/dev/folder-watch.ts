@@ -30,7 +30,7 @@ const MAX_SETTLE_MS = 1_000;
 const IMPORT = /\b(?:from|import|require)\s*\(?\s*['"]([^'"\n]+)['"]/g;
 const MAX_MODULE_BYTES = 1_048_576;
 
-export interface FolderWatchOptions {
+interface FolderWatchOptions {
   folders: readonly string[];
   clock: Clock;
   /** Called with the absolute paths of modules that were changed, added or removed. */

@@ -48,7 +48,7 @@ export function nameEndpoint(file: string): string {
 }
 
 /** Whether a file directly in a folder of handlers is a handler. */
-export function isHandlerName(name: string): boolean {
+function isHandlerName(name: string): boolean {
   if (!EXTENSIONS.includes(extname(name)) || name.startsWith('.')) return false;
   return !/\.(test|spec|d|config)\.[a-z]+$/.test(name);
 }

@@ -52,7 +52,7 @@ async function findOwnTemplate(caller: ApiCaller, id: string): Promise<TemplateR
   return template && isMadeByDeploy(endpoint, template) ? template : undefined;
 }
 
-export function isMadeByDeploy(endpoint: EndpointRecord, template: TemplateRecord): boolean {
+function isMadeByDeploy(endpoint: EndpointRecord, template: TemplateRecord): boolean {
   const afterMs = Date.parse(endpoint.createdAt) - Date.parse(template.createdAt);
   return (
     endpoint.source === 'VERSION' &&

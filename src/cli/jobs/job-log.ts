@@ -9,7 +9,7 @@ export const followOptions = {
   json: flag({ help: 'print lines of JSON on a terminal too' }),
 };
 
-export interface LogRequest {
+interface LogRequest {
   client: Client;
   job: string;
   follow: boolean;

@@ -19,7 +19,7 @@ import { parseObject } from '../resources/body-file.ts';
 
 type LineJob = NewJob<object>;
 
-export interface EachSubmission {
+interface EachSubmission {
   client: Client;
   /** `-`: standard input. */
   file: string;

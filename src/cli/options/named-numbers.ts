@@ -1,7 +1,7 @@
 // Parses options that set several numbers by name: `pods=20,keys=5`.
 import { UsageError } from '../options.ts';
 
-export interface NumberRange {
+interface NumberRange {
   min: number;
   max: number;
 }

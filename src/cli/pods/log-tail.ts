@@ -1,6 +1,6 @@
 // Finds the new part of a log of which only the end can be read. Pure.
 
-export interface LogGrowth {
+interface LogGrowth {
   added: string;
   /** The new end does not continue the old one: lines were lost, or the log is another one. */
   isBroken: boolean;

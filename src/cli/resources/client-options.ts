@@ -39,7 +39,7 @@ export const clientOptions = {
   }),
 };
 
-export interface ClientTarget extends GivenTarget {
+interface ClientTarget extends GivenTarget {
   endpoint: string;
 }
 
@@ -59,7 +59,7 @@ export function connectCaller(given: GivenTarget): ApiCaller {
   );
 }
 
-export interface PlatformTarget {
+interface PlatformTarget {
   platform: Platform;
   url: string;
   key: string | undefined;
@@ -102,7 +102,7 @@ function checkUrl<T>(connectTo: () => T): T {
   }
 }
 
-export interface BodyFlags {
+interface BodyFlags {
   options?: OptionTable;
   /** Options of members of the body that have another name. */
   fields?: Readonly<Record<string, string>> | undefined;

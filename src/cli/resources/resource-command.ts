@@ -39,7 +39,7 @@ export interface ListKind<Item> {
 }
 
 /** Options that compose a request body. */
-export interface BodyOptions<Table extends OptionTable> {
+interface BodyOptions<Table extends OptionTable> {
   options: Table;
   /** @throws UsageError */
   compose: (values: OptionValues<Table>) => object;

@@ -41,7 +41,7 @@ export function chooseTarget({ key, profile: named, url }: GivenTarget): Target 
   return { url: target, key: own.key ?? stored };
 }
 
-export interface SpelledTarget {
+interface SpelledTarget {
   /** The key, inside double quotes; undefined if calls need none. */
   bearer: string | undefined;
   /** Options for `millrace`. */

@@ -9,7 +9,7 @@ import { readCertificates, readKeyPair } from '../options/pem-file.ts';
 import { UsageError } from '../options.ts';
 import { readRunPodKey, readRunPodPlace } from './runpod.ts';
 
-export interface LinkValues {
+interface LinkValues {
   /** Empty if RunPod's environment names the addresses. */
   url: string;
   link: 'http' | 'grpc' | undefined;
@@ -23,7 +23,7 @@ export interface LinkValues {
   runpodJoinText: boolean;
 }
 
-export interface PlatformLink extends WorkerLink {
+interface PlatformLink extends WorkerLink {
   /**
    * Reports that the worker failed a check and exits without a job, for platforms that accept such
    * reports.

@@ -33,7 +33,7 @@ const LAST_BYES_MS = 1_000;
 const BYE_MS = 3_000;
 const WORKER_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 
-export interface SuperviseOptions {
+interface SuperviseOptions {
   handlerPath: string;
   values: WorkerFlags;
   /** The arguments as given; worker processes get the same ones. */

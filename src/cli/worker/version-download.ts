@@ -24,7 +24,7 @@ const PACE = { baseMs: 500, maxMs: 10_000, jitter: 0.2 };
 /** Bytes of a refusal that are read. */
 const MAX_REFUSAL_BYTES = 65_536;
 
-export interface DownloadedVersion {
+interface DownloadedVersion {
   /** Undefined: the cache has it. */
   archive: Uint8Array | undefined;
   /** Path of the handler in the archive. */

@@ -12,7 +12,7 @@ const OWN_NAME = 'millrace';
 const LOCK_FILES = ['package-lock.json', 'npm-shrinkwrap.json'];
 const BYTES_PER_MB = 1_048_576;
 
-export interface InstallOptions {
+interface InstallOptions {
   /** Folder with the version's files. */
   folder: string;
   /** A folder that this installation alone uses, for npm's cache. */

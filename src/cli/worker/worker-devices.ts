@@ -15,7 +15,7 @@ interface DeviceOptions {
   nvidiaSmi: string | undefined;
 }
 
-export interface WorkerPlan {
+interface WorkerPlan {
   detection: Detection;
   plan: DevicePlan;
 }

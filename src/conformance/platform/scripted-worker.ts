@@ -52,7 +52,7 @@ export async function connectWorker(
   return worker;
 }
 
-export interface ScriptedWorkerOptions {
+interface ScriptedWorkerOptions {
   id?: string;
   incarnation?: number;
 }

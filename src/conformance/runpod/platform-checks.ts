@@ -208,7 +208,7 @@ export const runPodPlatformChecks: readonly ConformanceCheck<RunPodProbe>[] = ch
 const PATIENCE_MS = 100_000;
 const POLL_EVERY_MS = 100;
 
-export interface RunPodPlace {
+interface RunPodPlace {
   /** The URL before `/<endpoint>/job-take`. */
   url: string;
   endpoint: string;
@@ -217,7 +217,7 @@ export interface RunPodPlace {
   jobsKey: string;
 }
 
-export interface ProbeAnswer {
+interface ProbeAnswer {
   status: number;
   body: unknown;
 }
@@ -314,7 +314,7 @@ export class RunPodProbe {
 }
 
 /** @throws Deviation */
-export function readTakenJob(body: unknown): { id: string; input: unknown } {
+function readTakenJob(body: unknown): { id: string; input: unknown } {
   const id = readMember(body, 'id');
   demand(typeof id === 'string', `the job has no id: ${JSON.stringify(body)}`);
   demand(Object.hasOwn(Object(body), 'input'), 'the job has no input');

@@ -12,7 +12,7 @@ const HOLD_MS = 2_000;
 const POD = 'conformance-pod';
 const KEY = 'conformance-key';
 
-export type WorkerRoute = 'job-take' | 'job-stop' | 'job-stream' | 'job-done' | 'ping';
+type WorkerRoute = 'job-take' | 'job-stop' | 'job-stream' | 'job-done' | 'ping';
 
 export interface RecordedRequest {
   route: WorkerRoute;
@@ -29,9 +29,9 @@ export interface RecordedRequest {
 }
 
 /** Replaces the answer: by a status, or by a reset of the connection. */
-export type Disturbance = { route: WorkerRoute; status: number | 'reset' };
+type Disturbance = { route: WorkerRoute; status: number | 'reset' };
 
-export interface RunPodStandOptions extends WorkerExit {
+interface RunPodStandOptions extends WorkerExit {
   host: string;
   port: number;
 }
@@ -213,7 +213,7 @@ export class RunPodStand {
   }
 }
 
-export function isProgress(body: unknown): boolean {
+function isProgress(body: unknown): boolean {
   return readMember(body, 'status') === 'IN_PROGRESS';
 }
 

@@ -21,10 +21,10 @@ interface Calls {
   report: [ReportRequest, ReportReply[]];
   bye: [WorkerBye, undefined];
 }
-export type LinkVerb = keyof Calls;
+type LinkVerb = keyof Calls;
 
 /** One recorded call; `answer` is set once the call is answered. */
-export interface RecordedCall<V extends LinkVerb = LinkVerb> {
+interface RecordedCall<V extends LinkVerb = LinkVerb> {
   verb: V;
   request: Calls[V][0];
   /** Unix ms. */

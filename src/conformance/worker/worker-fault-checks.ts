@@ -132,7 +132,7 @@ interface Repeat {
 }
 
 /** Repeated reports of an outcome with this token. */
-export function findRepeats({ calls }: CallRecorder, token: string): Repeat[] {
+function findRepeats({ calls }: CallRecorder, token: string): Repeat[] {
   const said = calls.report
     .flatMap(({ request }) => request.reports)
     .filter((report) => report.kind === 'outcome' && report.token === token)
@@ -142,7 +142,7 @@ export function findRepeats({ calls }: CallRecorder, token: string): Repeat[] {
 }
 
 /** Returns the job of a lease that a take did not name, although the worker held it. */
-export function findUnheld({ calls }: CallRecorder): string | undefined {
+function findUnheld({ calls }: CallRecorder): string | undefined {
   const endedAt = new Map<string, number>();
   for (const { at, request } of calls.report) {
     for (const { kind, token } of request.reports) {
@@ -169,7 +169,7 @@ export function findUnheld({ calls }: CallRecorder): string | undefined {
 }
 
 /** Returns the job of an attempt with a report after its answered outcome. */
-export function findReportAfterOutcome({ calls }: CallRecorder): string | undefined {
+function findReportAfterOutcome({ calls }: CallRecorder): string | undefined {
   const answeredAt = new Map<string, number>();
   for (const { answer, at, answeredAt: end, isLost, request } of calls.report) {
     for (const { jobId, kind, token } of request.reports) {

@@ -16,7 +16,7 @@ export const TERMS = { leaseMs: 3_000, renewEveryMs: 1_000, takeWaitMs: 2_000 } 
 const SETTINGS: PlatformOptions['settings'] = { ...TERMS, timeoutGraceMs: 5_000 };
 const POLL_EVERY_MS = 20;
 
-export interface WorkerStandOptions extends WorkerExit {
+interface WorkerStandOptions extends WorkerExit {
   host: string;
   /** 0 selects a free port. */
   port: number;
