@@ -3,8 +3,14 @@
 import { join } from 'node:path';
 import { skipUnaskedContinue } from '../base/net/undici.ts';
 import { packageRoot, packageVersion } from '../base/package-info.ts';
-import { type Command, CommandError, type CommandGroup, EXIT } from './command.ts';
-import { chooseVerb, noVerb } from './group.ts';
+import {
+  type Command,
+  CommandError,
+  type CommandGroup,
+  chooseVerb,
+  EXIT,
+  noVerb,
+} from './command.ts';
 import { renderBlock, renderGroupHelp, renderHelp } from './help.ts';
 import { asksForHelp } from './option-parser.ts';
 import { InvalidKeyError, UnknownWordError, UsageError } from './options.ts';

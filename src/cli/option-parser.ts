@@ -1,6 +1,7 @@
 // Parses arguments with the tables of options.ts: flags win over the environment, the environment over
 // defaults.
 import { parseArgs } from 'node:util';
+import type { Positional } from './command.ts';
 import { readVariable } from './config.ts';
 import {
   flagName,
@@ -139,4 +140,12 @@ function checkValue({ rawName, value, inlineValue }: OptionToken): string {
     );
   }
   return value;
+}
+
+/** @throws UsageError if an argument is missing or superfluous */
+export function checkArguments(declared: readonly Positional[], given: readonly string[]): void {
+  const missing = declared.slice(given.length).find(({ name }) => name.startsWith('<'));
+  if (missing) throw new UsageError(`${missing.name} is missing; give the ${missing.help}`);
+  const surplus = given[declared.length];
+  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
 }

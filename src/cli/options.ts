@@ -1,5 +1,6 @@
 // Declares command-line options as tables. option-parser.ts parses arguments with them, and help.ts renders
 // the help from them.
+import { cleanKey as clean } from '../base/text/api-key.ts';
 
 /** Wrong usage: reported without a stack, exit code 2. */
 export class UsageError extends Error {
@@ -208,4 +209,34 @@ export function flagName(name: string): string {
 function requireText(given: string | undefined): string {
   if (given) return given;
   throw new UsageError('must not be empty');
+}
+
+/** `source`: where the key was found. @throws InvalidKeyError that shows no key */
+export function readKeyOf(source: string, key: string): string {
+  try {
+    return cleanKey(key);
+  } catch (error) {
+    throw error instanceof InvalidKeyError
+      ? new InvalidKeyError(`${source}: ${error.message}`)
+      : error;
+  }
+}
+
+/** @throws InvalidKeyError that shows no key */
+export function cleanKey(key: string): string {
+  try {
+    return clean(key);
+  } catch (error) {
+    throw new InvalidKeyError(error instanceof Error ? error.message : String(error));
+  }
+}
+
+/** The option has a key. */
+export function keyOption<T>(option: Option<T>): Option<T | string> {
+  const parse = (texts: readonly string[]) => {
+    const key = cleanKey(texts.at(-1) ?? '');
+    if (key !== '') return key;
+    throw new UsageError('must not be empty');
+  };
+  return { ...option, parse };
 }

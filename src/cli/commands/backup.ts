@@ -3,12 +3,10 @@ import { resolve } from 'node:path';
 import { type Backup, backUp } from '../../platform/backup/back-up.ts';
 import { BackupError } from '../../platform/backup/manifest.ts';
 import { explainFailure, nameStorageFailure } from '../../store/disk/sqlite-errors.ts';
-import { checkArguments } from '../arguments.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
-import { parseOptions } from '../option-parser.ts';
+import { checkArguments, parseOptions } from '../option-parser.ts';
 import { flag, text } from '../options.ts';
-import { print, printNote } from '../output.ts';
-import { formatTable } from '../table.ts';
+import { formatTable, print, printNote } from '../output.ts';
 
 const options = {
   data: text({

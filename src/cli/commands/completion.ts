@@ -1,13 +1,11 @@
 // `millrace completion`: prints a script that completes command lines in bash, zsh or fish. The script has the words of
 // all commands, so that completion starts no process.
-import { checkArguments } from '../arguments.ts';
-import type { Command, CommandGroup } from '../command.ts';
-import { EXIT } from '../command.ts';
+import { type Command, type CommandGroup, EXIT } from '../command.ts';
 import { renderBash } from '../completion/bash.ts';
 import { type CompletionTable, composeTable } from '../completion/completion-table.ts';
 import { renderFish } from '../completion/fish.ts';
 import { renderZsh } from '../completion/zsh.ts';
-import { parseOptions } from '../option-parser.ts';
+import { checkArguments, parseOptions } from '../option-parser.ts';
 import { UsageError } from '../options.ts';
 import { print } from '../output.ts';
 

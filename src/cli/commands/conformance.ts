@@ -3,14 +3,13 @@
 import type { Log } from '../../base/log.ts';
 import { escapeLine } from '../../base/text/printable.ts';
 import { CHECK_INPUT_LINES, type CheckResult } from '../../conformance/checks.ts';
-import { keyOption } from '../api-key.ts';
-import { checkArguments } from '../arguments.ts';
 import { type CommandGroup, EXIT, type ExitCode, type Positional, type Verb } from '../command.ts';
-import { parseOptions } from '../option-parser.ts';
+import { checkArguments, parseOptions } from '../option-parser.ts';
 import {
   choice,
   flag,
   integer,
+  keyOption,
   list,
   type OptionValues,
   requiredText,

@@ -16,11 +16,11 @@ import {
   type DeviceSet,
   type DeviceSets,
 } from '../../worker/gpu/device-sets.ts';
-import { checkArguments } from '../arguments.ts';
+import type { FoundDevice } from '../../worker/gpu/found-device.ts';
 import { type Command, EXIT } from '../command.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';
 import { renderBlock } from '../help.ts';
-import { parseOptions } from '../option-parser.ts';
+import { checkArguments, parseOptions } from '../option-parser.ts';
 import { flag, text } from '../options.ts';
 import { print } from '../output.ts';
 import { readPerWorker } from '../worker/worker-devices.ts';

@@ -1,9 +1,8 @@
 // `millrace health`: asks a worker's health port on this machine, for health checks of containers
 // and for scripts. The worker decides whether it is healthy.
 import { http } from '../../base/net/node-http.ts';
-import { checkArguments } from '../arguments.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
-import { parseOptions } from '../option-parser.ts';
+import { checkArguments, parseOptions } from '../option-parser.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 

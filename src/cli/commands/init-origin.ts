@@ -8,8 +8,8 @@ import { packageRoot, readPackageInfo } from '../../base/package-info.ts';
 import { isPlainObject } from '../../wire/json.ts';
 import { CommandError } from '../command.ts';
 import { inheritWithoutKeys } from '../config.ts';
-import { findNpm } from '../find-npm.ts';
 import { UsageError } from '../options.ts';
+import { findNpm } from '../worker/npm-run.ts';
 
 const OWN_NAME = 'millrace';
 const VENDOR = 'vendor';

@@ -2,9 +2,8 @@
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { readPackageInfo } from '../../base/package-info.ts';
-import { checkArguments } from '../arguments.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
-import { parseOptions } from '../option-parser.ts';
+import { checkArguments, parseOptions } from '../option-parser.ts';
 import { flag, text } from '../options.ts';
 import { print } from '../output.ts';
 import { chooseOrigin, type Origin, provideMillrace } from './init-origin.ts';

@@ -1,10 +1,9 @@
 // `millrace login` and `logout`: store and remove the URL and the key of a platform.
 import { ApiError } from '../../client/api-caller.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
-import { checkArguments } from '../arguments.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
 import { readVariable } from '../config.ts';
-import { parseOptions } from '../option-parser.ts';
+import { checkArguments, parseOptions } from '../option-parser.ts';
 import { text, UsageError } from '../options.ts';
 import { print, printNote } from '../output.ts';
 import {
@@ -14,9 +13,9 @@ import {
   readProfiles,
   writeProfiles,
 } from '../profiles.ts';
+import { readKey } from '../prompt.ts';
 import { callPlatform, connectCaller } from '../resources/client-options.ts';
 import { checkPlatformUrl, isReadable } from '../resources/target.ts';
-import { readKey } from './key-input.ts';
 
 const UNAUTHORIZED = 401;
 const FORBIDDEN = 403;

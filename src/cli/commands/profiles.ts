@@ -1,13 +1,10 @@
 // `millrace profiles`: lists profiles and chooses the current one.
-import { readKeyOf } from '../api-key.ts';
-import { checkArguments } from '../arguments.ts';
 import { CommandError, type CommandGroup, EXIT, type ExitCode } from '../command.ts';
 import { readVariable } from '../config.ts';
-import { parseOptions } from '../option-parser.ts';
-import { flag } from '../options.ts';
-import { print, readTableWidth } from '../output.ts';
+import { checkArguments, parseOptions } from '../option-parser.ts';
+import { flag, readKeyOf } from '../options.ts';
+import { formatTable, print, readTableWidth } from '../output.ts';
 import { locateProfiles, readProfiles, writeProfiles } from '../profiles.ts';
-import { formatTable } from '../table.ts';
 
 /** Enough to tell keys apart, and far too little to guess one. */
 const SHOWN_OF_KEY = 7;

@@ -2,10 +2,9 @@
 import { resolve } from 'node:path';
 import { BackupError } from '../../platform/backup/manifest.ts';
 import { restore } from '../../platform/backup/restore.ts';
-import { checkArguments } from '../arguments.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
-import { parseOptions } from '../option-parser.ts';
-import { explainPlatformError } from '../options/platform-errors.ts';
+import { checkArguments, parseOptions } from '../option-parser.ts';
+import { explainPlatformError } from '../options/platform-flags.ts';
 import { text } from '../options.ts';
 import { print } from '../output.ts';
 

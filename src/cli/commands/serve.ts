@@ -1,55 +1,57 @@
 // `millrace serve`: runs the platform until a signal ends it.
 import { flushCompileCache } from 'node:module';
 import { resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Log } from '../../base/log.ts';
 import { letHeapGrow, optimizeEarly } from '../../base/memory/v8-flags.ts';
 import { readProxies } from '../../base/net/outgoing-proxy.ts';
 import { packageVersion } from '../../base/package-info.ts';
+import { countLeftPods, type LeftPods } from '../../platform/compute/left-pods.ts';
 import { LIST_BYTES } from '../../platform/defaults.ts';
 import { openPlatform, type RunningPlatform } from '../../platform/platform.ts';
 import type { PlatformOptions, PlatformTls } from '../../platform/platform-options.ts';
-import { checkArguments } from '../arguments.ts';
 import { type Command, EXIT } from '../command.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';
-import { tellLeftPods } from '../left-pods.ts';
-import { exitOnNodeEnd } from '../node-end.ts';
-import { parseOptions } from '../option-parser.ts';
-import { capacityOptions, readCapacity } from '../options/capacity-options.ts';
-import { CertificateFiles } from '../options/certificate-files.ts';
-import { readContainment } from '../options/containment-options.ts';
-import { engineOptions } from '../options/engine-options.ts';
+import { checkArguments, parseOptions } from '../option-parser.ts';
+import {
+  engineOptions,
+  readContainment,
+  readKubernetes,
+  readWorkerEnvironment,
+  workerEnvOption,
+} from '../options/engine-options.ts';
 import { grpcOptions, readGrpcPort } from '../options/grpc-options.ts';
 import { httpBoundOptions, readHttpBounds } from '../options/http-bounds.ts';
-import { readKubernetes } from '../options/kubernetes-options.ts';
+import {
+  capacityOptions,
+  quotaOption,
+  rateLimitOption,
+  readCapacity,
+  readQuotas,
+  readRateLimits,
+  readWorkerLimits,
+  workerLimitOption,
+} from '../options/limit-options.ts';
 import { nodeOptions, readNodes } from '../options/node-options.ts';
-import { explainPlatformError } from '../options/platform-errors.ts';
 import {
   catalogOption,
   corsOption,
+  exitOnStoreLoss,
+  explainPlatformError,
   maxAttemptsOption,
   noConsoleOption,
   portOption,
   secretsKeyFileOption,
   webhookSecretFileOption,
 } from '../options/platform-flags.ts';
-import { quotaOption, readQuotas } from '../options/quota-option.ts';
-import {
-  rateLimitOption,
-  readRateLimits,
-  readWorkerLimits,
-  workerLimitOption,
-} from '../options/rate-limits.ts';
 import { readSessionTimes, sessionOptions } from '../options/session-options.ts';
 import { readShutdownDelay, shutdownOptions } from '../options/shutdown-options.ts';
 import { readStore, storeOptions } from '../options/store-options.ts';
-import { readTls, tlsOptions } from '../options/tls-options.ts';
+import { CertificateFiles, readTls, tlsOptions } from '../options/tls-options.ts';
 import { readTraces, traceOptions } from '../options/trace-options.ts';
-import { readWorkerEnvironment, workerEnvOption } from '../options/worker-environment.ts';
 import { flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
 import { outliveOutput, print } from '../output.ts';
-import { ShutdownDelay } from '../shutdown-delay.ts';
-import { listenForStop } from '../stop-signals.ts';
-import { exitOnStoreLoss } from '../store-loss.ts';
+import { exitOn, listenForStop, type StopSignal, type StopSignals } from '../stop-signals.ts';
 import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
 import { findUsableDevices } from '../worker/worker-devices.ts';
 
@@ -368,4 +370,42 @@ function describeKeys({ firstKeys }: RunningPlatform, keyFile: string | undefine
     `MILLRACE_ADMIN_KEY=${admin}`,
     `MILLRACE_WORKER_KEY=${worker}`,
   ];
+}
+
+export class ShutdownDelay {
+  #waiting: AbortController | undefined;
+
+  /** A second signal ends the wait or, outside it, the process; a third one ends the process. */
+  constructor(signals: StopSignals, exit: (signal: StopSignal) => void = exitOn) {
+    void signals.second.then((signal) => {
+      if (this.#waiting) this.#waiting.abort();
+      else exit(signal);
+    });
+    void signals.third.then(exit);
+  }
+
+  /** Resolves after this time, or with the second signal. */
+  async wait(ms: number): Promise<void> {
+    const waiting = new AbortController();
+    this.#waiting = waiting;
+    await sleep(ms, undefined, { signal: waiting.signal }).catch(() => {});
+    this.#waiting = undefined;
+  }
+}
+
+export async function tellLeftPods(place: LeftPods): Promise<void> {
+  const pods = await countLeftPods(place);
+  if (pods === 0) return;
+  place.log.info(
+    { pods },
+    'pods keep running without the platform; stop them with `millrace down`, or start the platform again',
+  );
+}
+
+/** Other nodes have taken its shards over, so nothing is left to close. */
+export function exitOnNodeEnd(log: Log): (error: Error) => void {
+  return ({ message: reason }) => {
+    log.fatal({ reason }, 'this node cannot be a member of its cluster any more; exiting');
+    process.exit(EXIT.failed);
+  };
 }

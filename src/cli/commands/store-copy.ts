@@ -1,13 +1,11 @@
 // `millrace store copy`: copies the database of a stopped platform to SQLite or Postgres.
 import type { CopiedTable, CopyStep } from '../../platform/copy-store.ts';
-import { checkArguments } from '../arguments.ts';
 import { EXIT, type Verb } from '../command.ts';
-import { parseOptions } from '../option-parser.ts';
-import { explainPlatformError } from '../options/platform-errors.ts';
+import { checkArguments, parseOptions } from '../option-parser.ts';
+import { explainPlatformError } from '../options/platform-flags.ts';
 import { passwordFileOption, readPostgresPassword } from '../options/store-options.ts';
 import { flag, integer, type OptionValues, requiredText } from '../options.ts';
-import { print, printNote } from '../output.ts';
-import { formatTable } from '../table.ts';
+import { formatTable, print, printNote } from '../output.ts';
 
 /** Between two lines of progress. */
 const PROGRESS_MS = 1_000;

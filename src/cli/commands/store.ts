@@ -4,12 +4,10 @@ import { join, resolve } from 'node:path';
 import { checkIntegrity } from '../../store/disk/integrity.ts';
 import { explainFailure, nameStorageFailure } from '../../store/disk/sqlite-errors.ts';
 import { backUpStore, describeStore, type StoreFiles } from '../../store/disk/store-files.ts';
-import { checkArguments } from '../arguments.ts';
 import { CommandError, type CommandGroup, EXIT, type ExitCode, type Verb } from '../command.ts';
-import { parseOptions } from '../option-parser.ts';
+import { checkArguments, parseOptions } from '../option-parser.ts';
 import { flag, type OptionValues, text } from '../options.ts';
-import { print, printNote } from '../output.ts';
-import { formatTable } from '../table.ts';
+import { formatTable, print, printNote } from '../output.ts';
 import { copyVerb } from './store-copy.ts';
 
 const MB = 1_048_576;

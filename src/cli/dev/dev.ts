@@ -12,9 +12,10 @@ import type { PlatformOptions } from '../../platform/platform-options.ts';
 import { type Command, EXIT } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
 import { parseOptions } from '../option-parser.ts';
-import { explainPlatformError } from '../options/platform-errors.ts';
 import {
   corsOption,
+  exitOnStoreLoss,
+  explainPlatformError,
   maxAttemptsOption,
   noConsoleOption,
   portOption,
@@ -22,7 +23,6 @@ import {
 import { flag, integer, text, UsageError } from '../options.ts';
 import { outliveOutput, print } from '../output.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.ts';
-import { exitOnStoreLoss } from '../store-loss.ts';
 import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
 import { findUsableDevices } from '../worker/worker-devices.ts';
 import { Activity } from './activity.ts';

@@ -5,7 +5,7 @@ import { connectResources } from '../../client/resource-calls.ts';
 import { ApiError } from '../../client.ts';
 import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
-import { confirm, yesOption } from '../confirm.ts';
+import { confirm, yesOption } from '../prompt.ts';
 import { type ApiRequest, defineApiVerb } from '../resources/api-verb.ts';
 
 /** `millrace deploy` creates the endpoint right after its template, ms. */

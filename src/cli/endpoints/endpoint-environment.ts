@@ -3,9 +3,8 @@
 import { randomBytes } from 'node:crypto';
 import { endpointId } from '../../wire/resources/endpoint.ts';
 import { RUNPOD_BASE } from '../../wire/routes/routes.ts';
-import { checkArguments } from '../arguments.ts';
 import { EXIT, type Verb } from '../command.ts';
-import { parseOptions } from '../option-parser.ts';
+import { checkArguments, parseOptions } from '../option-parser.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 import { clientOptions } from '../resources/client-options.ts';

@@ -1,7 +1,6 @@
 // Formats scaling decisions of an endpoint as tables and paragraphs.
-
-import type { DecisionRecord } from '../../wire/resources/scaling.ts';
-import { formatTable } from '../table.ts';
+import type { DecisionRecord } from '../../wire/scaling/decision.ts';
+import { formatTable } from '../output.ts';
 
 /** One row for each decision. */
 export function describeDecisions(decisions: readonly DecisionRecord[], width: number): string {

@@ -1,11 +1,9 @@
 // `millrace endpoints webhook-secret`: prints the secrets that verify the webhooks of one endpoint.
 import { resolve } from 'node:path';
 import { locateWebhookSecrets, readReceiverSecrets } from '../../platform/files/webhook-secrets.ts';
-import { checkArguments } from '../arguments.ts';
 import { CommandError, EXIT, type Verb } from '../command.ts';
-import { parseOptions } from '../option-parser.ts';
-import { explainPlatformError } from '../options/platform-errors.ts';
-import { webhookSecretFileOption } from '../options/platform-flags.ts';
+import { checkArguments, parseOptions } from '../option-parser.ts';
+import { explainPlatformError, webhookSecretFileOption } from '../options/platform-flags.ts';
 import { text } from '../options.ts';
 import { print } from '../output.ts';
 

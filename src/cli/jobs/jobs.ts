@@ -1,14 +1,11 @@
 // `millrace jobs`: submits, lists and follows the jobs of one endpoint.
-
 import { callOf } from '../../client/api-caller.ts';
 import type { Client, JobPolicy, JobRecord } from '../../client.ts';
 import { ERROR_CODES, JOB_STATUSES, LIMITS } from '../../wire/job/job.ts';
 import { FAILED_LIMIT, type FailedJobList } from '../../wire/resources/activity.ts';
 import { ACTIVITY_ROUTES } from '../../wire/routes/routes.ts';
-import { checkArguments } from '../arguments.ts';
 import { type CommandGroup, EXIT, type ExitCode, type Verb } from '../command.ts';
-import { confirm, yesOption } from '../confirm.ts';
-import { parseSharedOptions } from '../option-parser.ts';
+import { checkArguments, parseSharedOptions } from '../option-parser.ts';
 import {
   choice,
   flag,
@@ -19,7 +16,8 @@ import {
   text,
   UsageError,
 } from '../options.ts';
-import { print, readTableWidth } from '../output.ts';
+import { formatTable, print, readTableWidth } from '../output.ts';
+import { confirm, yesOption } from '../prompt.ts';
 import {
   type ApiRequest,
   CALL_EXIT_CODES,
@@ -29,7 +27,6 @@ import {
 import { parseObject, readObjectFile } from '../resources/body-file.ts';
 import { callPlatform, connect } from '../resources/client-options.ts';
 import { addCursor, pageOptions, showRecord } from '../resources/resource-command.ts';
-import { formatTable } from '../table.ts';
 import { readDetails, shortenInput } from './job-details.ts';
 import { followOptions, printLog } from './job-log.ts';
 import { submitEach } from './submit-each.ts';

@@ -1,7 +1,143 @@
 // Options that choose the engine for pods and workers of endpoints.
-import { choice, flag, text } from '../options.ts';
-import { containmentOptions } from './containment-options.ts';
-import { kubernetesOptions } from './kubernetes-options.ts';
+
+import { type Containment, USUAL_CAPABILITIES } from '../../platform/defaults.ts';
+import {
+  checkKubernetesLogin,
+  type KubernetesChoice,
+  listKubernetesDevices,
+  readKubernetesSettings,
+} from '../../platform/files/kubernetes-file.ts';
+import type { Device } from '../../wire/link/worker-link.ts';
+import { inheritEnvironment, readVariable } from '../config.ts';
+import { choice, flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
+
+const NAME = /^(?:CAP_)?([A-Z][A-Z_]*)$/;
+
+export const containmentOptions = {
+  containerPids: integer({
+    min: 0,
+    max: 4_194_304,
+    default: 4_096,
+    env: 'MILLRACE_CONTAINER_PIDS',
+    section: 'advanced',
+    help: '--engine docker or process: maximum number of processes and threads of one pod; 0: no limit',
+  }),
+  containerCapabilities: text({
+    placeholder: 'LIST',
+    default: 'usual',
+    env: 'MILLRACE_CONTAINER_CAPABILITIES',
+    section: 'advanced',
+    help: "--engine docker: Linux capabilities of containers, for example usual,SYS_CHROOT; usual: those that most images need; engine: the engine's defaults; none: no capabilities",
+  }),
+  containerNewPrivileges: flag({
+    env: 'MILLRACE_CONTAINER_NEW_PRIVILEGES',
+    section: 'advanced',
+    help: '--engine docker: let programs in containers gain privileges, as sudo does; default: not allowed',
+  }),
+  containerGpuMemory: integer({
+    min: 0,
+    max: 65_536,
+    placeholder: 'GB',
+    env: 'MILLRACE_CONTAINER_GPU_MEMORY',
+    section: 'advanced',
+    help: "--engine docker: memory limit of a pod for each of its GPUs, GB; 0: no limit; default: 90 % of the machine's memory divided by its GPUs",
+  }),
+} as const;
+
+interface ContainmentValues {
+  containerPids: number;
+  containerCapabilities: string;
+  containerNewPrivileges: boolean;
+  containerGpuMemory: number | undefined;
+}
+
+/** @throws UsageError */
+export function readContainment(values: ContainmentValues): Containment {
+  return {
+    pids: values.containerPids,
+    capabilities: readCapabilities(values.containerCapabilities),
+    newPrivileges: values.containerNewPrivileges ? 'allowed' : 'forbidden',
+    memoryPerGpuGb: values.containerGpuMemory ?? null,
+  };
+}
+
+function readCapabilities(given: string): Containment['capabilities'] {
+  if (given === 'engine') return 'engine';
+  if (given === 'none' || given === '') return [];
+  return given.split(',').flatMap((word) => {
+    if (word.trim() === 'usual') return [...USUAL_CAPABILITIES];
+    const [, name] = NAME.exec(word.trim().toUpperCase()) ?? [];
+    if (name !== undefined) return name;
+    throw new UsageError(
+      `--container-capabilities: ${word}: unknown capability; write a name such as SYS_CHROOT`,
+    );
+  });
+}
+
+export const kubernetesOptions = {
+  kubeconfig: text({
+    placeholder: 'PATH',
+    env: 'KUBECONFIG',
+    help: '--engine kubernetes: kubeconfig file, such as ~/.kube/config; default: the service account of the Pod in which the platform runs',
+  }),
+  kubeNamespace: text({
+    placeholder: 'NAME',
+    env: 'MILLRACE_KUBE_NAMESPACE',
+    help: "--engine kubernetes: namespace of the pods; default: that of the kubeconfig's context, or of the platform's own Pod",
+  }),
+  kubeSettings: text({
+    placeholder: 'PATH',
+    env: 'MILLRACE_KUBE_SETTINGS',
+    help: '--engine kubernetes: JSON file with GPUs, node selectors, tolerations, storage classes and labels; docs/kubernetes.md lists them',
+  }),
+} as const;
+
+/** Undefined for another engine. @throws PlatformOptionError */
+export function readKubernetes(
+  values: { engine: string } & OptionValues<typeof kubernetesOptions>,
+): (KubernetesChoice & { devices: Device[] }) | undefined {
+  if (values.engine !== 'kubernetes') return undefined;
+  const settings = readKubernetesSettings(values.kubeSettings);
+  const devices = listKubernetesDevices(settings);
+  const { kubeconfig, kubeNamespace: namespace } = values;
+  checkKubernetesLogin(kubeconfig);
+  return { kubeconfig, namespace, environment: inheritEnvironment({}), settings, devices };
+}
+
+export const workerEnvOption = {
+  workerEnv: list({
+    placeholder: 'NAME[=VALUE]',
+    env: 'MILLRACE_WORKER_ENV',
+    help: '--engine process: environment variable for the workers of endpoints; without =VALUE, copied from the platform; workers always get its PATH and NODE_EXTRA_CA_CERTS',
+  }),
+};
+
+/** With PATH, workers find Python and npm; with NODE_EXTRA_CA_CERTS, npm trusts the same registries as here. */
+const INHERITED = ['PATH', 'NODE_EXTRA_CA_CERTS'];
+
+/** @throws UsageError */
+export function readWorkerEnvironment(given: readonly string[]): Record<string, string> {
+  const variables = given.map((each) => {
+    const [, name = '', value] = /^([A-Za-z_]\w*)(?:=(.*))?$/s.exec(each) ?? [];
+    if (name === '') {
+      throw new UsageError(`--worker-env: must be NAME or NAME=VALUE, got ${JSON.stringify(each)}`);
+    }
+    if (name.startsWith('MILLRACE_')) {
+      throw new UsageError(
+        `--worker-env: ${name} belongs to Millrace; set it in the endpoint's template`,
+      );
+    }
+    const own = value ?? readVariable(name);
+    if (own === undefined)
+      throw new UsageError(`--worker-env: ${name} is not set; give ${name}=VALUE`);
+    return [name, own] as const;
+  });
+  const inherited = INHERITED.flatMap((name) => {
+    const value = readVariable(name);
+    return value === undefined ? [] : [[name, value] as const];
+  });
+  return Object.fromEntries([...inherited, ...variables]);
+}
 
 const podUserOption = text({
   placeholder: 'USER',

@@ -2,8 +2,8 @@
 import { DEFAULT_KEYLESS_LIMITS } from '../../api/grpc/limits.ts';
 import type { GrpcPort } from '../../platform/grpc-port.ts';
 import { integer, text, UsageError } from '../options.ts';
-import { describeLimits, readLimits } from './named-limits.ts';
-import { readCertificates } from './pem-file.ts';
+import { describeLimits, readLimits } from './limit-options.ts';
+import { readCertificates } from './tls-options.ts';
 
 export const grpcOptions = {
   grpcPort: integer({

@@ -1,5 +1,9 @@
 // Options of every command that runs a platform.
-import { flag, integer, list, text } from '../options.ts';
+
+import type { Log } from '../../base/log.ts';
+import { PlatformOptionError } from '../../platform/option-error.ts';
+import { CommandError, EXIT } from '../command.ts';
+import { flag, integer, list, text, UsageError } from '../options.ts';
 
 export const portOption = integer({
   min: 0,
@@ -48,3 +52,64 @@ export const noConsoleOption = flag({
   env: 'MILLRACE_NO_CONSOLE',
   help: 'do not serve the web console at /console/',
 });
+
+const FLAGS: Readonly<Record<string, string>> = {
+  dataFolder: '--data',
+  store: '--store',
+  from: '--from',
+  to: '--to',
+  nodes: '--node-url',
+  'nodes.secrets': '--node-secret-file',
+  'nodes.secretFile': '--node-secret-file',
+  'nodes.shards': '--shards',
+  'nodes.listen': '--node-listen',
+  'nodes.advertiseUrl': '--advertise-url',
+  'nodes.advertiseGrpcUrl': '--advertise-grpc-url',
+  host: '--host',
+  port: '--port',
+  endpoints: '--endpoint',
+  corsOrigins: '--cors',
+  keyFile: '--key-file',
+  secretsKeyFile: '--secrets-key-file',
+  tls: '--tls-cert, --tls-key',
+  'tls.key': '--tls-key',
+  'grpc.port': '--grpc-port',
+  'webhooks.secretFile': '--webhook-secret-file',
+  'traces.url': '--trace-url',
+  'traces.ratio': '--trace-percent',
+  'compute.catalogFile': '--catalog',
+  'compute.engine': '--engine',
+  'compute.dockerHost': '--docker-host',
+  'compute.kubernetes': '--kubeconfig',
+  'compute.kubernetes.settings': '--kube-settings',
+  'compute.podUser': '--pod-user',
+  'compute.workerUrl': '--worker-url',
+};
+
+/** Returns other errors unchanged. */
+export function explainPlatformError(error: unknown): unknown {
+  if (!(error instanceof PlatformOptionError)) return error;
+  const { fault, option } = error;
+  const problem = error.problem.replaceAll(/`([\w.]+)`/g, (text, name) => FLAGS[name] ?? text);
+  const message = `${FLAGS[option] ?? option}: ${problem}`;
+  return fault === 'invalid' ? new UsageError(message) : new CommandError(message);
+}
+
+/**
+ * Returns what to do when the store is lost. Closing it would copy pages whose content nobody knows, so the
+ * process exits as it is, as if it had been killed.
+ */
+export function exitOnStoreLoss(log: Log, store: 'file' | 'database' = 'file'): () => void {
+  return () => {
+    if (store === 'file') {
+      log.fatal(
+        'the disk failed to store a commit; exiting, because only a new start can read what the disk has',
+      );
+    } else {
+      log.fatal(
+        'the database is not as this platform left it; exiting, because only a new start can read it',
+      );
+    }
+    process.exit(EXIT.failed);
+  };
+}

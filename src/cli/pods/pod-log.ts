@@ -2,9 +2,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connectPods, type PodsClient } from '../../client/platform-client.ts';
 import type { PodStatus } from '../../wire/resources/pod.ts';
-import { checkArguments } from '../arguments.ts';
 import { EXIT, type Verb } from '../command.ts';
-import { parseSharedOptions } from '../option-parser.ts';
+import { checkArguments, parseSharedOptions } from '../option-parser.ts';
 import { flag, integer, UsageError } from '../options.ts';
 import { print, printNote } from '../output.ts';
 import { CALL_EXIT_CODES, callOptions } from '../resources/api-verb.ts';

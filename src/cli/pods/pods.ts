@@ -3,8 +3,8 @@
 import { connectPods, type PodsClient } from '../../client/platform-client.ts';
 import type { PodRecord } from '../../wire/resources/pod.ts';
 import type { CommandGroup, Verb } from '../command.ts';
-import { confirm, yesOption } from '../confirm.ts';
 import { flag, integer, type OptionValues, text, UsageError } from '../options.ts';
+import { confirm, yesOption } from '../prompt.ts';
 import { defineApiVerb } from '../resources/api-verb.ts';
 import { bodyFileOption, composeBody } from '../resources/body-file.ts';
 import {

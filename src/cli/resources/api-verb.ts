@@ -1,8 +1,7 @@
 // Defines commands that make one call to a running platform and print its answer.
 import type { ApiCaller } from '../../client/api-caller.ts';
-import { checkArguments } from '../arguments.ts';
 import { EXIT, type ExitCode, type Positional, type Verb } from '../command.ts';
-import { parseSharedOptions } from '../option-parser.ts';
+import { checkArguments, parseSharedOptions } from '../option-parser.ts';
 import { flag, type OptionTable, type OptionValues } from '../options.ts';
 import { print, readTableWidth } from '../output.ts';
 import { callPlatform, clientOptions, connectCaller } from './client-options.ts';

@@ -9,7 +9,7 @@ import {
 } from '../../wire/resources/billing.ts';
 import type { Command } from '../command.ts';
 import { choice, integer, text } from '../options.ts';
-import { formatTable } from '../table.ts';
+import { formatTable } from '../output.ts';
 import { defineApiVerb } from './api-verb.ts';
 import { pageOptions, showRecord } from './resource-command.ts';
 

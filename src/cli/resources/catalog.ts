@@ -4,7 +4,7 @@ import { listCapabilities } from '../../wire/engine/capability-texts.ts';
 import type { CpuFlavor, DataCenter, GpuType } from '../../wire/resources/catalog.ts';
 import { CATALOG_ROUTES } from '../../wire/routes/routes.ts';
 import type { CommandGroup } from '../command.ts';
-import { formatTable } from '../table.ts';
+import { formatTable } from '../output.ts';
 import { defineApiVerb } from './api-verb.ts';
 import { type ListKind, pageOptions, showList, showRecord } from './resource-command.ts';
 

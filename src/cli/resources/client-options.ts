@@ -10,10 +10,9 @@ import {
   type Platform,
   UnreachableError,
 } from '../../client.ts';
-import { keyOption } from '../api-key.ts';
 import { CommandError } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
-import { flagName, type OptionTable, text, UsageError } from '../options.ts';
+import { flagName, keyOption, type OptionTable, text, UsageError } from '../options.ts';
 import { chooseTarget, type GivenTarget } from './target.ts';
 
 /** Retries of a command; fewer than for programs, because a person waits. */

@@ -3,7 +3,7 @@
 import { connectLimits } from '../../client/platform-client.ts';
 import type { LimitsRecord } from '../../wire/resources/limits.ts';
 import type { Command } from '../command.ts';
-import { formatTable } from '../table.ts';
+import { formatTable } from '../output.ts';
 import { defineApiVerb } from './api-verb.ts';
 import { showRecord } from './resource-command.ts';
 

@@ -11,9 +11,9 @@ import {
 import { spellName } from '../../wire/routes/route.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
 import type { Verb } from '../command.ts';
-import { confirm, yesOption } from '../confirm.ts';
 import { integer, type OptionTable, type OptionValues, text } from '../options.ts';
-import { formatTable } from '../table.ts';
+import { formatTable } from '../output.ts';
+import { confirm, yesOption } from '../prompt.ts';
 import { type ApiRequest, defineApiVerb } from './api-verb.ts';
 
 export const pageOptions = {

@@ -1,7 +1,6 @@
 // Chooses the platform and the key of a command: flags win over the environment, the environment over the profile.
-import { cleanKey, readKeyOf } from '../api-key.ts';
 import { readVariable } from '../config.ts';
-import { UsageError } from '../options.ts';
+import { cleanKey, readKeyOf, UsageError } from '../options.ts';
 import { locateProfiles, type Profile, readProfiles } from '../profiles.ts';
 
 export const DEFAULT_URL = 'http://127.0.0.1:8000';

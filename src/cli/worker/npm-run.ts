@@ -1,10 +1,11 @@
 // Runs npm with all processes that it starts, such as git and scripts of packages: they end with it, with its time limit and
 // with this process.
 import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { killGroup } from '../../base/process/process-groups.ts';
 import { CommandError } from '../command.ts';
-import { inheritWithoutKeys } from '../config.ts';
-import { findNpm } from '../find-npm.ts';
+import { inheritWithoutKeys, readVariable } from '../config.ts';
 
 /** Characters at the end of npm's output in an error. */
 const SHOWN_OUTPUT = 2_000;
@@ -97,4 +98,13 @@ function readErrors(output: string): string {
   const errors = [...output.matchAll(/^npm error (.*)$/gm)].map(([, text = '']) => text);
   const said = errors.filter((text) => !/complete log of this run|^code |^errno /.test(text));
   return (said.length > 0 ? said : [output.trim().split('\n').at(-1) ?? '']).join('; ');
+}
+
+/** The program and its first arguments: npm beside the running Node, else the one on the PATH. */
+export function findNpm(): string[] {
+  const beside = join(dirname(process.execPath), '../lib/node_modules/npm/bin/npm-cli.js');
+  if (existsSync(beside)) return [process.execPath, beside];
+  const folders = (readVariable('PATH') ?? '').split(':');
+  const found = folders.map((folder) => join(folder, 'npm')).find((path) => existsSync(path));
+  return [found ?? 'npm'];
 }

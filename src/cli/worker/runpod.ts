@@ -8,9 +8,8 @@ import { packageVersion } from '../../base/package-info.ts';
 import { RunPodAddresses, type RunPodAddressOptions } from '../../transport/runpod/addresses.ts';
 import type { RunPodLink } from '../../transport/runpod/link.ts';
 import type { SystemLimits } from '../../worker/health/system-checks.ts';
-import { readKeyOf } from '../api-key.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';
-import { UsageError } from '../options.ts';
+import { readKeyOf, UsageError } from '../options.ts';
 
 const GB = 2 ** 30;
 const LEVELS: Readonly<Record<string, 'trace' | 'debug' | 'info' | 'warn' | 'error'>> = {

@@ -1,11 +1,10 @@
 // The options of `millrace worker`, which its supervisor and the worker processes share.
-
-import { keyOption } from '../api-key.ts';
 import { type ParsedArguments, parseOptions } from '../option-parser.ts';
 import {
   choice,
   flag,
   integer,
+  keyOption,
   type Option,
   type OptionValues,
   requiredText,

@@ -1,7 +1,6 @@
 // Runs commands in this process, as `millrace <noun> …` does.
 import { expect, vi } from 'vitest';
-import type { CommandGroup } from '../../../src/cli/command.ts';
-import { chooseVerb, noVerb } from '../../../src/cli/group.ts';
+import { type CommandGroup, chooseVerb, noVerb } from '../../../src/cli/command.ts';
 
 /** @throws UsageError, CommandError */
 export async function runVerb(group: CommandGroup, args: readonly string[]): Promise<number> {

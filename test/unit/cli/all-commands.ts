@@ -1,5 +1,6 @@
 // Every command and group of commands.
 
+import { listCommands } from '../../../src/cli/command.ts';
 import { backupCommand } from '../../../src/cli/commands/backup.ts';
 import { createCompletionCommand } from '../../../src/cli/commands/completion.ts';
 import { conformanceCommands } from '../../../src/cli/commands/conformance.ts';
@@ -18,7 +19,6 @@ import { diffCommand } from '../../../src/cli/deploy/diff.ts';
 import { rollbackCommand } from '../../../src/cli/deploy/rollback.ts';
 import { devCommand } from '../../../src/cli/dev/dev.ts';
 import { endpointsCommands } from '../../../src/cli/endpoints/endpoints.ts';
-import { listCommands } from '../../../src/cli/group.ts';
 import { jobsCommands } from '../../../src/cli/jobs/jobs.ts';
 import { podsCommands } from '../../../src/cli/pods/pods.ts';
 import { billingCommand } from '../../../src/cli/resources/billing.ts';

@@ -2,9 +2,14 @@
 import { spawnSync } from 'node:child_process';
 import { resolve } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { cleanKey, keyOption } from '../../../src/cli/api-key.ts';
 import { parseOptions } from '../../../src/cli/option-parser.ts';
-import { InvalidKeyError, requiredText, UsageError } from '../../../src/cli/options.ts';
+import {
+  cleanKey,
+  InvalidKeyError,
+  keyOption,
+  requiredText,
+  UsageError,
+} from '../../../src/cli/options.ts';
 
 const KEY = `mr_${'x'.repeat(43)}`;
 const MAIN = resolve(import.meta.dirname, '../../../src/cli/main.ts');

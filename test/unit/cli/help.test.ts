@@ -1,6 +1,6 @@
 // Every command's help is complete, because it is made of the tables that arguments are parsed by.
 import { describe, expect, it } from 'vitest';
-import { listCommands } from '../../../src/cli/group.ts';
+import { listCommands } from '../../../src/cli/command.ts';
 import { renderGroupHelp, renderHelp } from '../../../src/cli/help.ts';
 import { flagName } from '../../../src/cli/options.ts';
 import { commands, groups } from './all-commands.ts';

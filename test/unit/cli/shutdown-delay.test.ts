@@ -1,6 +1,6 @@
 // What further signals do while a stopping platform lets its clients leave, and afterwards.
 import { expect, it } from 'vitest';
-import { ShutdownDelay } from '../../../src/cli/shutdown-delay.ts';
+import { ShutdownDelay } from '../../../src/cli/commands/serve.ts';
 import type { StopSignal } from '../../../src/cli/stop-signals.ts';
 
 const HOUR_MS = 3_600_000;

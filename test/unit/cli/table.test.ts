@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { formatTable } from '../../../src/cli/table.ts';
+import { formatTable } from '../../../src/cli/output.ts';
 
 it('makes each column as wide as its widest cell, and marks empty cells', () => {
   expect(

@@ -1,6 +1,6 @@
 import { tmpdir } from 'node:os';
 import { describe, expect, it } from 'vitest';
-import { capacityOptions, readCapacity } from '../../../../src/cli/options/capacity-options.ts';
+import { capacityOptions, readCapacity } from '../../../../src/cli/options/limit-options.ts';
 import { measureLimits } from '../../../../src/platform/machine-limits.ts';
 
 const overcommit = String(capacityOptions.overcommit.fallback);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { readContainment } from '../../../../src/cli/options/containment-options.ts';
+import { readContainment } from '../../../../src/cli/options/engine-options.ts';
 import { DEFAULT_CONTAINMENT } from '../../../../src/engine/docker/containment.ts';
 
 const defaults = {

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { CommandError, EXIT } from '../../../../src/cli/command.ts';
-import { explainPlatformError } from '../../../../src/cli/options/platform-errors.ts';
+import { explainPlatformError } from '../../../../src/cli/options/platform-flags.ts';
 import { UsageError } from '../../../../src/cli/options.ts';
 import { PlatformOptionError } from '../../../../src/platform/option-error.ts';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { quotaOption, readQuotas } from '../../../../src/cli/options/quota-option.ts';
+import { quotaOption, readQuotas } from '../../../../src/cli/options/limit-options.ts';
 import { DEFAULT_QUOTAS } from '../../../../src/control/limits/quotas.ts';
 
 describe('--quota', () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { DEFAULT_RATE_LIMITS } from '../../../../src/api/limits/rate-limit.ts';
-import { rateLimitOption, readRateLimits } from '../../../../src/cli/options/rate-limits.ts';
+import { rateLimitOption, readRateLimits } from '../../../../src/cli/options/limit-options.ts';
 
 describe('--rate-limit', () => {
   it('has the platform’s default', () => {

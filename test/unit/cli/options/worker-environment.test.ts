@@ -1,6 +1,6 @@
 // Which variables the workers of endpoints get from `serve`.
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { readWorkerEnvironment } from '../../../../src/cli/options/worker-environment.ts';
+import { readWorkerEnvironment } from '../../../../src/cli/options/engine-options.ts';
 
 beforeEach(() => {
   vi.stubEnv('PATH', '/home/ada/venv/bin:/usr/bin');
