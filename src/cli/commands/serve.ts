@@ -3,166 +3,32 @@ import { flushCompileCache } from 'node:module';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Log } from '../../base/log.ts';
-import { letHeapGrow, optimizeEarly } from '../../base/memory/v8-flags.ts';
-import { readProxies } from '../../base/net/outgoing-proxy.ts';
+import { letHeapGrow } from '../../base/memory/heap-growth.ts';
+import { optimizeEarly } from '../../base/memory/optimization.ts';
 import { packageVersion } from '../../base/package-info.ts';
 import { countLeftPods, type LeftPods } from '../../platform/compute/left-pods.ts';
-import { LIST_BYTES } from '../../platform/defaults.ts';
 import { openPlatform, type RunningPlatform } from '../../platform/platform.ts';
-import type { PlatformOptions, PlatformTls } from '../../platform/platform-options.ts';
 import { type Command, EXIT } from '../command.ts';
-import { inheritEnvironment, readVariable } from '../config.ts';
 import { checkArguments, parseOptions } from '../option-parser.ts';
+import { readKubernetes } from '../options/engine-options.ts';
+import { readGrpcPort } from '../options/grpc-options.ts';
+import { explainPlatformError } from '../options/platform-flags.ts';
 import {
-  engineOptions,
-  readContainment,
-  readKubernetes,
-  readWorkerEnvironment,
-  workerEnvOption,
-} from '../options/engine-options.ts';
-import { grpcOptions, readGrpcPort } from '../options/grpc-options.ts';
-import { httpBoundOptions, readHttpBounds } from '../options/http-bounds.ts';
-import {
-  capacityOptions,
-  quotaOption,
-  rateLimitOption,
-  readCapacity,
-  readQuotas,
-  readRateLimits,
-  readWorkerLimits,
-  workerLimitOption,
-} from '../options/limit-options.ts';
-import { nodeOptions, readNodes } from '../options/node-options.ts';
-import {
-  catalogOption,
-  corsOption,
-  exitOnStoreLoss,
-  explainPlatformError,
-  maxAttemptsOption,
-  noConsoleOption,
-  portOption,
-  secretsKeyFileOption,
-  webhookSecretFileOption,
-} from '../options/platform-flags.ts';
-import { readSessionTimes, sessionOptions } from '../options/session-options.ts';
-import { readShutdownDelay, shutdownOptions } from '../options/shutdown-options.ts';
-import { readStore, storeOptions } from '../options/store-options.ts';
-import { CertificateFiles, readTls, tlsOptions } from '../options/tls-options.ts';
-import { readTraces, traceOptions } from '../options/trace-options.ts';
-import { flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
+  composeOptions,
+  readShutdownDelay,
+  type ServeStart,
+  type ServeValues,
+  serveOptions,
+} from '../options/serve-options.ts';
+import { CertificateFiles, readTls } from '../options/tls-options.ts';
+import { UsageError } from '../options.ts';
 import { outliveOutput, print } from '../output.ts';
 import { exitOn, listenForStop, type StopSignal, type StopSignals } from '../stop-signals.ts';
-import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
+import { createTerminalLog } from '../terminal-log.ts';
 import { findUsableDevices } from '../worker/worker-devices.ts';
 
 /** Names of endpoints that the start prints. */
 const SHOWN_ENDPOINTS = 20;
-const HOUR_MS = 3_600_000;
-const BYTES_PER_MB = 1_048_576;
-
-function milliseconds(help: string, fallback: number) {
-  const range = { min: 1, max: 24 * HOUR_MS };
-  return integer({ ...range, default: fallback, placeholder: 'MS', section: 'advanced', help });
-}
-
-const options = {
-  port: portOption,
-  host: text({
-    default: '127.0.0.1',
-    placeholder: 'HOST',
-    env: 'MILLRACE_HOST',
-    help: 'address to listen on; 0.0.0.0 for all of IPv4',
-  }),
-  data: text({
-    default: './.millrace',
-    placeholder: 'DIR',
-    env: 'MILLRACE_DATA',
-    help: 'data folder: jobs, keys, pods; one platform at a time; with --store only files of this machine',
-  }),
-  ...storeOptions,
-  ...nodeOptions,
-  endpoint: list({
-    placeholder: 'ID',
-    env: 'MILLRACE_ENDPOINTS',
-    help: 'ID of an endpoint to create at the start; endpoints of earlier starts stay',
-  }),
-  maxAttempts: maxAttemptsOption,
-  keyFile: text({
-    placeholder: 'FILE',
-    env: 'MILLRACE_KEY_FILE',
-    help: 'file with the admin key and the worker key; created with mode 0600 if missing; each start makes its keys valid again, even revoked ones; default: print both once',
-  }),
-  noConsole: noConsoleOption,
-  cors: corsOption,
-  ...sessionOptions,
-  ...tlsOptions,
-  ...grpcOptions,
-  ...engineOptions,
-  catalog: catalogOption,
-  secretsKeyFile: secretsKeyFileOption,
-  ...workerEnvOption,
-  ...capacityOptions,
-  rateLimit: rateLimitOption,
-  workerLimit: workerLimitOption,
-  quota: quotaOption,
-  listMb: integer({
-    min: 1,
-    max: 64,
-    default: LIST_BYTES / BYTES_PER_MB,
-    placeholder: 'MB',
-    section: 'advanced',
-    help: 'maximum size of one page of a list, MB of JSON; `cursor` fetches the next page',
-  }),
-  webhookSecretFile: webhookSecretFileOption,
-  allowPrivateWebhooks: flag({
-    env: 'MILLRACE_ALLOW_PRIVATE_WEBHOOKS',
-    help: 'send webhooks to loopback, private and link-local addresses too; use only if you trust all clients',
-  }),
-  webhookDns: list({
-    placeholder: 'ADDRESS[:PORT]',
-    env: 'MILLRACE_WEBHOOK_DNS',
-    help: "name server that resolves webhook receivers; default: the machine's own",
-  }),
-  ...traceOptions,
-  diskReserve: integer({
-    ...{ min: 0, max: 65_536, default: 32, placeholder: 'MB', section: 'advanced' },
-    env: 'MILLRACE_DISK_RESERVE',
-    help: 'disk space reserved for ending and deleting jobs while the disk is full, MB; 0: no reserve',
-  }),
-  eraseAfterMs: milliseconds(
-    'time from a deletion until an idle platform erases the deleted data from its files, ms',
-    30_000,
-  ),
-  storeCheckMs: integer({
-    ...{ min: 0, max: 24 * HOUR_MS, default: 60_000, placeholder: 'MS', section: 'advanced' },
-    help: 'maximum time for the check of the database after the start, ms; 0: no check',
-  }),
-  logLevel: logLevelOption('info'),
-  leaseMs: milliseconds('how long a lease lasts without a renewal, ms', 15_000),
-  renewEveryMs: milliseconds(
-    'interval at which workers renew their leases, ms; less than --lease-ms',
-    5_000,
-  ),
-  takeWaitMs: milliseconds('how long a worker waits for jobs in one call, ms', 20_000),
-  timeoutGraceMs: milliseconds(
-    'time from the timeout of a job until the queue ends it, if its worker is silent, ms',
-    10_000,
-  ),
-  retryBaseMs: milliseconds(
-    'wait before the first retry of a failed job, ms; doubles with each failure, up to 60 s',
-    1_000,
-  ),
-  retainRunMs: milliseconds(
-    'how long the platform keeps a job of /run after its end, ms',
-    HOUR_MS / 2,
-  ),
-  retainRunsyncMs: milliseconds(
-    'how long the platform keeps a job of /runsync after its end, ms',
-    60_000,
-  ),
-  ...shutdownOptions,
-  ...httpBoundOptions,
-};
 
 export const serveCommand: Command = {
   name: 'millrace serve',
@@ -180,7 +46,7 @@ export const serveCommand: Command = {
       '`millrace down` stops the platform and its pods.',
   ],
   positionals: [],
-  options,
+  options: serveOptions,
   examples: [
     'millrace serve --endpoint echo --endpoint image',
     'millrace serve --host 0.0.0.0 --data /var/lib/millrace --key-file /etc/millrace/keys',
@@ -204,7 +70,7 @@ export const serveCommand: Command = {
 async function run(args: readonly string[]): Promise<number> {
   outliveOutput();
   letHeapGrow();
-  const { values, positionals } = parseOptions(options, args);
+  const { values, positionals } = parseOptions(serveOptions, args);
   checkArguments([], positionals);
   const tls = readTls(values);
   const { leaseMs, renewEveryMs } = values;
@@ -248,7 +114,7 @@ async function run(args: readonly string[]): Promise<number> {
 }
 
 /** @throws UsageError, and the error of the TLS library */
-function renewCertificates(values: OptionValues<typeof options>, platform: RunningPlatform): void {
+function renewCertificates(values: ServeValues, platform: RunningPlatform): void {
   const tls = readTls(values);
   if (tls) platform.useCertificate({ ...tls, ...readGrpcPort(values, tls)?.tls });
 }
@@ -267,14 +133,8 @@ async function letClientsLeave({ delay, log, ms, platform }: Leaving): Promise<v
   await delay.wait(ms);
 }
 
-interface Start {
-  values: OptionValues<typeof options>;
-  tls: PlatformTls | undefined;
-  log: Log;
-}
-
 /** @throws UsageError, CommandError */
-async function open(start: Start): Promise<RunningPlatform> {
+async function open(start: ServeStart): Promise<RunningPlatform> {
   const given = composeOptions(start);
   const { engine } = start.values;
   try {
@@ -286,62 +146,6 @@ async function open(start: Start): Promise<RunningPlatform> {
   } catch (error) {
     throw explainPlatformError(error);
   }
-}
-
-/** @throws UsageError */
-function composeOptions({ log, tls, values }: Start): PlatformOptions {
-  const { engine, host, leaseMs, port, renewEveryMs, takeWaitMs, timeoutGraceMs } = values;
-  return {
-    ...{ dataFolder: resolve(values.data), ...readStore(values), host, port },
-    nodes: readNodes(values),
-    keyFile: values.keyFile,
-    secretsKeyFile: values.secretsKeyFile,
-    console: !values.noConsole,
-    corsOrigins: values.cors,
-    tls,
-    grpc: readGrpcPort(values, tls),
-    rateLimits: readRateLimits(values.rateLimit),
-    workerLimits: readWorkerLimits(values.workerLimit),
-    quotas: readQuotas(values.quota),
-    sessions: readSessionTimes(values),
-    listBytes: values.listMb * BYTES_PER_MB,
-    bounds: readHttpBounds(values),
-    compute: {
-      ...{ engine, readVariable },
-      dockerHost: values.dockerHost,
-      catalogFile: values.catalog,
-      capacity: readCapacity(values),
-      trustUsers: values.trustUsers,
-      trustKeys: values.trustKeys,
-      workerUrl: values.workerUrl,
-      workerListener: values.workerListener,
-      podUser: values.podUser,
-      workerEnvironment: readWorkerEnvironment(values.workerEnv),
-      containment: readContainment(values),
-    },
-    log,
-    onStoreLost: exitOnStoreLoss(log, values.store === undefined ? 'file' : 'database'),
-    onNodeEnd: exitOnNodeEnd(log),
-    storage: {
-      reserveBytes: values.diskReserve * BYTES_PER_MB,
-      eraseAfterMs: values.eraseAfterMs,
-      checkMs: values.storeCheckMs,
-    },
-    endpoints: values.endpoint,
-    maxAttempts: values.maxAttempts,
-    webhooks: {
-      chooseProxy: readProxies(inheritEnvironment({})),
-      addresses: values.allowPrivateWebhooks ? 'any' : 'public',
-      secretFile: values.webhookSecretFile,
-      nameServers: values.webhookDns,
-    },
-    traces: readTraces(values),
-    settings: {
-      ...{ leaseMs, renewEveryMs, takeWaitMs, timeoutGraceMs },
-      retry: { baseMs: values.retryBaseMs, maxMs: 60_000, jitter: 0.2 },
-      retentionMs: { run: values.retainRunMs, runsync: values.retainRunsyncMs },
-    },
-  };
 }
 
 const NO_ENDPOINTS =
@@ -400,12 +204,4 @@ export async function tellLeftPods(place: LeftPods): Promise<void> {
     { pods },
     'pods keep running without the platform; stop them with `millrace down`, or start the platform again',
   );
-}
-
-/** Other nodes have taken its shards over, so nothing is left to close. */
-export function exitOnNodeEnd(log: Log): (error: Error) => void {
-  return ({ message: reason }) => {
-    log.fatal({ reason }, 'this node cannot be a member of its cluster any more; exiting');
-    process.exit(EXIT.failed);
-  };
 }
