@@ -46,105 +46,14 @@ import {
 import { readStore, storeOptions } from './store-options.ts';
 import { tlsOptions } from './tls-options.ts';
 
-const BOUNDS = { min: 1, max: 30 * 86_400, placeholder: 'S', section: 'advanced' } as const;
-
-export const sessionOptions = {
-  sessionSeconds: integer({
-    ...{ ...BOUNDS, default: SESSION_MAX_MS / 1_000, env: 'MILLRACE_SESSION_SECONDS' },
-    help: 'longest time of a browser session, s; all nodes need the same',
-  }),
-  sessionIdleSeconds: integer({
-    ...{ ...BOUNDS, default: SESSION_IDLE_MS / 1_000, env: 'MILLRACE_SESSION_IDLE_SECONDS' },
-    help: 'a browser session without a request for this time ends, s; all nodes need the same',
-  }),
-};
-
-export function readSessionTimes(values: OptionValues<typeof sessionOptions>): SessionTimes {
-  return { maxMs: values.sessionSeconds * 1_000, idleMs: values.sessionIdleSeconds * 1_000 };
-}
-
+const HOUR_MS = 3_600_000;
+const BYTES_PER_MB = 1_048_576;
 /** Balancers check every few seconds; a Kubernetes cluster needs a second or two to tell its machines. */
 const NODE_DELAY_MS = 5_000;
-
-export const shutdownOptions = {
-  shutdownDelayMs: integer({
-    ...{ min: 0, max: 3_600_000, placeholder: 'MS', env: 'MILLRACE_SHUTDOWN_DELAY_MS' },
-    section: 'advanced',
-    help: `time from SIGTERM to the stop, ms: /readyz answers 503, and requests are served, so that load balancers and clients leave; default: ${NODE_DELAY_MS} with --node-url, else 0`,
-  }),
-};
-
-/** A platform that is not one of several nodes has no other to which its clients could go. */
-export function readShutdownDelay(
-  values: OptionValues<typeof shutdownOptions> & Pick<OptionValues<typeof nodeOptions>, 'nodeUrl'>,
-): number {
-  const { nodeUrl, shutdownDelayMs } = values;
-  return shutdownDelayMs ?? (nodeUrl === undefined ? 0 : NODE_DELAY_MS);
-}
-
+const SESSION = { min: 1, max: 30 * 86_400, placeholder: 'S', section: 'advanced' } as const;
 const MAX_HEADER_FILE_BYTES = 65_536;
 const MAX_HEADERS = 32;
 const HEADER_LINE = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e]*)$/;
-
-export const traceOptions = {
-  traceUrl: text({
-    placeholder: 'URL',
-    env: 'MILLRACE_TRACE_URL',
-    help: 'OpenTelemetry collector to which the platform sends spans of jobs, OTLP over HTTP: http://127.0.0.1:4318; default: no traces',
-  }),
-  traceHeaderFile: text({
-    placeholder: 'FILE',
-    env: 'MILLRACE_TRACE_HEADER_FILE',
-    section: 'advanced',
-    help: 'file with headers for the collector, one `Name: value` a line',
-  }),
-  tracePercent: integer({
-    ...{ min: 0, max: 100, default: 100, placeholder: 'N', section: 'advanced' },
-    env: 'MILLRACE_TRACE_PERCENT',
-    help: 'share of the jobs without a trace of their client that get one, percent; with a traceparent, its sampled flag decides',
-  }),
-} as const;
-
-/** @throws UsageError */
-export function readTraces({
-  traceHeaderFile,
-  tracePercent,
-  traceUrl,
-}: OptionValues<typeof traceOptions>): TraceOptions | undefined {
-  if (traceUrl === undefined) {
-    if (traceHeaderFile !== undefined)
-      throw new UsageError('--trace-header-file needs --trace-url');
-    return undefined;
-  }
-  const headers = traceHeaderFile === undefined ? {} : readHeaders(traceHeaderFile);
-  return { url: traceUrl, headers, ratio: tracePercent / 100 };
-}
-
-/** Errors do not show the lines: they may be secret. @throws UsageError */
-function readHeaders(path: string): Record<string, string> {
-  const refuse = (problem: string) => new UsageError(`--trace-header-file: ${path} ${problem}`);
-  let content: string;
-  try {
-    content = readFileSync(path, 'utf8');
-  } catch (error) {
-    throw refuse(`cannot be read: ${error instanceof Error ? error.message : String(error)}`);
-  }
-  if (content.length > MAX_HEADER_FILE_BYTES) {
-    throw refuse(`has more than ${MAX_HEADER_FILE_BYTES} bytes`);
-  }
-  const lines = content.split(/\r?\n/).map((line) => line.trim());
-  const headers = lines.flatMap((line, index) => {
-    if (line === '') return [];
-    const [, name = '', value = ''] = HEADER_LINE.exec(line) ?? [];
-    if (name === '') throw refuse(`line ${index + 1} must have the form \`Name: value\``);
-    return [[name.toLowerCase(), value] as const];
-  });
-  if (headers.length > MAX_HEADERS) throw refuse(`has more than ${MAX_HEADERS} headers`);
-  return Object.fromEntries(headers);
-}
-
-const HOUR_MS = 3_600_000;
-const BYTES_PER_MB = 1_048_576;
 
 function milliseconds(help: string, fallback: number) {
   const range = { min: 1, max: 24 * HOUR_MS };
@@ -180,7 +89,14 @@ export const serveOptions = {
   }),
   noConsole: noConsoleOption,
   cors: corsOption,
-  ...sessionOptions,
+  sessionSeconds: integer({
+    ...{ ...SESSION, default: SESSION_MAX_MS / 1_000, env: 'MILLRACE_SESSION_SECONDS' },
+    help: 'longest time of a browser session, s; all nodes need the same',
+  }),
+  sessionIdleSeconds: integer({
+    ...{ ...SESSION, default: SESSION_IDLE_MS / 1_000, env: 'MILLRACE_SESSION_IDLE_SECONDS' },
+    help: 'a browser session without a request for this time ends, s; all nodes need the same',
+  }),
   ...tlsOptions,
   ...grpcOptions,
   ...engineOptions,
@@ -209,7 +125,22 @@ export const serveOptions = {
     env: 'MILLRACE_WEBHOOK_DNS',
     help: "name server that resolves webhook receivers; default: the machine's own",
   }),
-  ...traceOptions,
+  traceUrl: text({
+    placeholder: 'URL',
+    env: 'MILLRACE_TRACE_URL',
+    help: 'OpenTelemetry collector to which the platform sends spans of jobs, OTLP over HTTP: http://127.0.0.1:4318; default: no traces',
+  }),
+  traceHeaderFile: text({
+    placeholder: 'FILE',
+    env: 'MILLRACE_TRACE_HEADER_FILE',
+    section: 'advanced',
+    help: 'file with headers for the collector, one `Name: value` a line',
+  }),
+  tracePercent: integer({
+    ...{ min: 0, max: 100, default: 100, placeholder: 'N', section: 'advanced' },
+    env: 'MILLRACE_TRACE_PERCENT',
+    help: 'share of the jobs without a trace of their client that get one, percent; with a traceparent, its sampled flag decides',
+  }),
   diskReserve: integer({
     ...{ min: 0, max: 65_536, default: 32, placeholder: 'MB', section: 'advanced' },
     env: 'MILLRACE_DISK_RESERVE',
@@ -246,7 +177,11 @@ export const serveOptions = {
     'how long the platform keeps a job of /runsync after its end, ms',
     60_000,
   ),
-  ...shutdownOptions,
+  shutdownDelayMs: integer({
+    ...{ min: 0, max: 3_600_000, placeholder: 'MS', env: 'MILLRACE_SHUTDOWN_DELAY_MS' },
+    section: 'advanced',
+    help: `time from SIGTERM to the stop, ms: /readyz answers 503, and requests are served, so that load balancers and clients leave; default: ${NODE_DELAY_MS} with --node-url, else 0`,
+  }),
   ...httpBoundOptions,
 };
 
@@ -312,6 +247,54 @@ export function composeOptions({ log, tls, values }: ServeStart): PlatformOption
       retentionMs: { run: values.retainRunMs, runsync: values.retainRunsyncMs },
     },
   };
+}
+
+function readSessionTimes(values: ServeValues): SessionTimes {
+  return { maxMs: values.sessionSeconds * 1_000, idleMs: values.sessionIdleSeconds * 1_000 };
+}
+
+/** A platform that is not one of several nodes has no other to which its clients could go. */
+export function readShutdownDelay(values: ServeValues): number {
+  const { nodeUrl, shutdownDelayMs } = values;
+  return shutdownDelayMs ?? (nodeUrl === undefined ? 0 : NODE_DELAY_MS);
+}
+
+/** @throws UsageError */
+function readTraces({
+  traceHeaderFile,
+  tracePercent,
+  traceUrl,
+}: ServeValues): TraceOptions | undefined {
+  if (traceUrl === undefined) {
+    if (traceHeaderFile !== undefined)
+      throw new UsageError('--trace-header-file needs --trace-url');
+    return undefined;
+  }
+  const headers = traceHeaderFile === undefined ? {} : readHeaders(traceHeaderFile);
+  return { url: traceUrl, headers, ratio: tracePercent / 100 };
+}
+
+/** Errors do not show the lines: they may be secret. @throws UsageError */
+function readHeaders(path: string): Record<string, string> {
+  const refuse = (problem: string) => new UsageError(`--trace-header-file: ${path} ${problem}`);
+  let content: string;
+  try {
+    content = readFileSync(path, 'utf8');
+  } catch (error) {
+    throw refuse(`cannot be read: ${error instanceof Error ? error.message : String(error)}`);
+  }
+  if (content.length > MAX_HEADER_FILE_BYTES) {
+    throw refuse(`has more than ${MAX_HEADER_FILE_BYTES} bytes`);
+  }
+  const lines = content.split(/\r?\n/).map((line) => line.trim());
+  const headers = lines.flatMap((line, index) => {
+    if (line === '') return [];
+    const [, name = '', value = ''] = HEADER_LINE.exec(line) ?? [];
+    if (name === '') throw refuse(`line ${index + 1} must have the form \`Name: value\``);
+    return [[name.toLowerCase(), value] as const];
+  });
+  if (headers.length > MAX_HEADERS) throw refuse(`has more than ${MAX_HEADERS} headers`);
+  return Object.fromEntries(headers);
 }
 
 /** Other nodes have taken its shards over, so nothing is left to close. */
