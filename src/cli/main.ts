@@ -60,7 +60,7 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
   },
   restore: {
     summary: 'puts a backup into the data folder of a stopped platform',
-    load: async () => (await import('./commands/restore.ts')).restoreCommand,
+    load: async () => (await import('./commands/backup.ts')).restoreCommand,
   },
   worker: {
     summary: 'runs a worker: takes jobs from one endpoint and runs them',
@@ -80,7 +80,7 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
   },
   pods: {
     summary: 'creates, lists, updates, starts, stops and terminates pods',
-    load: async () => (await import('./pods/pods.ts')).podsCommands,
+    load: async () => (await import('./resources/pods.ts')).podsCommands,
   },
   'network-volumes': {
     summary: 'creates, lists, grows and deletes network volumes',
@@ -116,11 +116,11 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
   },
   login: {
     summary: 'stores the URL and the key of a platform as a profile',
-    load: async () => (await import('./commands/login.ts')).loginCommand,
+    load: async () => (await import('./commands/profiles.ts')).loginCommand,
   },
   logout: {
     summary: 'removes a profile from this machine',
-    load: async () => (await import('./commands/login.ts')).logoutCommand,
+    load: async () => (await import('./commands/profiles.ts')).logoutCommand,
   },
   profiles: {
     summary: 'lists profiles, chooses the current one',

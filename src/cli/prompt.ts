@@ -34,7 +34,7 @@ export async function confirm(
   if (!/^\s*y(es)?\s*$/i.test(answer)) throw new CommandError('nothing was changed');
 }
 
-export function rejectOnInterrupt(lines: Interface, reject: (error: Error) => void): void {
+function rejectOnInterrupt(lines: Interface, reject: (error: Error) => void): void {
   lines.once('SIGINT', () => reject(new InterruptedError('interrupted')));
 }
 

@@ -4,16 +4,29 @@ import { once } from 'node:events';
 import type { Log } from '../../base/log.ts';
 import {
   type CheckResult,
+  type ConformanceCheck,
+  chooseChecks,
   Deviation,
   runConformanceChecks,
   type WorkerExit,
 } from '../../conformance/checks.ts';
 import { CommandError, EXIT } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
+import { UsageError } from '../options.ts';
 import { printNote } from '../output.ts';
 import { listenForStop } from '../stop-signals.ts';
 import type { WorkerValues } from './conformance.ts';
-import { chooseAreas } from './conformance-areas.ts';
+
+/** @throws UsageError */
+export function chooseAreas<Stage>(
+  checks: readonly ConformanceCheck<Stage>[],
+  only: readonly string[],
+): readonly ConformanceCheck<Stage>[] {
+  const areas = new Set(checks.map(({ area }) => area));
+  const unknown = only.find((area) => !areas.has(area));
+  if (unknown === undefined) return chooseChecks(checks, only);
+  throw new UsageError(`--only ${unknown}: unknown area; give one of ${[...areas].join(', ')}`);
+}
 
 /** Time that the worker gets to end before it is killed, ms. */
 const END_MS = 10_000;

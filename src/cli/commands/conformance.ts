@@ -2,8 +2,20 @@
 // side, and prints which rules of the protocol hold. The checks are in conformance/.
 import type { Log } from '../../base/log.ts';
 import { escapeLine } from '../../base/text/printable.ts';
-import { CHECK_INPUT_LINES, type CheckResult } from '../../conformance/checks.ts';
-import { type CommandGroup, EXIT, type ExitCode, type Positional, type Verb } from '../command.ts';
+import { createClient } from '../../client.ts';
+import {
+  CHECK_INPUT_LINES,
+  type CheckResult,
+  runConformanceChecks,
+} from '../../conformance/checks.ts';
+import {
+  CommandError,
+  type CommandGroup,
+  EXIT,
+  type ExitCode,
+  type Positional,
+  type Verb,
+} from '../command.ts';
 import { checkArguments, parseOptions } from '../option-parser.ts';
 import {
   choice,
@@ -17,9 +29,10 @@ import {
   UsageError,
 } from '../options.ts';
 import { print } from '../output.ts';
+import { throughProxy } from '../resources/client-options.ts';
 import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
-import { checkPlatform } from './conformance-platform.ts';
-import { checkWorker } from './conformance-worker.ts';
+import { openLink } from '../worker/platform-link.ts';
+import { checkWorker, chooseAreas } from './conformance-worker.ts';
 
 const link = { choices: ['http', 'grpc'] as const };
 
@@ -76,7 +89,7 @@ const platformOptions = {
 };
 
 export type WorkerValues = OptionValues<typeof workerOptions>;
-export type PlatformValues = OptionValues<typeof platformOptions>;
+type PlatformValues = OptionValues<typeof platformOptions>;
 
 const exitCodes: readonly ExitCode[] = [
   { code: EXIT.ok, meaning: 'all checks that apply hold' },
@@ -188,4 +201,61 @@ function summarize(rows: readonly CheckResult[]): string {
     rows.filter((row) => row.result === result).length;
   const [holding, failing, missing] = [count('holds'), count('fails'), count('left out')];
   return `\n${holding} hold, ${failing} fail, ${missing} left out\n`;
+}
+
+interface PlatformUnderTest {
+  values: PlatformValues;
+  log: Log;
+  onRow: (row: CheckResult) => void;
+}
+
+interface PlatformAddress {
+  url: string;
+  endpoint: string;
+  key: string;
+  jobsUrl: string;
+  jobsKey: string;
+}
+
+/** @throws UsageError, CommandError if no platform answers */
+async function checkPlatform({ log, onRow, values }: PlatformUnderTest): Promise<CheckResult[]> {
+  const place = readAddress(values);
+  if (values.protocol === 'runpod') {
+    const { RunPodProbe } = await import('../../conformance/runpod/platform-checks.ts');
+    const { runPodPlatformChecks } = await import('../../conformance/runpod/platform-checks.ts');
+    const checks = chooseAreas(runPodPlatformChecks, values.only);
+    const probe = new RunPodProbe(place);
+    await probe.checkReachable().catch(rejectSilence);
+    return runConformanceChecks(checks, probe, onRow);
+  }
+  const { platformChecks } = await import('../../conformance/platform/platform-checks.ts');
+  const checks = chooseAreas(platformChecks, values.only);
+  const { endpoint, jobsKey, jobsUrl, url } = place;
+  const client = createClient({ url: jobsUrl, endpoint, key: jobsKey, ...throughProxy(jobsUrl) });
+  await client.health().catch(rejectSilence);
+  const rest = { ca: undefined, clientCert: undefined, clientKey: undefined };
+  const unused = { stateDir: undefined, workerId: undefined, runpodJoinText: false };
+  const target = { url, endpoint, link: values.link, ...rest, ...unused };
+  const link = await openLink({ ...target, key: place.key }, log);
+  const wrongKeyLink = await openLink({ ...target, key: `mr_${'x'.repeat(43)}` }, log);
+  const terms = { leaseMs: 15_000, renewEveryMs: 5_000, takeWaitMs: 20_000 };
+  const stage = { link, wrongKeyLink, client, terms, submitted: [], workers: [] };
+  try {
+    return await runConformanceChecks(checks, stage, onRow);
+  } finally {
+    await link.close();
+    await wrongKeyLink.close();
+  }
+}
+
+function rejectSilence(error: unknown): never {
+  const reason = error instanceof Error ? error.message : String(error);
+  throw new CommandError(`the job API does not answer: ${reason}`);
+}
+
+function readAddress(values: PlatformValues): PlatformAddress {
+  const { endpoint, key, url } = values;
+  const jobsUrl = values.jobsUrl ?? url;
+  if (!/^https?:/i.test(jobsUrl)) throw new UsageError('--jobs-url URL is required with gRPC');
+  return { url, endpoint, key, jobsUrl, jobsKey: values.jobsKey ?? key };
 }

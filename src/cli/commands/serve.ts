@@ -197,7 +197,7 @@ export class ShutdownDelay {
   }
 }
 
-export async function tellLeftPods(place: LeftPods): Promise<void> {
+async function tellLeftPods(place: LeftPods): Promise<void> {
   const pods = await countLeftPods(place);
   if (pods === 0) return;
   place.log.info(

@@ -1,5 +1,4 @@
 // Prints the result of a deployment, with a command that calls the endpoint, and chooses the exit code.
-
 import { createClient } from '../../client.ts';
 import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
 import { fillPath } from '../../wire/routes/route.ts';
@@ -7,7 +6,7 @@ import { JOB_ROUTES } from '../../wire/routes/routes.ts';
 import { CommandError, EXIT, NotLoadedError } from '../command.ts';
 import { chooseExample } from '../example-input.ts';
 import { print, printNote } from '../output.ts';
-import { type GivenTarget, spellTarget, type Target } from '../resources/target.ts';
+import { type GivenTarget, spellTarget, type Target } from '../resources/client-options.ts';
 import type { RolloutEnd } from './rollout.ts';
 
 interface DeployResult {

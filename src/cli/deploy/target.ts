@@ -8,7 +8,7 @@ import type { TemplateRecord } from '../../wire/resources/template.ts';
 import { CommandError } from '../command.ts';
 import { composeScaler, updateOptions } from '../endpoints/endpoints.ts';
 import { integer, type OptionValues, text } from '../options.ts';
-import { containerOptions, readContainerFlags } from '../resources/container-flags.ts';
+import { containerOptions, readContainerFlags } from '../resources/request-body.ts';
 import {
   findRegistryId,
   findVolumeId,

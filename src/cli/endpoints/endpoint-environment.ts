@@ -7,8 +7,7 @@ import { EXIT, type Verb } from '../command.ts';
 import { checkArguments, parseOptions } from '../option-parser.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
-import { clientOptions } from '../resources/client-options.ts';
-import { DEFAULT_URL } from '../resources/target.ts';
+import { clientOptions, DEFAULT_URL } from '../resources/client-options.ts';
 
 const options = {
   json: flag({ help: 'print one line of JSON' }),

@@ -1,7 +1,9 @@
 // `millrace endpoints`: manages endpoints, explains their scaling decisions, and prints the
 // environment of workers elsewhere.
-import { callOf } from '../../client/api-caller.ts';
+import { type ApiCaller, callOf } from '../../client/api-caller.ts';
 import { connectEndpoints } from '../../client/endpoints.ts';
+import { connectResources } from '../../client/resource-calls.ts';
+import { ApiError } from '../../client.ts';
 import {
   DEFAULT_VOLUME_PATH,
   ENDPOINT_TYPES,
@@ -10,15 +12,18 @@ import {
   MAX_GROUP_CONCURRENCY,
   OUT_OF_MEMORY_RETRIES,
 } from '../../wire/resources/endpoint.ts';
+import { DEFAULT_VOLUME_PATH } from '../../wire/resources/endpoint-volume.ts';
+import type { TemplateRecord } from '../../wire/resources/template.ts';
 import { JOB_ROUTES } from '../../wire/routes/routes.ts';
 import { CommandError, type CommandGroup } from '../command.ts';
 import { MAX_ATTEMPTS_HELP } from '../options/platform-flags.ts';
 import { choice, flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
-import { type ApiRequest, defineApiVerb } from '../resources/api-verb.ts';
-import { bodyFileOption, composeBody } from '../resources/body-file.ts';
-import { mark } from '../resources/container-flags.ts';
+import { confirm, yesOption } from '../prompt.ts';
+import { bodyFileOption, composeBody, mark } from '../resources/request-body.ts';
 import {
+  type ApiRequest,
   addCursor,
+  defineApiVerb,
   defineResourceVerbs,
   type ListKind,
   pageOptions,
@@ -26,10 +31,8 @@ import {
   showList,
   showRecord,
 } from '../resources/resource-command.ts';
-import { deletionVerb } from './endpoint-deletion.ts';
 import { environmentVerb } from './endpoint-environment.ts';
-import { readState, readStates } from './endpoint-state.ts';
-import { describeDecisions, explainDecisions } from './scaler-decisions.ts';
+import { describeDecisions, explainDecisions, readState, readStates } from './endpoint-state.ts';
 import { webhookSecretVerb } from './webhook-secret.ts';
 
 /** Options of the endpoint's fields, also for `millrace deploy`. */
@@ -132,6 +135,26 @@ const scalerOptions = {
   ...pageOptions,
   explain: flag({ help: 'print the inputs of each decision' }),
 };
+
+/** `millrace deploy` creates the endpoint right after its template, ms. */
+const MADE_WITHIN_MS = 60_000;
+const FORBIDDEN = 403;
+const NOT_FOUND = 404;
+/** Another endpoint uses the template. */
+const CONFLICT = 409;
+
+const deletionOptions = { yes: yesOption };
+
+const deletionVerb = defineApiVerb({
+  summary: 'deletes one endpoint with its workers, jobs and logs',
+  description: [
+    'Also deletes the template that `millrace deploy` made for the endpoint, unless another endpoint uses it.',
+  ],
+  id: 'endpoint ID or name',
+  options: deletionOptions,
+  examples: ['millrace endpoints delete echo', 'millrace endpoints delete echo --yes'],
+  act: deleteEndpoint,
+});
 
 export const endpointsCommands: CommandGroup = {
   name: 'millrace endpoints',
@@ -269,4 +292,59 @@ export function composeScaler({
   }
   if (seconds === undefined) return { type: 'REQUEST_COUNT', perWorker };
   throw new UsageError('--queue-delay and --per-worker exclude each other; give one');
+}
+
+async function deleteEndpoint(request: ApiRequest<typeof deletionOptions>): Promise<string> {
+  const { caller, id, json, values } = request;
+  const template = await findOwnTemplate(caller, id);
+  const also = template ? `, and the template ${template.name} that deploy made for it` : '';
+  await confirm(`Delete endpoint ${id} with its workers, jobs and logs${also}?`, values);
+  await connectEndpoints(caller).delete(id);
+  const removed = template && (await removeTemplate(caller, template.id)) ? template.id : undefined;
+  if (json) {
+    return JSON.stringify({ id, deleted: true, ...(removed && { templateId: removed }) });
+  }
+  return removed ? `${id}  deleted\n${removed}  deleted` : `${id}  deleted`;
+}
+
+/** Undefined if a person made the template, or if the key cannot read it: then it stays. */
+async function findOwnTemplate(caller: ApiCaller, id: string): Promise<TemplateRecord | undefined> {
+  const endpoint = await ignoring([FORBIDDEN], () => connectEndpoints(caller).get(id));
+  const { templateId } = endpoint ?? {};
+  if (!endpoint || !templateId) return undefined;
+  const template = await ignoring([FORBIDDEN, NOT_FOUND], () =>
+    connectResources(caller, 'templates').get(templateId),
+  );
+  return template && isMadeByDeploy(endpoint, template) ? template : undefined;
+}
+
+function isMadeByDeploy(endpoint: EndpointRecord, template: TemplateRecord): boolean {
+  const afterMs = Date.parse(endpoint.createdAt) - Date.parse(template.createdAt);
+  return (
+    endpoint.source === 'VERSION' &&
+    template.name === endpoint.name &&
+    template.handler === null &&
+    afterMs >= 0 &&
+    afterMs <= MADE_WITHIN_MS
+  );
+}
+
+async function removeTemplate(caller: ApiCaller, id: string): Promise<boolean> {
+  const removed = await ignoring([FORBIDDEN, NOT_FOUND, CONFLICT], async () => {
+    await connectResources(caller, 'templates').delete(id);
+    return true;
+  });
+  return removed ?? false;
+}
+
+async function ignoring<T>(
+  statuses: readonly number[],
+  call: () => Promise<T>,
+): Promise<T | undefined> {
+  try {
+    return await call();
+  } catch (error) {
+    if (error instanceof ApiError && statuses.includes(error.status)) return undefined;
+    throw error;
+  }
 }

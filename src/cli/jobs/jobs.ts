@@ -18,15 +18,17 @@ import {
 } from '../options.ts';
 import { formatTable, print, readTableWidth } from '../output.ts';
 import { confirm, yesOption } from '../prompt.ts';
+import { callPlatform, connect } from '../resources/client-options.ts';
+import { parseObject, readObjectFile } from '../resources/request-body.ts';
 import {
   type ApiRequest,
+  addCursor,
   CALL_EXIT_CODES,
   callOptions,
   defineApiVerb,
-} from '../resources/api-verb.ts';
-import { parseObject, readObjectFile } from '../resources/body-file.ts';
-import { callPlatform, connect } from '../resources/client-options.ts';
-import { addCursor, pageOptions, showRecord } from '../resources/resource-command.ts';
+  pageOptions,
+  showRecord,
+} from '../resources/resource-command.ts';
 import { readDetails, shortenInput } from './job-details.ts';
 import { followOptions, printLog } from './job-log.ts';
 import { submitEach } from './submit-each.ts';

@@ -15,7 +15,7 @@ import { EXIT } from '../command.ts';
 import { StatusLine } from '../deploy/status-line.ts';
 import { UsageError } from '../options.ts';
 import { noteFailedOutput, outliveOutput, print, printNote } from '../output.ts';
-import { parseObject } from '../resources/body-file.ts';
+import { parseObject } from '../resources/request-body.ts';
 
 type LineJob = NewJob<object>;
 

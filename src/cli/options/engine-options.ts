@@ -13,7 +13,7 @@ import { choice, flag, integer, list, type OptionValues, text, UsageError } from
 
 const NAME = /^(?:CAP_)?([A-Z][A-Z_]*)$/;
 
-export const containmentOptions = {
+const containmentOptions = {
   containerPids: integer({
     min: 0,
     max: 4_194_304,

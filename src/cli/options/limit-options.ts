@@ -38,7 +38,7 @@ interface NumberRange {
 }
 
 /** Returns the given numbers; the last one if a name is repeated. @throws UsageError naming the option */
-export function readNumbers<Name extends string>(
+function readNumbers<Name extends string>(
   option: string,
   given: string,
   ranges: Readonly<Record<Name, NumberRange>>,

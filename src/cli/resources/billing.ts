@@ -10,8 +10,7 @@ import {
 import type { Command } from '../command.ts';
 import { choice, integer, text } from '../options.ts';
 import { formatTable } from '../output.ts';
-import { defineApiVerb } from './api-verb.ts';
-import { pageOptions, showRecord } from './resource-command.ts';
+import { defineApiVerb, pageOptions, showRecord } from './resource-command.ts';
 
 const STEP_MS = { hour: 3_600_000, day: 86_400_000 } as const;
 

@@ -4,10 +4,10 @@ import { connectBudgets } from '../../client/platform-client.ts';
 import type { BudgetRecord } from '../../wire/resources/budget.ts';
 import type { CommandGroup } from '../command.ts';
 import { choice, decimal, type OptionValues, text } from '../options.ts';
-import { type ApiRequest, defineApiVerb } from './api-verb.ts';
-import { bodyFileOption, composeBody } from './body-file.ts';
-import { mark } from './container-flags.ts';
+import { bodyFileOption, composeBody, mark } from './request-body.ts';
 import {
+  type ApiRequest,
+  defineApiVerb,
   defineDeletion,
   defineResourceVerbs,
   pageOptions,

@@ -5,8 +5,13 @@ import type { CpuFlavor, DataCenter, GpuType } from '../../wire/resources/catalo
 import { CATALOG_ROUTES } from '../../wire/routes/routes.ts';
 import type { CommandGroup } from '../command.ts';
 import { formatTable } from '../output.ts';
-import { defineApiVerb } from './api-verb.ts';
-import { type ListKind, pageOptions, showList, showRecord } from './resource-command.ts';
+import {
+  defineApiVerb,
+  type ListKind,
+  pageOptions,
+  showList,
+  showRecord,
+} from './resource-command.ts';
 
 const gpuKind: ListKind<GpuType> = {
   plural: 'gpus',

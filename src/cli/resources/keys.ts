@@ -4,8 +4,9 @@ import { connectKeys } from '../../client/platform-client.ts';
 import type { IssuedKeyRecord, KeyRecord } from '../../wire/resources/key.ts';
 import type { CommandGroup } from '../command.ts';
 import { integer, list, type OptionTable, requiredText, text, UsageError } from '../options.ts';
-import { type ApiRequest, defineApiVerb } from './api-verb.ts';
 import {
+  type ApiRequest,
+  defineApiVerb,
   formatItems,
   type ListKind,
   pageOptions,

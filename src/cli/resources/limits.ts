@@ -4,8 +4,7 @@ import { connectLimits } from '../../client/platform-client.ts';
 import type { LimitsRecord } from '../../wire/resources/limits.ts';
 import type { Command } from '../command.ts';
 import { formatTable } from '../output.ts';
-import { defineApiVerb } from './api-verb.ts';
-import { showRecord } from './resource-command.ts';
+import { defineApiVerb, showRecord } from './resource-command.ts';
 
 const verb = defineApiVerb({
   summary: 'prints the rate limits and quotas of your user, and their use',

@@ -1,14 +1,18 @@
 // `millrace network-volumes`: manages storage that pods mount and that outlives them.
-import type { CommandGroup } from '../command.ts';
+
+import { connectResources } from '../../client/resource-calls.ts';
+import type { NetworkVolumeRecord } from '../../client.ts';
+import type { CommandGroup, Verb } from '../command.ts';
 import { integer, type OptionValues, text } from '../options.ts';
-import { bodyFileOption, composeBody } from './body-file.ts';
-import { mark } from './container-flags.ts';
+import { bodyFileOption, composeBody, mark } from './request-body.ts';
 import {
+  defineApiVerb,
   defineDeletion,
   defineResourceVerbs,
+  formatItems,
+  type ListKind,
   type ResourceCommandSpec,
 } from './resource-command.ts';
-import { volumeUses } from './volume-uses.ts';
 
 const updateOptions = {
   name: text({ placeholder: 'NAME', help: 'display name' }),
@@ -52,6 +56,34 @@ const kind: ResourceCommandSpec<'networkVolumes', typeof createOptions, typeof u
   fields: { dataCenterId: 'data-center' },
 };
 
+const usesKind: ListKind<NetworkVolumeRecord['uses'][number]> = {
+  plural: 'uses',
+  columns: {
+    KIND: (use) => use.kind,
+    ID: ({ id }) => id,
+    NAME: ({ name }) => name,
+    STATUS: ({ status }) => status ?? '-',
+    'WORKER OF': ({ endpointId }) => endpointId ?? '-',
+    PATH: ({ path }) => path,
+  },
+};
+
+const usesVerb: Verb = defineApiVerb({
+  summary: 'lists the pods and endpoints that mount one network volume',
+  description: ['Lists endpoints only with a key that has the scope endpoints:read.'],
+  id: 'network volume ID or name',
+  options: {},
+  examples: ['millrace network-volumes uses models'],
+  async act({ caller, id, json, width }) {
+    const volume = await connectResources(caller, 'networkVolumes').get(id);
+    const { name, useCount, uses } = volume;
+    if (json) return JSON.stringify({ useCount, uses });
+    if (useCount === 0) return `nothing mounts ${name}`;
+    const more = useCount - uses.length;
+    return `${formatItems(uses, usesKind, width)}${more > 0 ? `\nand ${more} more` : ''}`;
+  },
+});
+
 export const networkVolumesCommands: CommandGroup = {
   name: 'millrace network-volumes',
   description: [
@@ -59,7 +91,7 @@ export const networkVolumesCommands: CommandGroup = {
   ],
   verbs: {
     ...defineResourceVerbs(kind),
-    uses: volumeUses,
+    uses: usesVerb,
     delete: defineDeletion('networkVolumes', ' with its content; no pod or endpoint may use it'),
   },
   examples: [

@@ -12,8 +12,7 @@ import type { NodeRecord } from '../../wire/resources/nodes.ts';
 import { CommandError, type CommandGroup, EXIT, type Verb } from '../command.ts';
 import { checkArguments, parseOptions } from '../option-parser.ts';
 import { print } from '../output.ts';
-import { defineApiVerb } from './api-verb.ts';
-import { formatItems, type ListKind, showRecord } from './resource-command.ts';
+import { defineApiVerb, formatItems, type ListKind, showRecord } from './resource-command.ts';
 
 type Share = { limit: number | null; used: number };
 

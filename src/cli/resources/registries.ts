@@ -2,8 +2,7 @@
 import { readFileSync } from 'node:fs';
 import type { CommandGroup } from '../command.ts';
 import { type OptionValues, text, UsageError } from '../options.ts';
-import { bodyFileOption, composeBody } from './body-file.ts';
-import { mark } from './container-flags.ts';
+import { bodyFileOption, composeBody, mark } from './request-body.ts';
 import {
   defineDeletion,
   defineResourceVerbs,

@@ -2,13 +2,14 @@
 import { resolve } from 'node:path';
 import type { CommandGroup } from '../command.ts';
 import { type OptionValues, text } from '../options.ts';
-import { bodyFileOption, composeBody } from './body-file.ts';
 import {
+  bodyFileOption,
+  composeBody,
   containerOptions,
   mark,
   readContainerFlags,
   replacedListOptions,
-} from './container-flags.ts';
+} from './request-body.ts';
 import {
   defineDeletion,
   defineResourceVerbs,

@@ -4,13 +4,13 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { renderBash } from '../../../src/cli/completion/bash.ts';
 import {
   type CompletionTable,
   composeTable,
-} from '../../../src/cli/completion/completion-table.ts';
-import { renderFish } from '../../../src/cli/completion/fish.ts';
-import { renderZsh } from '../../../src/cli/completion/zsh.ts';
+  renderBash,
+  renderFish,
+  renderZsh,
+} from '../../../src/cli/commands/completion.ts';
 import { commands, groups } from './all-commands.ts';
 
 const wordOf = (name: string) => name.replace('millrace ', '');

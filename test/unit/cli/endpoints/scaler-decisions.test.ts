@@ -2,8 +2,8 @@ import { expect, it } from 'vitest';
 import {
   describeDecisions,
   explainDecisions,
-} from '../../../../src/cli/endpoints/scaler-decisions.ts';
-import type { DecisionRecord } from '../../../../src/wire/resources/scaling.ts';
+} from '../../../../src/cli/endpoints/endpoint-state.ts';
+import type { DecisionRecord } from '../../../../src/wire/scaling/decision.ts';
 
 const DECISION: DecisionRecord = {
   at: '2026-01-01T00:00:00.000Z',

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { dropCutLine, findGrowth } from '../../../../src/cli/pods/log-tail.ts';
+import { dropCutLine, findGrowth } from '../../../../src/cli/resources/pods.ts';
 
 it.each([
   ['nothing new', 'a\nb\n', 'a\nb\n', ''],

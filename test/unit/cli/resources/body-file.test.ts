@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { composeBody, readObjectFile } from '../../../../src/cli/resources/body-file.ts';
+import { composeBody, readObjectFile } from '../../../../src/cli/resources/request-body.ts';
 
 it('may begin with a byte order mark, and have U+2028 in its texts', () => {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-body-'));

@@ -7,7 +7,7 @@ import {
   chooseTarget,
   type GivenTarget,
   spellTarget,
-} from '../../../../src/cli/resources/target.ts';
+} from '../../../../src/cli/resources/client-options.ts';
 
 const HOME = { url: 'https://home.example', key: 'mr_home' };
 const WORK = { url: 'https://work.example/base', key: 'mr_work' };

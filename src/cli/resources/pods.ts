@@ -1,20 +1,29 @@
 // `millrace pods`: manages pods.
 
-import { connectPods, type PodsClient } from '../../client/platform-client.ts';
-import type { PodRecord } from '../../wire/resources/pod.ts';
-import type { CommandGroup, Verb } from '../command.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { connectPods, type PodsClient } from '../../client/pods.ts';
+import type { PodRecord, PodStatus } from '../../wire/resources/pod.ts';
+import { type CommandGroup, EXIT, type Verb } from '../command.ts';
+import { checkArguments, parseSharedOptions } from '../option-parser.ts';
 import { flag, integer, type OptionValues, text, UsageError } from '../options.ts';
+import { print, printNote } from '../output.ts';
 import { confirm, yesOption } from '../prompt.ts';
-import { defineApiVerb } from '../resources/api-verb.ts';
-import { bodyFileOption, composeBody } from '../resources/body-file.ts';
+import { callPlatform, connectCaller } from './client-options.ts';
 import {
+  bodyFileOption,
+  composeBody,
   containerOptions,
   mark,
   readContainerFlags,
   replacedListOptions,
-} from '../resources/container-flags.ts';
-import { defineResourceVerbs, type ResourceCommandSpec } from '../resources/resource-command.ts';
-import { podLogVerb } from './pod-log.ts';
+} from './request-body.ts';
+import {
+  CALL_EXIT_CODES,
+  callOptions,
+  defineApiVerb,
+  defineResourceVerbs,
+  type ResourceCommandSpec,
+} from './resource-command.ts';
 
 const locked = flag({ help: 'let the platform refuse to stop, restart or terminate the pod' });
 
@@ -82,6 +91,57 @@ const kind: ResourceCommandSpec<'pods', typeof createOptions, typeof updateOptio
     examples: ['millrace pods update pod_01912f4e-… --env LEVEL=debug --locked'],
   },
   fields: { ports: 'port' },
+};
+
+const POLL_MS = 1_000;
+/** Read at each poll, bytes: a pod that prints more in a second loses lines. */
+const WINDOW = 262_144;
+
+/** Statuses in which a pod prints nothing more. */
+const STOPPED: readonly PodStatus[] = ['EXITED', 'ERROR', 'TERMINATED'];
+
+const logOptions = {
+  bytes: integer({
+    ...{ min: 1, max: 1_048_576, default: 65_536, placeholder: 'N' },
+    help: 'print at most this many bytes from the end',
+  }),
+  follow: flag({ help: 'print new output until the pod stops; also -f' }),
+};
+
+const logPositionals = [{ name: '<id>', help: 'pod ID or name' }];
+
+const podLogVerb: Verb = {
+  summary: "prints the end of the pod's output",
+  description: [
+    `With --follow, the output is read every second; of a pod that prints more than ${WINDOW / 1_024} KB a second, lines ` +
+      'are lost, and a note says so.',
+  ],
+  positionals: logPositionals,
+  options: { ...logOptions, ...callOptions },
+  examples: ['millrace pods logs pod_01912f4e-… --bytes 2000', 'millrace pods logs notes -f'],
+  exitCodes: CALL_EXIT_CODES,
+  async run(args) {
+    const spelled = args.map((arg) => (arg === '-f' ? '--follow' : arg));
+    const {
+      positionals: words,
+      shared,
+      values,
+    } = parseSharedOptions(logOptions, callOptions, spelled);
+    checkArguments(logPositionals, words);
+    const { bytes, follow } = values;
+    if (follow && shared.json)
+      throw new UsageError('--follow and --json exclude each other; give one');
+    const [given = ''] = words;
+    const pods = connectPods(connectCaller(shared));
+    await callPlatform(async () => {
+      if (follow) return followLog(pods, given, bytes);
+      const log = await pods.log(given, { maxBytes: bytes });
+      if (shared.json) void print(`${JSON.stringify({ id: given, log })}\n`);
+      else if (log === '') printNote(explainEmpty((await pods.get(given)).status));
+      else void print(`${log.replace(/\n$/, '')}\n`);
+    });
+    return EXIT.ok;
+  },
 };
 
 export const podsCommands: CommandGroup = {
@@ -156,4 +216,70 @@ function composeChange(values: OptionValues<typeof updateOptions>): object {
     throw new UsageError('--locked and --unlocked exclude each other; give one');
   const isLocked = values.locked ? true : unlocked ? false : undefined;
   return composeBody(file, { ...readContainerFlags(values), locked: isLocked });
+}
+
+async function followLog(pods: PodsClient, given: string, bytes: number): Promise<void> {
+  // The name may pass to another pod meanwhile.
+  const { id } = await pods.get(given);
+  let before: string | undefined;
+  for (;;) {
+    // Read before the log: what the pod prints at its end is in the log then.
+    const { status } = await pods.get(id);
+    const after = dropCutLine(await pods.log(id, { maxBytes: WINDOW }), WINDOW);
+    if (before === undefined) {
+      await print(dropCutLine(cutEnd(after, bytes), bytes));
+    } else {
+      const { added, isBroken } = findGrowth(before, after);
+      if (isBroken) printNote('(output is missing here, or the container is a new one)\n');
+      if (added !== '') await print(added);
+    }
+    before = after;
+    if (STOPPED.includes(status)) {
+      if (after === '') printNote(explainEmpty(status));
+      return;
+    }
+    await sleep(POLL_MS);
+  }
+}
+
+function explainEmpty(status: PodStatus): string {
+  return status === 'TERMINATED'
+    ? '(the pod is terminated, and its output was removed with it)\n'
+    : '(the pod has printed nothing)\n';
+}
+
+function cutEnd(text: string, bytes: number): string {
+  return Buffer.from(text).subarray(-bytes).toString();
+}
+
+interface LogGrowth {
+  added: string;
+  /** The new end does not continue the old one: lines were lost, or the log is another one. */
+  isBroken: boolean;
+}
+
+/** `maxBytes`: how much of the end was asked for. A line that was cut at the start is left out. */
+export function dropCutLine(end: string, maxBytes: number): string {
+  return Buffer.byteLength(end) < maxBytes ? end : end.slice(end.indexOf('\n') + 1);
+}
+
+export function findGrowth(before: string, after: string): LogGrowth {
+  if (after.startsWith(before)) return { added: after.slice(before.length), isBroken: false };
+  const shared = measureOverlap(before, after);
+  return { added: after.slice(shared), isBroken: shared === 0 };
+}
+
+/** Length of the longest end of `before` that is a start of `after`, by the prefix function of Knuth, Morris and Pratt. */
+function measureOverlap(before: string, after: string): number {
+  const borders = new Uint32Array(after.length);
+  const extend = (matched: number, next: string | undefined): number => {
+    let length = matched;
+    while (length > 0 && after[length] !== next) length = borders[length - 1] ?? 0;
+    return after[length] === next ? length + 1 : length;
+  };
+  for (let at = 1; at < after.length; at++) borders[at] = extend(borders[at - 1] ?? 0, after[at]);
+  let matched = 0;
+  // Compare code units, like the bounds.
+  for (let at = 0; at < before.length; at++) matched = extend(matched, before[at]);
+  return matched;
 }
