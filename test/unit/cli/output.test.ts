@@ -2,6 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { expect, it } from 'vitest';
+import { formatTable } from '../../../src/cli/output.ts';
 
 const folder = resolve(import.meta.dirname, '../../../src/cli');
 /** Both escape what others wrote, and add colours. */
@@ -17,4 +18,62 @@ it('no command writes directly to standard output or error', () => {
       ),
     );
   expect(found).toEqual([]);
+});
+
+it('makes each column as wide as its widest cell, and marks empty cells', () => {
+  expect(
+    formatTable(
+      ['ID', 'NAME', 'WHY'],
+      [
+        ['1', 'a long one', 'x'],
+        ['22', 'b', ''],
+      ],
+    ),
+  ).toBe(['ID  NAME        WHY', '1   a long one  x', '22  b           -'].join('\n'));
+});
+
+it('keeps a row on one line', () => {
+  expect(formatTable(['A', 'B'], [['two\nlines', 'b']])).toBe('A          B\ntwo lines  b');
+});
+
+it('counts characters, not code units', () => {
+  expect(
+    formatTable(
+      ['A', 'B'],
+      [
+        ['😀', 'b'],
+        ['xy', 'b'],
+      ],
+    ),
+  ).toBe('A   B\n😀   b\nxy  b');
+});
+
+it('escapes control characters and counts the escaped width', () => {
+  expect(formatTable(['A', 'B'], [['\u001b[2J', 'b\u202e']])).toBe(
+    ['A          B', '\\u001b[2J  b\\u202e'].join('\n'),
+  );
+});
+
+const WIDE = [
+  ['ep_1', 'a name of some length', 'why it is so, at length'],
+  ['ep_2', 'short', 'none'],
+];
+
+it('cuts the widest columns until the table fits', () => {
+  expect(formatTable(['ID', 'NAME', 'REASON'], WIDE, 30)).toBe(
+    ['ID    NAME         REASON', 'ep_1  a name of …  why it is …', 'ep_2  short        none'].join(
+      '\n',
+    ),
+  );
+});
+
+it('never cuts the ID or below a title', () => {
+  const titles = ['THE LONGEST ID', 'A TITLE', 'B'];
+  const [head, row] = formatTable(
+    titles,
+    [['x'.repeat(30), 'y'.repeat(30), 'z'.repeat(30)]],
+    10,
+  ).split('\n');
+  expect(head).toBe(`${'THE LONGEST ID'.padEnd(30)}  A TITLE  B`);
+  expect(row).toBe(`${'x'.repeat(30)}  yyyyyy…  zzzzz…`);
 });

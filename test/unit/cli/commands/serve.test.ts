@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { listNames } from '../../../../src/cli/commands/serve.ts';
+import { listNames, ShutdownDelay } from '../../../../src/cli/commands/serve.ts';
+import type { StopSignal } from '../../../../src/cli/stop-signals.ts';
 import { startPlatform } from '../../api/platform.ts';
 
 it('serve lists the names of endpoints at its start, and bounds the list', async () => {
@@ -10,4 +11,39 @@ it('serve lists the names of endpoints at its start, and bounds the list', async
   expect(listNames([declared, named])).toBe(`Endpoints: ${declared.id}, chat`);
   expect(listNames(new Array(25).fill(named))).toMatch(/^Endpoints: chat, .* and 5 more$/);
   expect(listNames([])).toBe('');
+});
+
+const HOUR_MS = 3_600_000;
+
+function open() {
+  const second = Promise.withResolvers<StopSignal>();
+  const third = Promise.withResolvers<StopSignal>();
+  const exits: StopSignal[] = [];
+  const signals = {
+    first: Promise.resolve('SIGTERM' as const),
+    ...{ second: second.promise, third: third.promise, release: () => {} },
+  };
+  const delay = new ShutdownDelay(signals, (signal) => exits.push(signal));
+  return { delay, exits, second, third };
+}
+
+it('the second signal ends the wait, and the third the process', async () => {
+  const { delay, exits, second, third } = open();
+  const waiting = delay.wait(HOUR_MS);
+  second.resolve('SIGTERM');
+  await waiting;
+  expect(exits).toEqual([]);
+  third.resolve('SIGINT');
+  await third.promise;
+  expect(exits).toEqual(['SIGINT']);
+});
+
+it('outside the wait, the second signal ends the process', async () => {
+  for (const waits of [0, 1]) {
+    const { delay, exits, second } = open();
+    for (let wait = 0; wait < waits; wait++) await delay.wait(1);
+    second.resolve('SIGTERM');
+    await second.promise;
+    expect(exits).toEqual(['SIGTERM']);
+  }
 });

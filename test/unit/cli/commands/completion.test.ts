@@ -10,8 +10,8 @@ import {
   renderBash,
   renderFish,
   renderZsh,
-} from '../../../src/cli/commands/completion.ts';
-import { commands, groups } from './all-commands.ts';
+} from '../../../../src/cli/commands/completion.ts';
+import { commands, groups } from '../all-commands.ts';
 
 const wordOf = (name: string) => name.replace('millrace ', '');
 

@@ -1,0 +1,104 @@
+import { tmpdir } from 'node:os';
+import { describe, expect, it } from 'vitest';
+import { DEFAULT_RATE_LIMITS } from '../../../../src/api/limits/rate-limit.ts';
+import {
+  capacityOptions,
+  quotaOption,
+  rateLimitOption,
+  readCapacity,
+  readQuotas,
+  readRateLimits,
+} from '../../../../src/cli/options/limit-options.ts';
+import { DEFAULT_QUOTAS } from '../../../../src/control/limits/quotas.ts';
+import { measureLimits } from '../../../../src/platform/machine-limits.ts';
+
+describe('--rate-limit', () => {
+  it('has the platform’s default', () => {
+    expect(readRateLimits(rateLimitOption.fallback ?? '')).toEqual(DEFAULT_RATE_LIMITS);
+  });
+
+  it.each([
+    ['minute=10', { ...DEFAULT_RATE_LIMITS, minute: 10 }],
+    ['day=7, minute=10', { ...DEFAULT_RATE_LIMITS, day: 7, minute: 10 }],
+    ['minute=10,hour=0,day=0', { minute: 10 }],
+    ['minute=0,hour=0,day=0', undefined],
+    ['none', undefined],
+    ['0', undefined],
+  ])('%s means %j', (given, limits) => {
+    expect(readRateLimits(given)).toEqual(limits);
+  });
+
+  it.each([
+    '',
+    '10',
+    'week=1',
+    'minute',
+    'minute=',
+    'minute=-1',
+    'minute=1.5',
+    'day=1000000001',
+    'minute=1,',
+  ])('%j is refused', (given) => {
+    expect(() => readRateLimits(given)).toThrow(
+      /^--rate-limit: .* is invalid; write none, or NAME=N, NAME one of minute/,
+    );
+  });
+});
+
+describe('--quota', () => {
+  it('has the platform’s default', () => {
+    expect(readQuotas(quotaOption.fallback ?? '')).toEqual(DEFAULT_QUOTAS);
+  });
+
+  it.each([
+    ['pods=0', { ...DEFAULT_QUOTAS, pods: 0 }],
+    ['keys=7, workersMax=1000', { ...DEFAULT_QUOTAS, keys: 7, workersMax: 1_000 }],
+    ['recordKb=1024', { ...DEFAULT_QUOTAS, recordBytes: 1_048_576 }],
+  ])('%s means %j', (given, quotas) => {
+    expect(readQuotas(given)).toEqual(quotas);
+  });
+
+  it.each([
+    ...['', '10', 'nothing=1', 'constructor=1', 'pods', 'pods=', 'pods=-1', 'pods=1.5'],
+    ...['pods=1000001', 'recordKb=0', 'recordKb=1025', 'workersMax=1001', 'pods=1,'],
+  ])('%j is refused', (given) => {
+    expect(() => readQuotas(given)).toThrow(
+      /^--quota: .* is invalid; write one or more of endpoints=0\.\.1000000/,
+    );
+  });
+});
+
+const overcommit = String(capacityOptions.overcommit.fallback);
+const process = { engine: 'process', dataFolder: tmpdir() } as const;
+
+describe('--overcommit and --machine', () => {
+  it('are by default 8 times the vCPUs and 4 times the disk of this machine', () => {
+    const choice = readCapacity({ overcommit, machine: undefined });
+    expect(choice).toEqual({ overcommit: { vcpus: 8, disk: 4 }, machine: {} });
+    const limits = measureLimits(choice, process);
+    expect(limits.memoryGb).toBeGreaterThanOrEqual(1);
+    expect(limits.vcpus % 8).toBe(0);
+    expect(limits.diskGb % 4).toBe(0);
+  });
+
+  it('set the resources that pods share', () => {
+    const machine = 'memory=64, vcpus=10,disk=500';
+    const choice = readCapacity({ overcommit: 'disk=2', machine });
+    expect(measureLimits(choice, process)).toEqual({ memoryGb: 64, vcpus: 80, diskGb: 1_000 });
+  });
+
+  it.each(['', 'memory=2', 'vcpus=0', 'vcpus=1.5', 'disk=1001'])(
+    'refuse --overcommit %j',
+    (given) => {
+      expect(() => readCapacity({ overcommit: given, machine: undefined })).toThrow(
+        /^--overcommit: .* is invalid; write one or more of vcpus=1\.\.1000, disk=1\.\.1000$/,
+      );
+    },
+  );
+
+  it.each(['', 'memory=0', 'cpus=4', 'disk=-1'])('refuse --machine %j', (machine) => {
+    expect(() => readCapacity({ overcommit, machine })).toThrow(
+      /^--machine: .* is invalid; write one or more of memory=1\.\./,
+    );
+  });
+});
