@@ -8,7 +8,6 @@ export {
   downloadAll,
   downloadBytes,
 } from './storage/download.ts';
-export type { UploadSource } from './storage/upload.ts';
 export {
   openStorage,
   type Storage,
@@ -16,3 +15,4 @@ export {
   type UploadedFile,
   type UploadOptions,
 } from './storage/s3-storage.ts';
+export type { UploadSource } from './storage/upload.ts';

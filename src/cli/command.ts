@@ -1,6 +1,6 @@
 // Defines commands of the `millrace` program and their shared exit codes. A command is `millrace
 // <command>`, or belongs to a group: `millrace <noun> <verb>`.
-import { EXIT_HANDLER_NOT_LOADED, EXIT_REFUSED } from '../wire/worker-exit.ts';
+import { EXIT_HANDLER_NOT_LOADED, EXIT_REFUSED } from '../wire/link/worker-link.ts';
 import { findFirstWord } from './option-parser.ts';
 import { type OptionTable, UnknownWordError, UsageError } from './options.ts';
 

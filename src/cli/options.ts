@@ -1,6 +1,6 @@
 // Declares command-line options as tables. option-parser.ts parses arguments with them, and help.ts renders
 // the help from them.
-import { cleanKey as clean } from '../base/text/api-key.ts';
+import { cleanKey as clean } from '../base/api-key.ts';
 
 /** Wrong usage: reported without a stack, exit code 2. */
 export class UsageError extends Error {

@@ -16,7 +16,6 @@ import {
   type DeviceSet,
   type DeviceSets,
 } from '../../worker/gpu/device-sets.ts';
-import type { FoundDevice } from '../../worker/gpu/found-device.ts';
 import { type Command, EXIT } from '../command.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';
 import { renderBlock } from '../help.ts';

@@ -5,8 +5,8 @@ import { connectPods } from '../../client/platform-client.ts';
 import type { EndpointOverview, Overview } from '../../wire/resources/activity.ts';
 import type { EndpointHealth } from '../../wire/resources/endpoint.ts';
 import type { PodRecord } from '../../wire/resources/pod.ts';
+import type { DecisionRecord } from '../../wire/resources/scaling.ts';
 import { ACTIVITY_ROUTES, JOB_ROUTES } from '../../wire/routes/routes.ts';
-import type { DecisionRecord } from '../../wire/scaling/decision.ts';
 import { formatTable } from '../output.ts';
 
 /** The newest pods of the user, among which those of the endpoint are. */

@@ -12,7 +12,6 @@ import {
   MAX_GROUP_CONCURRENCY,
   OUT_OF_MEMORY_RETRIES,
 } from '../../wire/resources/endpoint.ts';
-import { DEFAULT_VOLUME_PATH } from '../../wire/resources/endpoint-volume.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 import { JOB_ROUTES } from '../../wire/routes/routes.ts';
 import { CommandError, type CommandGroup } from '../command.ts';

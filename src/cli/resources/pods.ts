@@ -1,7 +1,7 @@
 // `millrace pods`: manages pods.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { connectPods, type PodsClient } from '../../client/pods.ts';
+import { connectPods, type PodsClient } from '../../client/platform-client.ts';
 import type { PodRecord, PodStatus } from '../../wire/resources/pod.ts';
 import { type CommandGroup, EXIT, type Verb } from '../command.ts';
 import { checkArguments, parseSharedOptions } from '../option-parser.ts';

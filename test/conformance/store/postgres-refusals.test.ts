@@ -4,12 +4,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { explainPlatformError } from '../../../src/cli/options/platform-flags.ts';
 import { openPlatform } from '../../../src/platform/platform.ts';
 import { Session } from '../../../src/store/postgres/session.ts';
 import { Authority } from '../../support/certificates.ts';
 import { findFreePort } from '../../support/network/free-port.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
-import { explainPlatformError } from '../../../src/cli/options/platform-flags.ts';
 
 const isLeftOut = leaveOutWithoutPostgres('test/conformance/store/postgres-refusals.test.ts');
 

@@ -1,12 +1,12 @@
 // GET /v1/limits and `millrace limits`.
 import { describe, expect, it } from 'vitest';
 import { RateGate } from '../../../src/api/limits/rate-limit.ts';
+import { readQuotas } from '../../../src/cli/options/limit-options.ts';
 import { limitsCommand } from '../../../src/cli/resources/limits.ts';
 import { DEFAULT_QUOTAS } from '../../../src/control/limits/quotas.ts';
 import { limitsRecord } from '../../../src/wire/resources/limits.ts';
 import { catchPrinted } from '../../support/runs/verb-run.ts';
 import { type Platform, startPlatform } from './platform.ts';
-import { readQuotas } from '../../../src/cli/options/limit-options.ts';
 
 async function readLimits({ call }: Platform, authorization?: string) {
   const response = await call('/v1/limits', authorization ? { headers: { authorization } } : {});

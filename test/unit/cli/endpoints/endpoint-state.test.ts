@@ -3,7 +3,7 @@ import {
   describeDecisions,
   explainDecisions,
 } from '../../../../src/cli/endpoints/endpoint-state.ts';
-import type { DecisionRecord } from '../../../../src/wire/scaling/decision.ts';
+import type { DecisionRecord } from '../../../../src/wire/resources/scaling.ts';
 
 const DECISION: DecisionRecord = {
   at: '2026-01-01T00:00:00.000Z',
