@@ -102,7 +102,7 @@ function isQuoted(before: string): boolean {
   return isOdd('"') || isOdd('`') || before.endsWith("'") || isOpen('“', '”') || isOpen('«', '»');
 }
 
-export interface ContextLoss {
+interface ContextLoss {
   words: string;
   /** The context belonged to a model process that has ended since. */
   isReplaced: boolean;

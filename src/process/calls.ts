@@ -13,7 +13,7 @@ import {
 } from './messages.ts';
 
 /** What a call reports to while it runs: a handler's `ctx` has all of it. */
-export interface CallSinks {
+interface CallSinks {
   log: ProcessLog | undefined;
   metrics: Pick<MetricsRecorder, 'add' | 'set'> | undefined;
   progress: ((value: unknown) => void) | undefined;

@@ -22,7 +22,7 @@ const MAX_LINE_CHARS = 8_000;
 const KEPT_LINES = 20;
 const KEPT_CHARS = 4_000;
 
-export interface ChildEvents {
+interface ChildEvents {
   /** `bytes`: size of the frame. @throws FrameError to replace the child */
   message(message: FromChild, bytes: number): void;
   line(stream: 'stdout' | 'stderr', line: string): void;
@@ -266,7 +266,7 @@ function describeExit(code: number | null, signal: NodeJS.Signals | null): strin
 }
 
 /** Cuts a stream of bytes into lines; a longer line is cut in pieces. Empty lines are left out. */
-export class LineCutter {
+class LineCutter {
   readonly #decoder = new StringDecoder('utf8');
   readonly #onLine: (line: string) => void;
   #rest = '';
@@ -300,7 +300,7 @@ export class LineCutter {
 }
 
 /** The last lines of standard error. */
-export class LastLines {
+class LastLines {
   #lines: string[] = [];
 
   push(line: string): void {

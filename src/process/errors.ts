@@ -53,7 +53,7 @@ export class ModelTimeoutError extends Error {
   override readonly name: string = 'TimeoutError';
 }
 
-export interface RunningShare {
+interface RunningShare {
   id: number;
   /** Equal for calls of the same job. */
   owner: unknown;

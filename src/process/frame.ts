@@ -16,7 +16,7 @@ export class FrameError extends Error {
 }
 
 /** The bytes of an attachment within the frame, with its padding. */
-export function padLength(bytes: number): number {
+function padLength(bytes: number): number {
   return Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
 }
 
@@ -154,7 +154,7 @@ export interface Attachment {
   bytes: number;
 }
 
-export interface DetachedValue {
+interface DetachedValue {
   json: string;
   attachments: Attachment[];
   /** The bytes of each attachment; they are not copied. */

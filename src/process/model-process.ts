@@ -264,12 +264,12 @@ function readResult<Output>(name: string, result: unknown): PromiseSettledResult
   throw new TypeError(`${name} returned a result without value and error`);
 }
 
-export interface StartedCall {
+interface StartedCall {
   kept: KeptChild;
   call: RunningCall;
 }
 
-export interface StopOptions {
+interface StopOptions {
   signal?: AbortSignal;
   timeoutMs?: number;
 }
@@ -284,7 +284,7 @@ interface StopCause {
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** Asks the child to leave the call, and replaces a child that does not. */
-export class CallStop {
+class CallStop {
   readonly #options: CompleteOptions;
   readonly #started: StartedCall;
   readonly #signal: AbortSignal | undefined;

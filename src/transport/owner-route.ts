@@ -25,7 +25,7 @@ export interface Answered<R> {
   ownerUrl: string | undefined;
 }
 
-export interface OwnerRouteOptions<T extends Target> {
+interface OwnerRouteOptions<T extends Target> {
   /** Connections to the configured URL. */
   configured: T;
   rules: OwnerUrlRules;
@@ -35,7 +35,7 @@ export interface OwnerRouteOptions<T extends Target> {
   log: Log;
 }
 
-export interface CallTerms {
+interface CallTerms {
   /** Wait that the call itself asks for, ms. */
   waitMs: number;
   /** Gives the call up. */
@@ -163,9 +163,9 @@ function isPlatformsWord(error: unknown): boolean {
 }
 
 /** Most characters of an owner's URL. */
-export const MAX_OWNER_URL_LENGTH = 512;
+const MAX_OWNER_URL_LENGTH = 512;
 
-export interface OwnerUrlRules {
+interface OwnerUrlRules {
   /** URL of the platform as the user has configured it. */
   configured: string;
   carrier: 'http' | 'grpc';

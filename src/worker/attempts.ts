@@ -25,7 +25,7 @@ import type { Reporter } from './reports/reporter.ts';
 import { type WorkerObserver, watchChunks } from './worker-observer.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
-export interface AttemptsOptions {
+interface AttemptsOptions {
   options: CompleteWorkerOptions;
   reporter: Reporter;
   /** Undefined without a GPU. */

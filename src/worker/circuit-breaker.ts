@@ -32,7 +32,7 @@ export type BreakerState =
       readonly probe: string | undefined;
     };
 
-export type BreakerEvent =
+type BreakerEvent =
   | { readonly type: 'began'; readonly token: string }
   | {
       readonly type: 'ended';
@@ -41,7 +41,7 @@ export type BreakerEvent =
       readonly outcome: Outcome;
     };
 
-export interface BreakerOptions {
+interface BreakerOptions {
   /** Different jobs that fail in a row with the same error until the breaker opens. 0: it never opens. */
   failures: number;
   now: number;
@@ -122,7 +122,7 @@ function cut(message: string): string {
   return message.slice(0, MAX_ERROR_CHARS).split('\n', 1)[0] ?? '';
 }
 
-export interface CircuitBreakerOptions {
+interface CircuitBreakerOptions {
   clock: Clock;
   log: Log;
   failures: number;

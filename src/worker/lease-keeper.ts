@@ -12,7 +12,7 @@ import type { CompleteWorkerOptions } from './worker-options.ts';
 /** Time beyond the longest wait of a renewal after which its connection counts as dead. */
 const RENEW_MARGIN_MS = 5_000;
 
-export interface LeaseKeeperOptions {
+interface LeaseKeeperOptions {
   options: CompleteWorkerOptions;
   session: Session;
   attempts: Attempts;

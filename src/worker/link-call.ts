@@ -13,7 +13,7 @@ export const TRANSFER_LIMIT_MS = 300_000;
 /** Number of early answers in a row that cause no pause. */
 const TOLERATED = 3;
 
-export interface CallLimits {
+interface CallLimits {
   clock: Clock;
   /** The call is given up after this time, ms. */
   limitMs: number;
@@ -87,7 +87,7 @@ export class RetryPace {
   }
 }
 
-export interface PollAnswer {
+interface PollAnswer {
   /** When the poll began, Unix ms. */
   askedAt: number;
   /** Longest wait that the poll requested, ms. */

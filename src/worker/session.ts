@@ -18,7 +18,7 @@ const HELLO_LIMIT_MS = 30_000;
 /** A lasting refusal is logged this often, ms. */
 const REFUSAL_LOGGED_MS = 60_000;
 
-export interface RetryOptions {
+interface RetryOptions {
   /** The call's name in the log. */
   verb: 'take' | 'renew' | 'report';
   /** Ends the retries: the last error is thrown. */

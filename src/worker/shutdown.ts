@@ -20,7 +20,7 @@ export interface ShutdownResult {
 /** Time for the bye even if the flush used all its time, ms. */
 const MIN_BYE_MS = 1_000;
 
-export interface DrainOptions {
+interface DrainOptions {
   options: CompleteWorkerOptions;
   /** How long running jobs may continue, ms; undefined: until they end, or until `stopWaiting`. */
   jobsMs: number | undefined;

@@ -25,7 +25,7 @@ const LATE_ANSWER_MS = 10_000;
 /** The end of a shorter wait, for an incomplete batch, cannot be told from an early answer, ms. */
 const BRIEF_WAIT_MS = 100;
 
-export interface TakeLoopOptions {
+interface TakeLoopOptions {
   options: CompleteWorkerOptions;
   session: Session;
   attempts: Attempts;

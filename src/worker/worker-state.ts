@@ -67,7 +67,7 @@ export interface WorkerHealth {
   outboxTrouble?: string;
 }
 
-export interface WorkerParts {
+interface WorkerParts {
   state: WorkerState;
   attempts: Attempts;
   breaker: CircuitBreaker;

@@ -5,7 +5,7 @@ import type { Outcome } from '../../wire/link/worker-link.ts';
 import { splitTraceparent } from '../../wire/trace-context.ts';
 import { describeThrown } from '../thrown.ts';
 
-export interface TracedAttempt {
+interface TracedAttempt {
   jobId: string;
   attempt: number;
   endpointId: string | undefined;

@@ -40,7 +40,7 @@ function isSteps(value: object): value is Steps {
   return 'next' in value && typeof value.next === 'function';
 }
 
-export interface ChunkEmitterOptions {
+interface ChunkEmitterOptions {
   chunks: ChunkBatcher;
   /** Largest total of all chunks, bytes. */
   chunkTotalBytes: number;

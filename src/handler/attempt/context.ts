@@ -29,7 +29,7 @@ const OWN_ONLY = 0o700;
 /** Code that the attempt left running may still create files. */
 const REMOVE = { recursive: true, force: true, maxRetries: 3, retryDelay: 100 };
 
-export interface AttemptContextOptions {
+interface AttemptContextOptions {
   /** Number of the attempt within its thread. */
   number: number;
   attempt: number;
@@ -207,7 +207,7 @@ class PendingMetrics implements MetricsRecorder {
   }
 }
 
-export class TempFolder {
+class TempFolder {
   readonly #choosePath: () => string;
   #path: string | undefined;
   #isOver = false;

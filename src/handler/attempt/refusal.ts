@@ -32,7 +32,7 @@ export class Release extends Error {
 }
 
 /** End of an attempt whose handler threw. */
-export interface ThrownEnd {
+interface ThrownEnd {
   outcome: Outcome;
   /** Words of the error that show a lost device context. */
   contextLoss?: string;
@@ -95,7 +95,7 @@ export function refuseMismatch(code: ErrorCode, check: () => unknown): unknown {
 }
 
 /** The value does not match its schema. The message lists each path with its fault. */
-export class MismatchError extends Error {
+class MismatchError extends Error {
   override readonly name = 'MismatchError';
 }
 

@@ -44,7 +44,7 @@ export class StopError extends Error {
   }
 }
 
-export interface StoppedAttempt {
+interface StoppedAttempt {
   reason: StopReason;
   /** More about the reason; for `memory`, how much was used. */
   detail?: string | undefined;

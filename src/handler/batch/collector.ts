@@ -15,7 +15,7 @@ import type { BatchEvent, BatchSettings } from './settings.ts';
 
 const MAX_KEY_CHARS = 256;
 
-export type BatchHost = Omit<CollectorOptions, 'settings' | 'key' | 'run'>;
+type BatchHost = Omit<CollectorOptions, 'settings' | 'key' | 'run'>;
 
 export interface BoundHandler {
   readonly handler: LoadedHandler;
@@ -30,7 +30,7 @@ export function bindBatches(handler: LoadedHandler, host: BatchHost): BoundHandl
   return { handler: { ...handler, run: (job, ctx) => batches.join(job, ctx) }, batches };
 }
 
-export interface CollectorOptions {
+interface CollectorOptions {
   settings: BatchSettings;
   key: ((input: unknown) => unknown) | undefined;
   run: BatchRunOptions['run'];

@@ -8,7 +8,7 @@ import type { BatchJob, Job } from '../define.ts';
 /** Decides whether a job may leave now. A running batch holds its last job until it has settled. */
 export type LeaveGate = (member: BatchMember, reason: unknown) => 'now' | 'later';
 
-export interface BatchMemberOptions {
+interface BatchMemberOptions {
   job: Job;
   ctx: AttemptContext;
   key: string;

@@ -1,7 +1,7 @@
 // What follows from a batch whose function threw, and from a device that is out of memory: pure
 // functions. collector.ts applies them.
 
-export interface ThrownBatch<Member> {
+interface ThrownBatch<Member> {
   /** Jobs with which the function was called. */
   readonly size: number;
   /** Those of them that have not ended, in order. */
@@ -10,7 +10,7 @@ export interface ThrownBatch<Member> {
   readonly hasStreamed: (member: Member) => boolean;
 }
 
-export interface RerunPlan<Member> {
+interface RerunPlan<Member> {
   /** It ran alone: the error is its own. */
   readonly failed: readonly Member[];
   /** New attempts, not counted as failures. */

@@ -23,7 +23,7 @@ export interface BatchRunOptions {
 }
 
 /** `thrown`: the jobs that have not ended are left to the caller. */
-export type BatchRunEnd = { kind: 'ended' } | { kind: 'thrown'; thrown: unknown };
+type BatchRunEnd = { kind: 'ended' } | { kind: 'thrown'; thrown: unknown };
 
 /** Runs code outside of the attempt that happens to start the batch, and of its span. */
 const runOutside = AsyncLocalStorage.snapshot();

@@ -246,7 +246,7 @@ function locate(stack: string | undefined): string | undefined {
   return `${place.startsWith('file:') ? fileURLToPath(place) : place}:${line}`;
 }
 
-export interface FoundImport {
+interface FoundImport {
   specifier: string;
   /** `file:line` */
   place: string;
@@ -263,7 +263,7 @@ export function listImports(file: string): FoundImport[] {
 }
 
 /** The first matching import of the handler's file or of a module that it imports. */
-export function findImport(
+function findImport(
   entry: string,
   isMeant: (found: FoundImport) => boolean,
 ): FoundImport | undefined {
@@ -320,7 +320,7 @@ const CHECK = `
  * Returns what Node prints for the first syntax error with this message: `file:line`, the line, a marker. Runs in a
  * process of its own, because Node adds the place only to uncaught errors.
  */
-export function findSyntaxError(entry: string, message: string): string | undefined {
+function findSyntaxError(entry: string, message: string): string | undefined {
   const options = ['--no-warnings', '--experimental-vm-modules', '--input-type=module'];
   const args = [...options, '--eval', CHECK, '--', message, ...walkModules(entry)];
   const { stderr } = spawnSync(process.execPath, args, {

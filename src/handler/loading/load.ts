@@ -27,7 +27,7 @@ export interface LoadedConfig extends HandlerConfig {
 }
 
 /** The functions of a batch handler, which an executor turns into `run` for single jobs. */
-export interface LoadedBatch {
+interface LoadedBatch {
   readonly settings: BatchSettings;
   readonly key: ((input: unknown) => unknown) | undefined;
   readonly run: BatchFunction;

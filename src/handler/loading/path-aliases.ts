@@ -14,7 +14,7 @@ const SOURCE_EXTENSIONS: Readonly<Record<string, readonly string[]>> = {
   '': ['.ts', '.mts', '.js', '.mjs', '.tsx'],
 };
 
-export interface Alias {
+interface Alias {
   config: string;
   /** Absolute paths of the alias; they lack an extension if the specifier does. */
   targets: string[];

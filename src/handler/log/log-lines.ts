@@ -44,7 +44,7 @@ export type OutputStream = 'stdout' | 'stderr';
 export type LogBindings = Readonly<Record<string, string | number>>;
 
 /** NDJSON bytes; `dropped`: number of lines that were dropped before them. */
-export type SendLines = (lines: Uint8Array, dropped: number) => void;
+type SendLines = (lines: Uint8Array, dropped: number) => void;
 
 export class LogLines {
   readonly #bindings: LogBindings;

@@ -69,7 +69,7 @@ interface OpenQuestion {
 /** Measures how long an answer takes. */
 export type StreamClock = Pick<ResumableClock, 'after' | 'monotonic'>;
 
-export interface GrpcStreamOptions {
+interface GrpcStreamOptions {
   call: ClientDuplexStream<object, object>;
   clock: StreamClock;
   /** Clause about the proxy, for errors. */
@@ -216,7 +216,7 @@ function giveUp(kind: string): LinkError {
 }
 
 /** Translates a `Refusal`; an unknown code counts as temporary. */
-export function toRefusalError(verb: string, refusal: unknown): LinkError {
+function toRefusalError(verb: string, refusal: unknown): LinkError {
   const members = new Map<string, unknown>(Object.entries(Object(refusal)));
   const code = LINK_ERROR_CODES.find((word) => word === members.get('code'));
   const detail = members.get('detail');
@@ -236,7 +236,7 @@ export function toRefusalError(verb: string, refusal: unknown): LinkError {
  * OUT_OF_RANGE: `invalid`. All others are temporary; a missing endpoint or service is retried
  * slowly.
  */
-export function toStatusError({ code, details, metadata }: StatusObject, via = ''): LinkError {
+function toStatusError({ code, details, metadata }: StatusObject, via = ''): LinkError {
   const name = status[code] ?? String(code);
   const retryAfterMs =
     readRetryAfterMs(metadata) ?? (isMissing(code) ? NOT_FOUND_RETRY_MS : undefined);

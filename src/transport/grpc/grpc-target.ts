@@ -49,7 +49,7 @@ export interface GrpcLinkTls {
   key?: string;
 }
 
-export interface GrpcTargetOptions {
+interface GrpcTargetOptions {
   /** grpc, http, grpcs or https; without a path. */
   url: string;
   endpointId: string;

@@ -11,7 +11,7 @@ const NOT_FOUND_RETRY_MS = 10_000;
 /** Upper bound of any requested wait: a timer of more than 24 days would fire at once. */
 const MAX_RETRY_AFTER_MS = 3_600_000;
 
-export interface AnswerFacts {
+interface AnswerFacts {
   verb: WorkerVerb;
   status: number;
   body: Uint8Array;

@@ -45,7 +45,7 @@ const OWNER_CONNECT_MS = 3_000;
 /** Slowest link for which a body's time limit is computed, bytes per ms; 20 MB get 210 s. */
 const SLOW_LINK_BYTES_PER_MS = 100;
 
-export interface HttpLinkTls {
+interface HttpLinkTls {
   /** PEM of the authorities to trust instead of the system's. */
   ca?: string;
   /** PEM of the client's certificate and key, if the platform requires them. */
@@ -55,7 +55,7 @@ export interface HttpLinkTls {
   servername?: string;
 }
 
-export interface HttpLinkOptions {
+interface HttpLinkOptions {
   /** URL of the platform, http or https; a path is a prefix of all routes. */
   url: string;
   endpointId: string;

@@ -17,7 +17,7 @@ const IDLE_MS = 60_000;
 /** Up to this size, one copy and one write cost less than several writes. */
 const JOIN_BYTES = 65_536;
 
-export type HttpTargetOptions = Omit<ConnectionsOptions, 'max'>;
+type HttpTargetOptions = Omit<ConnectionsOptions, 'max'>;
 
 export class HttpTarget implements Target {
   readonly url: string;

@@ -1,7 +1,7 @@
 // Builds the addresses for a RunPod worker from its endpoint's URL templates: fills placeholders
 // and adds parameters.
 
-export interface RunPodTemplates {
+interface RunPodTemplates {
   /**
    * `$ID` is the worker. With `/job-take-batch/` or `/job-stop/` in place of `/job-take/` it serves
    * further operations.
@@ -22,7 +22,7 @@ export interface RunPodAddressOptions {
   gpuTypeId?: string | undefined;
 }
 
-export type QueryParameters = readonly (readonly [name: string, value: string])[];
+type QueryParameters = readonly (readonly [name: string, value: string])[];
 
 const TAKE_PATH = '/job-take/';
 

@@ -56,7 +56,7 @@ export class StreamedOutput {
 }
 
 /** One post of a stream, and the number of chunks in it. */
-export interface StreamPost {
+interface StreamPost {
   body: Uint8Array;
   count: number;
 }

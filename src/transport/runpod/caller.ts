@@ -19,7 +19,7 @@ const NOT_FOUND_MS = 10_000;
 /** Upper bound of any requested wait. */
 const MAX_RETRY_AFTER_MS = 3_600_000;
 
-export interface RunPodCallerOptions {
+interface RunPodCallerOptions {
   /** Sent unchanged, without `Bearer`. */
   key: string | undefined;
   /** Version of the package, for the user agent. */

@@ -48,7 +48,7 @@ export interface HeldJob {
   turn: Promise<unknown>;
 }
 
-export interface RunPodJobsOptions {
+interface RunPodJobsOptions {
   ledger: RunPodLedger | undefined;
   createStreamed: () => StreamedOutput;
   /** A job is ready to be handed out again. */

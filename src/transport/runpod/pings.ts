@@ -9,7 +9,7 @@ const MAX_REASON_LENGTH = 256;
 /** Many servers reject longer addresses. */
 const MAX_IDS_LENGTH = 6_000;
 
-export interface RunPodPingsOptions {
+interface RunPodPingsOptions {
   addresses: RunPodAddresses;
   caller: RunPodCaller;
   /** Interval, ms. */

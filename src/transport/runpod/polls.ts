@@ -32,7 +32,7 @@ const ABSENT_MS = 60_000;
 /** How long an exiting worker waits for an open poll, ms. */
 const LAST_WAIT_MS = 3_000;
 
-export interface RunPodTakesOptions {
+interface RunPodTakesOptions {
   addresses: RunPodAddresses;
   caller: RunPodCaller;
   jobs: RunPodJobs;
@@ -171,7 +171,7 @@ export class RunPodTakes {
   }
 }
 
-export interface StopPollsOptions {
+interface StopPollsOptions {
   url: string;
   caller: RunPodCaller;
   clock: Clock;

@@ -33,7 +33,7 @@ const GONE: readonly number[] = [404, 409, 410];
 /** How long an exiting worker waits for unanswered posts, ms. */
 const LAST_WAIT_MS = 3_000;
 
-export interface RunPodPostsOptions {
+interface RunPodPostsOptions {
   addresses: RunPodAddresses;
   caller: RunPodCaller;
   facts: ReporterFacts;
@@ -148,7 +148,7 @@ function isStreamed({ outcome }: OfKind<'outcome'>): boolean {
   return outcome.kind === 'completed' && outcome.output === 'chunks';
 }
 
-export interface FailurePostsOptions {
+interface FailurePostsOptions {
   posts: RunPodPosts;
   clock: Clock;
   log: Log;

@@ -174,7 +174,7 @@ export interface ReportedCapacity {
   readonly fillMs: number | undefined;
 }
 
-export interface LaneCapacityOptions {
+interface LaneCapacityOptions {
   slots: number;
   /** Undefined if the handler takes single jobs. */
   batch: BatchSettings | undefined;

@@ -4,7 +4,7 @@ import type { StartStage } from './executor.ts';
 
 const DEFAULT_SETUP_TIMEOUT_MS = 600_000;
 
-export interface LaneStartOptions {
+interface LaneStartOptions {
   handlerPath: string;
   /** Default: from the handler's config, else 10 minutes. */
   setupTimeoutMs: number | undefined;

@@ -27,7 +27,7 @@ import {
   unpack,
 } from './thread-messages.ts';
 
-export interface LaneEvents {
+interface LaneEvents {
   onReady(lane: Lane, config: LoadedConfig): void;
   /** Slots are free, or their number has changed. */
   onFree(): void;
@@ -40,7 +40,7 @@ export interface LaneEvents {
   onGone(lane: Lane, reason: string): void;
 }
 
-export interface LaneOptions {
+interface LaneOptions {
   pool: Piscina<LaneTask, void>;
   /** File of thread-entry. */
   entry: string;

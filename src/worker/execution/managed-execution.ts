@@ -16,14 +16,14 @@ import type {
 import type { ThreadPlace } from './thread-end.ts';
 
 /** Carries out the commands of an execution where its handler runs. */
-export interface JobCarrier {
+interface JobCarrier {
   stop(reason: StopReason, detail: string | undefined): void;
   grant(bytes: number): void;
   /** The grace period is over and the handler has not ended. */
   kill(): void;
 }
 
-export interface ManagedExecutionOptions {
+interface ManagedExecutionOptions {
   lease: Lease;
   timeoutMs: number;
   graceMs: number;

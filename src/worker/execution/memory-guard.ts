@@ -11,7 +11,7 @@ const HIGH_SHARE = 0.8;
 
 const MB = 1_048_576;
 
-export interface MemoryGuardOptions {
+interface MemoryGuardOptions {
   clock: Clock;
   log: Log;
   attempts: Attempts;
@@ -89,7 +89,7 @@ export class MemoryGuard {
   }
 }
 
-export interface MemoryUse {
+interface MemoryUse {
   /** Resident memory of the process. */
   rssBytes: number;
   limitBytes: number;
@@ -106,10 +106,10 @@ export interface MemoryUse {
  * `stop`: the only running attempt has used too much. `suspect`: one of several running attempts
  * has, or one that has ended.
  */
-export type MemoryAction = 'none' | 'hold' | 'recycle' | 'stop' | 'suspect';
+type MemoryAction = 'none' | 'hold' | 'recycle' | 'stop' | 'suspect';
 
 /** The previous measurement and its action. */
-export interface EarlierMeasurement {
+interface EarlierMeasurement {
   use: MemoryUse;
   action: MemoryAction;
 }

@@ -24,7 +24,7 @@ const MB = 1_048_576;
 
 export type ThreadPlace = Omit<StuckPlace, 'chunks' | 'lastChunkMs'>;
 
-export interface ExaminationOptions {
+interface ExaminationOptions {
   /** Start of the utilization measurement. */
   since: EventLoopUtilization;
   /**
@@ -60,7 +60,7 @@ export async function examineThread(
   };
 }
 
-export interface ThreadDeath {
+interface ThreadDeath {
   /** Error from piscina. */
   error: unknown;
   ending: ThreadEnding | undefined;

@@ -104,7 +104,7 @@ const SHARE_BELOW_BYTES = 16 * 1024;
 /** At this size the packet leaves without waiting for the end of the turn. */
 const FLUSH_BYTES = 1024 * 1024;
 
-export interface PortOutboxOptions<Message> {
+interface PortOutboxOptions<Message> {
   port: MessagePort;
   /** Schedules the flush after the first message. */
   schedule: (flush: () => void) => void;

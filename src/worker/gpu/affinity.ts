@@ -5,7 +5,7 @@ import type { FoundDevice } from './detect.ts';
 import type { DeviceSet } from './device-sets.ts';
 import { findProgram } from './program.ts';
 
-export interface AffinityOptions {
+interface AffinityOptions {
   set: DeviceSet;
   /** Detected devices, with their bus IDs. */
   devices: readonly FoundDevice[];
@@ -17,7 +17,7 @@ export interface AffinityOptions {
   statusFile?: string;
 }
 
-export interface Affinity {
+interface Affinity {
   /** Prefix of the command, such as `['/usr/bin/taskset', '-c', '0-15,32-47']`; or empty. */
   prefix: string[];
   /** In the kernel's form, `0-15,32-47`; undefined: the process is not pinned. */

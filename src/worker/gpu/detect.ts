@@ -26,7 +26,7 @@ export interface FoundDevice {
   mig?: MigPlace;
 }
 
-export interface MigPlace {
+interface MigPlace {
   parentUuid: string;
   /** Index within its GPU, as in `nvidia-smi -L`. */
   index: number;
@@ -34,7 +34,7 @@ export interface MigPlace {
   computeInstanceId: number;
 }
 
-export interface DetectOptions {
+interface DetectOptions {
   /** Name or path. Default `nvidia-smi`. */
   nvidiaSmi?: string | undefined;
   /** The PATH of the environment. */
@@ -240,7 +240,7 @@ const MIN_MEMORY_BYTES = 2 ** 30;
 const LIBRARY_SCRIPT = `require(process.argv[1]).graphics()
   .then(({ controllers }) => process.stdout.write(JSON.stringify(controllers)));`;
 
-export interface OtherGpusOptions {
+interface OtherGpusOptions {
   /** Folder of device files: `/dev`. */
   deviceFolder: string;
   /** Folder with the kernel's PCI devices. Default `/sys/bus/pci/devices`. */
@@ -248,7 +248,7 @@ export interface OtherGpusOptions {
   clock: Clock;
 }
 
-export interface OtherGpus {
+interface OtherGpus {
   devices: FoundDevice[];
   /** Why the list may be incomplete. */
   problem: string | undefined;
@@ -291,7 +291,7 @@ interface Controller {
 }
 
 /** Reads the JSON of systeminformation's `graphics().controllers`. */
-export async function readControllers(json: string, pciFolder: string): Promise<OtherGpus> {
+async function readControllers(json: string, pciFolder: string): Promise<OtherGpus> {
   const listed = parseList(json);
   if (!listed) {
     return { devices: [], problem: 'systeminformation returned an unknown format' };

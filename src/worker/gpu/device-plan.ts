@@ -89,7 +89,7 @@ function listOverruled(environment: Environment): string[] {
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-export interface InheritedChoice {
+interface InheritedChoice {
   /** The remaining devices, in the order of the variables. */
   devices: FoundDevice[];
   /** The environment hides all NVIDIA GPUs: `-1`, `NoDevFiles`, or empty. */

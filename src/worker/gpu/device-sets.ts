@@ -4,7 +4,7 @@ import type { Device } from '../../wire/link/worker-link.ts';
 import type { FoundDevice, Vendor } from './detect.ts';
 
 /** Undefined removes an inherited variable. */
-export type DeviceEnvironment = Readonly<Record<string, string | undefined>>;
+type DeviceEnvironment = Readonly<Record<string, string | undefined>>;
 
 /** The devices that one worker process is pinned to. */
 export interface DeviceSet {

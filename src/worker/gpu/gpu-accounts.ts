@@ -11,13 +11,13 @@ const MAX_FIGURES_WAIT_MS = 1_500;
 const NO_MEMORY_MS = 60_000;
 
 /** Allocators, drivers and neighbours may keep this much. */
-export const RETURN_MARGIN_BYTES = 512 * 2 ** 20;
+const RETURN_MARGIN_BYTES = 512 * 2 ** 20;
 /** After the attempt, its memory gets this time to come back, ms. */
 const SETTLE_MS = 1_000;
 /** Without an answer by then, the worker takes jobs again, ms. */
-export const MAX_HOLD_MS = 10_000;
+const MAX_HOLD_MS = 10_000;
 
-export interface GpuAccountsOptions {
+interface GpuAccountsOptions {
   /** Number of GPUs of the process. */
   devices: number;
   clock: Clock;
@@ -114,7 +114,7 @@ interface Check {
 }
 
 /** `excessBytes`: in use above the level before the attempt. */
-export type ReturnVerdict =
+type ReturnVerdict =
   | { kind: 'unknown' }
   | { kind: 'returned' }
   | { kind: 'kept'; excessBytes: number };

@@ -45,7 +45,7 @@ const GOOD_RUN_MS = 60_000;
  */
 const SCRIPT = 'exec 3<&0; (cat <&3; kill -9 $$) >/dev/null 2>&1 & exec "$@" 3<&- </dev/null';
 
-export interface SmiLoopOptions {
+interface SmiLoopOptions {
   /** Path of nvidia-smi. */
   command: string;
   /** Arguments besides those of the loop. */
@@ -215,7 +215,7 @@ function readFigure(text: string | undefined, most: number): number | undefined 
   return value <= most ? value : undefined;
 }
 
-export interface WorkerSamples {
+interface WorkerSamples {
   /** Number of devices of the worker process. */
   devices: number;
   /** Those that have a recent sample. A MIG instance has none: its GPU's figures are not its own. */

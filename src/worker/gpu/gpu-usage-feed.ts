@@ -23,7 +23,7 @@ export interface FedWorker {
   noteGpuFigures(figures: GpuFigures): void;
 }
 
-export interface GpuUsageFeedOptions {
+interface GpuUsageFeedOptions {
   /** Path of nvidia-smi. */
   command: string;
   workers: readonly FedWorker[];

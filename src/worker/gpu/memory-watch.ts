@@ -104,7 +104,7 @@ export function startMemory(baselineBytes: number | undefined): MemoryHistory {
   return { baselineBytes, hasRun: false, isHeld: false, process: undefined };
 }
 
-export interface MemoryJudgement {
+interface MemoryJudgement {
   history: MemoryHistory;
   sample: MemorySample;
   policy: MemoryPolicy;

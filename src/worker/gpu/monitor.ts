@@ -13,7 +13,7 @@ import {
 import type { SmiReading } from './nvidia-smi.ts';
 import type { SmiGpu, SmiMemory, SmiReport } from './nvidia-smi-report.ts';
 
-export interface GpuMonitorOptions {
+interface GpuMonitorOptions {
   /** NVIDIA devices; others cannot be read and are ignored. */
   devices: readonly FoundDevice[];
   /** Reads all devices once; aborted by the signal. */
@@ -42,7 +42,7 @@ export interface DeviceStatus {
 }
 
 /** Called when a device's state of health changes. */
-export type HealthListener = (status: DeviceStatus, before: DeviceHealth) => void;
+type HealthListener = (status: DeviceStatus, before: DeviceHealth) => void;
 
 export class GpuMonitor {
   readonly #read: (signal: AbortSignal) => Promise<SmiReading>;

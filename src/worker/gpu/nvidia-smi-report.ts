@@ -47,7 +47,7 @@ export interface SmiMemory {
   usedBytes: number | undefined;
 }
 
-export interface SmiMigDevice {
+interface SmiMigDevice {
   /** Index within its GPU, from 0. */
   index: number;
   /** `MIG-…`; most drivers report it only in `nvidia-smi -L`. */
@@ -59,7 +59,7 @@ export interface SmiMigDevice {
 }
 
 /** In a container only the container's own processes are listed, often none. */
-export interface SmiProcess {
+interface SmiProcess {
   pid: number;
   usedBytes: number | undefined;
   gpuInstanceId: number | undefined;

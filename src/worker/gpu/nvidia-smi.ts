@@ -13,7 +13,7 @@ import { type ProgramEnd, runProgram } from './program.ts';
 
 export const SMI_TIMEOUT_MS = 10_000;
 
-export const SMI_FAULTS = [
+const SMI_FAULTS = [
   /** The program does not exist. */
   'missing',
   /** It did not respond in time and was killed. */
@@ -53,7 +53,7 @@ export type SmiReading =
     }
   | SmiFault;
 
-export interface SmiOptions {
+interface SmiOptions {
   /** Path of nvidia-smi. */
   command: string;
   /** Default 10,000. */

@@ -15,7 +15,7 @@ export type ProgramEnd =
   | { kind: 'unstartable'; reason: string }
   | { kind: 'timeout' };
 
-export interface ProgramRun {
+interface ProgramRun {
   file: string;
   args: readonly string[];
   timeoutMs: number;

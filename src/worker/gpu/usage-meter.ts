@@ -15,7 +15,7 @@ export interface GpuFigures {
   validMs?: number;
 }
 
-export interface UsageMeterOptions {
+interface UsageMeterOptions {
   /** Number of devices of the process. */
   devices: number;
 }

@@ -21,7 +21,7 @@ export interface SystemFacts {
   nvidia: NvidiaState;
 }
 
-export interface FailedCheck {
+interface FailedCheck {
   check: 'memory' | 'disk' | 'gpu' | 'cuda';
   reason: string;
 }

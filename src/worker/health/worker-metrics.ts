@@ -19,7 +19,7 @@ const SIZE_BUCKETS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
 const RATIO_BUCKETS = [0.1, 0.25, 0.5, 0.75, 0.9, 1];
 const FILL_BUCKETS_S = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5, 10];
 
-export interface WorkerMetricsOptions {
+interface WorkerMetricsOptions {
   clock: Clock;
   /** Version of the package. */
   version: string;
@@ -220,7 +220,7 @@ function toSeconds(ms: number): number {
   return Math.max(0, ms) / 1_000;
 }
 
-export function observeBatches(registry: Registry): Pick<WorkerObserver, 'batchChanged'> {
+function observeBatches(registry: Registry): Pick<WorkerObserver, 'batchChanged'> {
   const registers = [registry];
   const addHistogram = (name: string, help: string, buckets: number[]) =>
     new Histogram({ name: `millrace_worker_batch_${name}`, help, buckets, registers });

@@ -11,7 +11,7 @@ const entry = fileURLToPath(
 
 const LOAD_TIMEOUT_MS = 60_000;
 
-export interface LoadCheck {
+interface LoadCheck {
   /** Folder with the files of the archive. */
   copy: string;
   /** Folder of the project. Its installed packages are used. */

@@ -7,7 +7,7 @@ const IDENTITY_FILE = 'worker.json';
 /** Larger than any valid identity. */
 const MAX_IDENTITY_BYTES = 65_536;
 
-export interface FolderIdentity {
+interface FolderIdentity {
   incarnation: number;
   endpointId: string;
   /** The worker's pod. Undefined without a pod. */

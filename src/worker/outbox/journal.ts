@@ -14,7 +14,7 @@ import { crc32 } from 'node:zlib';
 import { fill } from './foreign-file.ts';
 
 /** Names the format and its version; all versions have the same length. */
-export const MAGIC = Buffer.from('mr-jrnl1');
+const MAGIC = Buffer.from('mr-jrnl1');
 /** Size of the three numbers before a record's header. */
 export const PREFIX_BYTES = 12;
 /** Offset in a record of the bytes that length and checksum cover. */
@@ -42,7 +42,7 @@ export interface ScannedRecord<Header> {
 }
 
 /** The file is not a journal of this version; it stays unchanged. */
-export class JournalFormatError extends Error {
+class JournalFormatError extends Error {
   override readonly name = 'JournalFormatError';
 }
 

@@ -73,7 +73,7 @@ function encodeEntry(entry: OutboxEntry, body?: Uint8Array): Uint8Array[] {
 }
 
 /** An attempt whose bodies are still in the file. */
-export interface FoundAttempt {
+interface FoundAttempt {
   lease: LeaseRef;
   reports: { header: ReportHeader; body: Place }[];
   hasDroppedReports: boolean;
@@ -155,7 +155,7 @@ function isComplete({ reports }: FoundAttempt): boolean {
   return reports.at(-1)?.header.kind === 'outcome';
 }
 
-export interface RestoredAttempts {
+interface RestoredAttempts {
   /** With the size of each attempt's records. */
   restored: Map<AttemptReports, number>;
   /** The first attempt beyond the bound and all later ones. */

@@ -22,7 +22,7 @@ import type { AttemptReports, SentReport } from './attempt-reports.ts';
 
 const BATCH = { maxReports: MAX_REPORTS, maxBytes: 4 * 1_048_576, maxChunks: MAX_CHUNKS };
 
-export interface ReportListener {
+interface ReportListener {
   /** This many bytes of chunks were delivered. */
   onDelivered(bytes: number): void;
   /** The platform does not want this attempt to continue. */
@@ -36,7 +36,7 @@ export interface AttemptReportSink extends ExecutionSink {
   end(end: ExecutionEnd): void;
 }
 
-export interface ReporterOptions {
+interface ReporterOptions {
   options: CompleteWorkerOptions;
   session: Session;
   /** Called when the platform has rejected the worker permanently. */

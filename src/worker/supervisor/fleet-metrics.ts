@@ -13,12 +13,12 @@ const STATES = [
   'quarantined',
 ] as const satisfies readonly HealthState['name'][];
 
-export interface FleetMetrics {
+interface FleetMetrics {
   /** In Prometheus text format. */
   collect(): Promise<string>;
 }
 
-export interface FleetMetricsOptions {
+interface FleetMetricsOptions {
   keepers: readonly Keeper[];
   readDevices: () => readonly DeviceStatus[];
   /** Processor time that sampling GPUs has cost; undefined: GPUs are not sampled. */

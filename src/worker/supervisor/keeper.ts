@@ -67,7 +67,7 @@ export interface LaunchTerms extends Partial<WorkerIdentity> {
   breaker?: BreakerState | undefined;
 }
 
-export interface KeeperOptions extends CrashReportsOptions {
+interface KeeperOptions extends CrashReportsOptions {
   set: DeviceSet;
   /** Undefined: the first process chooses an ID, and its successors keep it. */
   workerId: string | undefined;

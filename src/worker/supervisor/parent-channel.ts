@@ -4,7 +4,7 @@ import type { BreakerState } from '../circuit-breaker.ts';
 import type { GpuFigures } from '../gpu/usage-meter.ts';
 import type { WorkerHealth } from '../worker.ts';
 
-export const BEAT_MS = 1_000;
+const BEAT_MS = 1_000;
 
 export type FromWorker =
   /** Sent before the first call to the platform. */
@@ -65,7 +65,7 @@ export function isFromWorker(value: unknown): value is FromWorker {
   return hasType(value) && FROM_WORKER.has(value.type);
 }
 
-export function isToWorker(value: unknown): value is ToWorker {
+function isToWorker(value: unknown): value is ToWorker {
   return hasType(value) && TO_WORKER.has(value.type);
 }
 

@@ -55,7 +55,7 @@ export const NO_RESTARTS: RestartRecord = {
   wasEverReady: false,
 };
 
-export type RestartVerdict = { record: RestartRecord; waitMs: number; isGivenUp: boolean };
+type RestartVerdict = { record: RestartRecord; waitMs: number; isGivenUp: boolean };
 
 /**
  * A process that recycles, or ends after it took jobs, is replaced at once. The waits grow if processes

@@ -4,7 +4,7 @@ import type { Worker } from '../worker.ts';
 import { NO_OBSERVER, type WorkerObserver } from '../worker-observer.ts';
 import type { ParentChannel, ToWorker } from './parent-channel.ts';
 
-export interface SupervisedWorkerOptions {
+interface SupervisedWorkerOptions {
   channel: ParentChannel;
   worker: Worker;
   workerId: string;

@@ -35,7 +35,7 @@ export interface SupervisorOptions {
  * `left`: as requested; clean if all finished outcomes are delivered. `gave_up`: no worker could be
  * started; final if another attempt would not help.
  */
-export type SupervisorEnd =
+type SupervisorEnd =
   | { readonly name: 'left'; readonly isClean: boolean }
   | {
       readonly name: 'gave_up';
@@ -123,7 +123,7 @@ export class Supervisor {
   }
 }
 
-export interface WorkerStatus {
+interface WorkerStatus {
   workerId?: string;
   devices: Device[];
   state:

@@ -27,7 +27,7 @@ const MAX_MISSED = 12;
 const RETRY_MS = [200, 1_000];
 const MAX_DETAIL = 4_000;
 
-export interface WorkerProcessOptions {
+interface WorkerProcessOptions {
   /** Program and arguments. */
   command: readonly string[];
   environment: Readonly<Record<string, string | undefined>>;
@@ -51,7 +51,7 @@ export interface ProcessAnswer {
   metrics: unknown;
 }
 
-export interface ProcessActivity {
+interface ProcessActivity {
   running: number;
   ended: number;
 }
@@ -234,7 +234,7 @@ function start(
 
 type BeatingProcess = Pick<KeptProcess, 'beats'>;
 
-export interface HeartbeatCheckOptions<Process extends BeatingProcess> {
+interface HeartbeatCheckOptions<Process extends BeatingProcess> {
   clock: Clock;
   /** The process that must send heartbeats now, if any. */
   findProcess: () => Process | undefined;
