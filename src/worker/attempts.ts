@@ -1,12 +1,10 @@
 // The attempts whose leases the worker holds, until their outcome is acknowledged: starts, times
 // and stops them, and passes their output to the reporter.
-import type { Clock } from '../base/clock.ts';
-import type { Log } from '../base/log.ts';
 import { TransientMap } from '../base/memory/transient-entries.ts';
 import { type EndHold, Holds } from '../handler/attempt/hold.ts';
 import type { Lease } from '../wire/link/worker-link.ts';
 import type { CircuitBreaker } from './circuit-breaker.ts';
-import type { ExecutionEnd, Executor, StopReason } from './execution/executor.ts';
+import type { ExecutionEnd, StopReason } from './execution/executor.ts';
 import type { GpuAccounts } from './gpu/gpu-accounts.ts';
 import {
   type Attempt,
@@ -22,7 +20,7 @@ import {
   readContextLoss,
 } from './held-attempt.ts';
 import type { Reporter } from './reports/reporter.ts';
-import { type WorkerObserver, watchChunks } from './worker-observer.ts';
+import { watchChunks } from './worker-observer.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
 interface AttemptsOptions {
@@ -34,15 +32,10 @@ interface AttemptsOptions {
 }
 
 export class Attempts {
-  readonly #executor: Executor;
+  readonly #options: CompleteWorkerOptions;
   readonly #reporter: Reporter;
-  readonly #clock: Clock;
-  readonly #log: Log;
-  readonly #observer: WorkerObserver | undefined;
   readonly #gpus: GpuAccounts | undefined;
   readonly #breaker: CircuitBreaker;
-  readonly #stuckAfterMs: number;
-  readonly #failureLevel: CompleteWorkerOptions['failureLevel'];
   readonly #attempts = new TransientMap<string, Attempt>();
   readonly #changed = new Set<() => void>();
   readonly #accepted = new Set<() => void>();
@@ -54,14 +47,9 @@ export class Attempts {
 
   constructor({ breaker, gpus, options, reporter }: AttemptsOptions) {
     this.#breaker = breaker;
-    this.#executor = options.executor;
+    this.#options = options;
     this.#reporter = reporter;
-    this.#clock = options.clock;
-    this.#log = options.log;
-    this.#observer = options.observer;
     this.#gpus = gpus;
-    this.#stuckAfterMs = options.stuckAfterMs;
-    this.#failureLevel = options.failureLevel;
   }
 
   /** Number of attempts that have or will have a slot. */
@@ -83,11 +71,11 @@ export class Attempts {
 
   /** Number of attempts that still run long after they were stopped. */
   get stuck(): number {
-    const now = this.#clock.now();
+    const now = this.#options.clock.now();
     let stuck = 0;
     for (const { phase, stopAskedAt } of this.#attempts.values()) {
       if (phase.name !== 'running' || stopAskedAt === undefined) continue;
-      if (now - stopAskedAt >= this.#stuckAfterMs) stuck++;
+      if (now - stopAskedAt >= this.#options.stuckAfterMs) stuck++;
     }
     return stuck;
   }
@@ -174,7 +162,10 @@ export class Attempts {
     const attempt = this.#attempts.get(token);
     if (!attempt || attempt.stopping) return false;
     attempt.stopping = true;
-    this.#log.info({ ...describeAttempt(attempt), verdict }, 'attempt ended by the platform');
+    this.#options.log.info(
+      { ...describeAttempt(attempt), verdict },
+      'attempt ended by the platform',
+    );
     this.#stop(attempt, verdict);
     return true;
   }
@@ -243,7 +234,7 @@ export class Attempts {
         onSettled: () => this.#settle(attempt),
       }),
       holds: new Holds(
-        () => this.#clock.now(),
+        () => this.#options.clock.now(),
         (isHeld) => this.#gpus?.hold(lease, isHeld),
       ),
       phase: { name: 'waiting', cancelTimer: () => {} },
@@ -264,7 +255,7 @@ export class Attempts {
    */
   #wait(attempt: Attempt): void {
     const limitMs = attempt.lease.executionTimeoutMs / 2;
-    const cancelTimer = this.#clock.after(limitMs, () => this.#end(attempt, NOT_STARTED));
+    const cancelTimer = this.#options.clock.after(limitMs, () => this.#end(attempt, NOT_STARTED));
     attempt.phase = { name: 'waiting', cancelTimer };
   }
 
@@ -272,7 +263,7 @@ export class Attempts {
     if (attempt.phase.name === 'waiting') attempt.phase.cancelTimer();
     const { holds, lease, reports } = attempt;
     const timeoutMs = Math.min(lease.executionTimeoutMs, this.#handlerTimeoutMs);
-    const observer = this.#observer;
+    const observer = this.#options.observer;
     observer?.attemptBegan(lease);
     this.#gpus?.begin(lease);
     this.#breaker.noteBegin(lease);
@@ -283,8 +274,8 @@ export class Attempts {
       endHold = isHeld ? holds.begin() : undefined;
     };
     const sink = { ...watched, held };
-    const execution = this.#executor.execute(lease, timeoutMs, sink);
-    const cancelTimer = this.#clock.after(timeoutMs, () => this.#stop(attempt, 'timeout'));
+    const execution = this.#options.executor.execute(lease, timeoutMs, sink);
+    const cancelTimer = this.#options.clock.after(timeoutMs, () => this.#stop(attempt, 'timeout'));
     attempt.phase = { name: 'running', execution, cancelTimer };
     void execution.end.then((end) => {
       const figures = end.contextLoss === undefined ? this.#gpus?.awaitFigures(lease) : undefined;
@@ -307,7 +298,7 @@ export class Attempts {
   #stop(attempt: Attempt, reason: StopReason, detail?: string): void {
     const { phase } = attempt;
     if (phase.name === 'running') {
-      attempt.stopAskedAt ??= this.#clock.now();
+      attempt.stopAskedAt ??= this.#options.clock.now();
       phase.execution.stop(reason, detail);
     }
     if (phase.name === 'waiting') {
@@ -323,7 +314,7 @@ export class Attempts {
     if (!isLater && words !== undefined) {
       this.#contextLoss = words;
       const fields = { ...describeAttempt(attempt), words };
-      this.#log.error(fields, 'worker process has lost its GPU context');
+      this.#options.log.error(fields, 'worker process has lost its GPU context');
       for (const other of this.#attempts.values()) {
         if (other === attempt) continue;
         if (other.phase.name === 'waiting') this.#end(other, RELEASED_AS_NEIGHBOUR);
@@ -344,7 +335,7 @@ export class Attempts {
     if (end.recycle) this.#mustRecycle = true;
     const gpu = this.#gpus?.end(attempt.lease, end.outcome);
     const usage = gpu && { gpu };
-    this.#observer?.attemptEnded(attempt.lease, end.outcome, usage);
+    this.#options.observer?.attemptEnded(attempt.lease, end.outcome, usage);
     this.#breaker.noteEnd(attempt.lease, end.outcome);
     this.#logFailure(attempt, end);
     if (attempt.settled) this.#attempts.delete(attempt.lease.token);
@@ -361,8 +352,9 @@ export class Attempts {
     if (outcome.kind !== 'failed' && outcome.kind !== 'timed_out') return;
     const { code, message } = outcome.error;
     const fields = { ...describeAttempt(attempt), code };
-    if (this.#failureLevel === 'debug') this.#log.debug(fields, `attempt failed: ${message}`);
-    else this.#log.warn(fields, `attempt failed: ${message}`);
+    const { failureLevel, log } = this.#options;
+    if (failureLevel === 'debug') log.debug(fields, `attempt failed: ${message}`);
+    else log.warn(fields, `attempt failed: ${message}`);
   }
 
   #settle(attempt: Attempt): void {

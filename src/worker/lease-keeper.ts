@@ -1,7 +1,6 @@
 // Renews all leases with one long poll. The poll also runs without leases, because its answers carry
 // the platform's messages: an attempt was ended, the worker must drain.
-import { type Clock, sleep } from '../base/clock.ts';
-import type { Log } from '../base/log.ts';
+import { sleep } from '../base/clock.ts';
 import type { LinkError, RenewReply } from '../wire/link/worker-link.ts';
 import type { Attempts } from './attempts.ts';
 import type { RenewedLease } from './held-attempt.ts';
@@ -22,8 +21,6 @@ interface LeaseKeeperOptions {
 
 export class LeaseKeeper {
   readonly #options: CompleteWorkerOptions;
-  readonly #clock: Clock;
-  readonly #log: Log;
   readonly #session: Session;
   readonly #attempts: Attempts;
   readonly #onDrain: () => void;
@@ -38,9 +35,7 @@ export class LeaseKeeper {
 
   constructor({ options, session, attempts, onDrain }: LeaseKeeperOptions) {
     this.#options = options;
-    this.#clock = options.clock;
     this.#earlyAnswers = new EarlyAnswers(options.clock);
-    this.#log = options.log;
     this.#session = session;
     this.#attempts = attempts;
     this.#onDrain = onDrain;
@@ -55,7 +50,7 @@ export class LeaseKeeper {
   /** No renewal was answered for so long that the leases have expired. */
   get isOverdue(): boolean {
     if (this.#isOverdue || this.#lastRenewAt === undefined) return this.#isOverdue;
-    return this.#clock.now() - this.#lastRenewAt > this.#session.terms.leaseMs;
+    return this.#options.clock.now() - this.#lastRenewAt > this.#session.terms.leaseMs;
   }
 
   stop(): void {
@@ -66,9 +61,9 @@ export class LeaseKeeper {
   /** Ends after `stop`. @throws LinkError `stale_incarnation` */
   async run(): Promise<void> {
     const { signal } = this.#stopping;
-    this.#lastRenewAt = this.#clock.now();
+    this.#lastRenewAt = this.#options.clock.now();
     while (!signal.aborted) {
-      const askedAt = this.#clock.now();
+      const askedAt = this.#options.clock.now();
       const reply = await this.#renew();
       if (signal.aborted) return;
       if (!reply) continue;
@@ -95,8 +90,8 @@ export class LeaseKeeper {
       if (error.code !== 'invalid') throw error;
       const waitMs = this.#pace.next(error);
       this.#noteFailure(error);
-      this.#log.error({ err: error, waitMs }, 'lease renewal refused');
-      await sleep(this.#clock, waitMs, signal);
+      this.#options.log.error({ err: error, waitMs }, 'lease renewal refused');
+      await sleep(this.#options.clock, waitMs, signal);
       return undefined;
     }
   }
@@ -110,7 +105,7 @@ export class LeaseKeeper {
     const { link, workerId, incarnation } = this.#options;
     const request = { workerId, incarnation, ...asked };
     const limitMs = asked.waitMs + RENEW_MARGIN_MS;
-    const limits = { clock: this.#clock, limitMs, signal: this.#stopping.signal };
+    const limits = { clock: this.#options.clock, limitMs, signal: this.#stopping.signal };
     return callWithin(limits, (signal) => link.renew(request, signal));
   }
 
@@ -120,14 +115,14 @@ export class LeaseKeeper {
    */
   #nameSoon(): void {
     if (this.#cancelNaming || this.#stopping.signal.aborted) return;
-    this.#cancelNaming = this.#clock.after(this.#options.nameWithinMs, () => {
+    this.#cancelNaming = this.#options.clock.after(this.#options.nameWithinMs, () => {
       this.#cancelNaming = undefined;
       const leases = this.#attempts.nameNew();
       if (leases.length === 0) return;
       this.#call({ waitMs: 0, leases }).then(
         (reply) => this.#act(reply),
         // The next poll handles the same error and names all leases again.
-        (error: unknown) => this.#log.debug({ err: error }, 'first lease renewal failed'),
+        (error: unknown) => this.#options.log.debug({ err: error }, 'first lease renewal failed'),
       );
     });
   }
@@ -146,18 +141,18 @@ export class LeaseKeeper {
   }
 
   #noteSuccess(): void {
-    this.#lastRenewAt = this.#clock.now();
+    this.#lastRenewAt = this.#options.clock.now();
     this.#options.observer?.leasesRenewed();
-    if (this.#isOverdue) this.#log.info('lease renewal works again');
+    if (this.#isOverdue) this.#options.log.info('lease renewal works again');
     this.#isOverdue = false;
   }
 
   #noteFailure(error: LinkError): void {
-    const sinceMs = this.#clock.now() - (this.#lastRenewAt ?? this.#clock.now());
+    const sinceMs = this.#options.clock.now() - (this.#lastRenewAt ?? this.#options.clock.now());
     if (this.#isOverdue || sinceMs <= this.#session.terms.leaseMs) return;
     this.#isOverdue = true;
     // A token stays valid until the platform leases the job again, so running jobs continue.
-    this.#log.error(
+    this.#options.log.error(
       { err: error, sinceMs },
       'lease renewal failed for too long, running jobs continue',
     );

@@ -1,7 +1,6 @@
 // The worker's session with the platform: sends hello until the platform accepts it, keeps the terms of
 // the welcome, and retries all other calls during outages.
-import { type Clock, sleep } from '../base/clock.ts';
-import type { Log } from '../base/log.ts';
+import { sleep } from '../base/clock.ts';
 import {
   LinkError,
   PROTOCOL_VERSION,
@@ -10,7 +9,6 @@ import {
 } from '../wire/link/worker-link.ts';
 import { MAX_LISTED } from '../wire/message-bounds.ts';
 import { callWithin, RetryPace, toLinkError } from './link-call.ts';
-import type { WorkerObserver } from './worker-observer.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
 const HELLO_LIMIT_MS = 30_000;
@@ -33,10 +31,7 @@ export class Session {
   /** JSON text of the handler's input schema, empty if it has none; undefined if unknown. */
   inputSchema: string | undefined;
   readonly #options: CompleteWorkerOptions;
-  readonly #clock: Clock;
-  readonly #log: Log;
   readonly #signal: AbortSignal;
-  readonly #observer: WorkerObserver | undefined;
   readonly #pace = new RetryPace({ baseMs: 200, maxMs: 5_000, jitter: 0.2 });
   #terms: WorkerWelcome | undefined;
   #trouble: string | undefined;
@@ -48,10 +43,7 @@ export class Session {
   /** The signal ends the session: pending greets reject with LinkError `unavailable`. */
   constructor(options: CompleteWorkerOptions, signal: AbortSignal) {
     this.#options = options;
-    this.#clock = options.clock;
-    this.#log = options.log;
     this.#signal = signal;
-    this.#observer = options.observer;
   }
 
   /** The terms of the last welcome. @throws Error before the first welcome. */
@@ -88,14 +80,14 @@ export class Session {
       try {
         const answer = await call();
         if (pace.failures > 0) {
-          this.#observer?.reconnected(verb);
-          this.#log.info({ verb }, 'reconnected to the platform');
+          this.#options.observer?.reconnected(verb);
+          this.#options.log.info({ verb }, 'reconnected to the platform');
         }
         pace.reset();
         return answer;
       } catch (thrown) {
         const error = toLinkError(thrown);
-        if (!signal.aborted) this.#observer?.callFailed(verb, error.code);
+        if (!signal.aborted) this.#options.observer?.callFailed(verb, error.code);
         if (signal.aborted || error.code === 'stale_incarnation' || error.code === 'invalid') {
           throw error;
         }
@@ -104,13 +96,13 @@ export class Session {
         const waitMs = Math.min(pace.next(error), maxWaitMs?.() ?? Number.POSITIVE_INFINITY);
         // Without `err`: its stack says nothing about the platform.
         const note = { verb, code: error.code, reason: error.message, waitMs };
-        if (again) this.#log.debug(note, 'platform still unreachable, retrying');
-        else this.#log.warn(note, 'platform unreachable, retrying');
+        if (again) this.#options.log.debug(note, 'platform still unreachable, retrying');
+        else this.#options.log.warn(note, 'platform unreachable, retrying');
         const isOutage = error.code === 'unavailable' && !error.endpointMissing;
-        if (isOutage) await sleep(this.#clock, waitMs, signal);
+        if (isOutage) await sleep(this.#options.clock, waitMs, signal);
         else {
           // The platform rejected the worker right after a welcome: wait, to avoid a tight loop.
-          if (again) await sleep(this.#clock, waitMs, signal);
+          if (again) await sleep(this.#options.clock, waitMs, signal);
           await this.greet(error);
         }
         if (signal.aborted) throw error;
@@ -125,19 +117,19 @@ export class Session {
       if (this.#signal.aborted) throw new LinkError('unavailable', 'the worker is shutting down');
       try {
         const welcome = await callWithin(
-          { clock: this.#clock, limitMs: HELLO_LIMIT_MS, signal: this.#signal },
+          { clock: this.#options.clock, limitMs: HELLO_LIMIT_MS, signal: this.#signal },
           () => this.#options.link.hello(this.#describe()),
         );
         this.#terms = welcome;
         this.#trouble = undefined;
         this.#refusedSince = undefined;
-        if (this.#pace.failures > 0) this.#observer?.reconnected('hello');
+        if (this.#pace.failures > 0) this.#options.observer?.reconnected('hello');
         this.#pace.reset();
-        this.#log.info({ ...welcome }, 'worker connected');
+        this.#options.log.info({ ...welcome }, 'worker connected');
         return;
       } catch (thrown) {
         error = toLinkError(thrown);
-        if (!this.#signal.aborted) this.#observer?.callFailed('hello', error.code);
+        if (!this.#signal.aborted) this.#options.observer?.callFailed('hello', error.code);
         if (error.code === 'stale_incarnation' || error.code === 'invalid') throw error;
         if (error.code === 'unknown_worker') {
           error = new LinkError('unavailable', error.message, { cause: error });
@@ -148,7 +140,7 @@ export class Session {
 
   async #waitAfter(error: LinkError): Promise<void> {
     const isRefused = error.code === 'unauthorized' || error.endpointMissing;
-    const now = this.#clock.now();
+    const now = this.#options.clock.now();
     this.#refusedSince = isRefused ? (this.#refusedSince ?? now) : undefined;
     const leftMs = (this.#refusedSince ?? now) + this.#options.authTimeoutMs - now;
     if (isRefused && leftMs <= 0) {
@@ -167,8 +159,8 @@ export class Session {
     this.#trouble = reason;
     if (isNews) this.#loggedAt = now;
     // Without `err`: its message is in the reason, and its stack says nothing about the platform.
-    this.#log[isNews ? 'error' : 'debug']({ code: error.code, waitMs }, reason);
-    await sleep(this.#clock, waitMs, this.#signal);
+    this.#options.log[isNews ? 'error' : 'debug']({ code: error.code, waitMs }, reason);
+    await sleep(this.#options.clock, waitMs, this.#signal);
   }
 
   #describe(): WorkerHello {

@@ -1,12 +1,10 @@
 // Takes jobs for the free slots, with one call at a time, and passes them to the attempts.
-import { type Clock, setImmediate, sleep } from '../base/clock.ts';
-import type { Log } from '../base/log.ts';
+import { setImmediate, sleep } from '../base/clock.ts';
 import { createRandomId } from '../base/random-id.ts';
 import type { Lease, TakeRequest } from '../wire/link/worker-link.ts';
 import { MAX_LISTED } from '../wire/message-bounds.ts';
 import type { Attempts } from './attempts.ts';
 import type { CircuitBreaker } from './circuit-breaker.ts';
-import type { Executor } from './execution/executor.ts';
 import {
   callWithin,
   EarlyAnswers,
@@ -37,9 +35,6 @@ interface TakeLoopOptions {
 
 export class TakeLoop {
   readonly #options: CompleteWorkerOptions;
-  readonly #clock: Clock;
-  readonly #log: Log;
-  readonly #executor: Executor;
   readonly #session: Session;
   readonly #attempts: Attempts;
   readonly #reporter: Reporter;
@@ -57,15 +52,12 @@ export class TakeLoop {
   constructor({ options, session, attempts, breaker, reporter, isPaused }: TakeLoopOptions) {
     this.#breaker = breaker;
     this.#options = options;
-    this.#clock = options.clock;
     this.#earlyAnswers = new EarlyAnswers(options.clock);
-    this.#log = options.log;
-    this.#executor = options.executor;
     this.#session = session;
     this.#attempts = attempts;
     this.#reporter = reporter;
     this.#isPaused = isPaused;
-    this.#lastTurnAt = this.#clock.now();
+    this.#lastTurnAt = this.#options.clock.now();
   }
 
   /** Time of the last answered take, Unix ms. */
@@ -81,7 +73,7 @@ export class TakeLoop {
     const limitMs = this.#session.terms.takeWaitMs + LATE_ANSWER_MS;
     const isBusy = this.#attempts.active > 0 || this.#reporter.isCongested;
     if (this.#isFull && isBusy) return undefined;
-    if (this.#clock.now() - this.#lastTurnAt <= limitMs) return undefined;
+    if (this.#options.clock.now() - this.#lastTurnAt <= limitMs) return undefined;
     return this.#isFull
       ? 'no slot is free although no job runs'
       : 'the platform does not answer takes';
@@ -101,15 +93,15 @@ export class TakeLoop {
   /** Ends after `stop`. @throws LinkError `stale_incarnation` */
   async run(): Promise<void> {
     const { signal } = this.#stopping;
-    this.#lastTurnAt = this.#clock.now();
+    this.#lastTurnAt = this.#options.clock.now();
     for (;;) {
       const max = await this.#waitForSlot();
       if (signal.aborted) return;
-      const askedAt = this.#clock.now();
+      const askedAt = this.#options.clock.now();
       const waitMs = this.#limitWait();
       const leases = await this.#take(max, waitMs);
       if (!leases) continue;
-      this.#lastTakeAt = this.#lastTurnAt = this.#clock.now();
+      this.#lastTakeAt = this.#lastTurnAt = this.#options.clock.now();
       if (signal.aborted && !this.#mustRunLateJobs) this.#attempts.release(leases);
       else if (leases.length > 0) this.#accept(leases);
       const isBrief = waitMs < Math.min(BRIEF_WAIT_MS, this.#session.terms.takeWaitMs);
@@ -129,7 +121,7 @@ export class TakeLoop {
 
   /** How long the next take may wait, ms: until an incomplete batch takes its free slots. */
   #limitWait(): number {
-    const { freeForMs = Number.POSITIVE_INFINITY } = this.#executor;
+    const { freeForMs = Number.POSITIVE_INFINITY } = this.#options.executor;
     return Math.ceil(Math.min(this.#session.terms.takeWaitMs, freeForMs));
   }
 
@@ -140,7 +132,10 @@ export class TakeLoop {
 
   get #capacity(): number {
     if (this.#attempts.hasSolo || this.#reporter.isCongested || this.#isPaused()) return 0;
-    const free = Math.min(this.#executor.free, this.#executor.slots - this.#attempts.active);
+    const free = Math.min(
+      this.#options.executor.free,
+      this.#options.executor.slots - this.#attempts.active,
+    );
     // A take, a renewal and a hello name all leases that the worker holds.
     const nameable = MAX_LISTED - this.#attempts.tokens().length;
     const allowed = this.#breaker.limitTakes(this.#attempts.active);
@@ -160,7 +155,7 @@ export class TakeLoop {
         this.#wake = resolve;
       });
       this.#wake = undefined;
-      this.#lastTurnAt = this.#clock.now();
+      this.#lastTurnAt = this.#options.clock.now();
       // Slots that become free in the same turn of the event loop share one take.
       await new Promise<void>((resolve) => setImmediate(resolve));
     }
@@ -180,7 +175,7 @@ export class TakeLoop {
       waitMs,
       held: this.#attempts.tokens(),
     };
-    const limits = { clock: this.#clock, limitMs: waitMs + TRANSFER_LIMIT_MS, signal };
+    const limits = { clock: this.#options.clock, limitMs: waitMs + TRANSFER_LIMIT_MS, signal };
     const call = () => callWithin(limits, (callSignal) => link.take(request, callSignal));
     try {
       return await this.#session.callUntilAnswered(call, {
@@ -193,8 +188,8 @@ export class TakeLoop {
       if (signal.aborted) return undefined;
       if (error.code !== 'invalid') throw error;
       const waitMs = this.#pace.next(error);
-      this.#log.error({ err: error, waitMs }, 'take refused');
-      await sleep(this.#clock, waitMs, signal);
+      this.#options.log.error({ err: error, waitMs }, 'take refused');
+      await sleep(this.#options.clock, waitMs, signal);
       return undefined;
     }
   }

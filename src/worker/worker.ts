@@ -104,7 +104,10 @@ class QueueWorker implements Worker {
     const reporter = new Reporter({ options, session, onFatal, onAnswered });
     this.#gpus = this.#createGpuAccounts();
     this.#breaker = new CircuitBreaker({
-      ...{ clock: options.clock, log, failures: options.breakAfter, state: options.breakerState },
+      clock: options.clock,
+      log,
+      failures: options.breakAfter,
+      state: options.breakerState,
       onChange: (state) => options.observer?.breakerChanged(state),
       onRelief: () => this.#takeLoop.wake(),
       onRecycle: (reason) => this.recycle(reason),

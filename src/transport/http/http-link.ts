@@ -120,7 +120,10 @@ class PooledHttpLink implements HttpLink {
     this.#answerMarginMs = answerMarginMs;
     const open = (to: URL, limitMs: number) =>
       new HttpTarget({
-        ...{ url: to, tls, connectMs: limitMs, pauseMs: answerMarginMs },
+        url: to,
+        tls,
+        connectMs: limitMs,
+        pauseMs: answerMarginMs,
         proxy: chooseProxy(to),
       });
     const ownerConnectMs = Math.min(connectMs, OWNER_CONNECT_MS);

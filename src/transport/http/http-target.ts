@@ -118,7 +118,9 @@ export class Connections {
     this.#options = options;
     const { max, proxy, url } = options;
     const settings = {
-      ...{ keepAlive: true, maxSockets: max, timeout: IDLE_MS },
+      keepAlive: true,
+      maxSockets: max,
+      timeout: IDLE_MS,
       ...toAgentProxy(proxy),
     };
     this.#agent =
@@ -133,8 +135,13 @@ export class Connections {
     const { connectMs, pauseMs, proxy, tls, url } = this.#options;
     const request = http.request({
       // The agent reuses connections of the same certificates only.
-      ...{ ...urlToHttpOptions(url), ...tls?.() },
-      ...{ agent: this.#agent, method: 'POST', path, headers, signal },
+      ...urlToHttpOptions(url),
+      ...tls?.(),
+      agent: this.#agent,
+      method: 'POST',
+      path,
+      headers,
+      signal,
     });
     const post = new OpenPost({ request, connectMs, answerMs, pauseMs, ready: this.#ready });
     if (proxy) post.limitTunnel();

@@ -214,7 +214,12 @@ export class ThreadExecutor implements Executor {
       pool,
       entry,
       task: {
-        ...{ handlerPath, endpointId, devices, windowBytes, limits, tempParent },
+        handlerPath,
+        endpointId,
+        devices,
+        windowBytes,
+        limits,
+        tempParent,
         describesInput: this.#starting !== undefined,
         codeCache: findCodeCache(),
       },

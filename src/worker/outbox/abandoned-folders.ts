@@ -160,7 +160,13 @@ export class AbandonedFolders {
     const link = await openLink();
     if (mustStop()) return link.close();
     const deliverer = createWorker({
-      ...{ workerId, incarnation, outbox, version, devices, link, clock },
+      workerId,
+      incarnation,
+      outbox,
+      version,
+      devices,
+      link,
+      clock,
       executor: NO_SLOT,
       log: log.child({ leftBy: workerId }),
       drainMs: DELIVER_MS,

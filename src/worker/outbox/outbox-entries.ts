@@ -134,8 +134,11 @@ export class FoundAttempts {
       return;
     }
     const empty: FoundAttempt = {
-      ...{ lease, reports: [], hasDroppedReports: isMuted === true },
-      ...{ bytes: 0, headerBytes: 0 },
+      lease,
+      reports: [],
+      hasDroppedReports: isMuted === true,
+      bytes: 0,
+      headerBytes: 0,
     };
     const found = this.#attempts.get(token) ?? empty;
     found.reports.push({ header: report, body });

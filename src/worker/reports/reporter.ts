@@ -1,8 +1,7 @@
 // Sends reports to the platform with one call at a time; each call carries all reports that wait.
 // If the platform requires it, each attempt has its own calls. Notifies each attempt when the
 // platform has accepted a report, wants no more reports, or has settled the attempt.
-import { type Clock, setImmediate, sleep } from '../../base/clock.ts';
-import type { Log } from '../../base/log.ts';
+import { setImmediate, sleep } from '../../base/clock.ts';
 import { TransientMap } from '../../base/memory/transient-entries.ts';
 import {
   type LeaseRef,
@@ -50,8 +49,6 @@ export class Reporter {
   readonly #session: Session;
   readonly #onFatal: (error: LinkError) => void;
   readonly #onAnswered: () => void;
-  readonly #clock: Clock;
-  readonly #log: Log;
   readonly #outbox: Outbox;
   readonly #listeners = new TransientMap<AttemptReports, ReportListener>();
   /** Attempts of an earlier process. */
@@ -66,8 +63,6 @@ export class Reporter {
     this.#session = session;
     this.#onFatal = onFatal;
     this.#onAnswered = onAnswered;
-    this.#clock = options.clock;
-    this.#log = options.log;
     this.#outbox = options.outbox;
   }
 
@@ -173,7 +168,7 @@ export class Reporter {
     const { link, workerId, incarnation } = this.#options;
     const reports = sentReports.map(({ report }) => report);
     const call = () =>
-      callWithin({ clock: this.#clock, limitMs: TRANSFER_LIMIT_MS }, async () => {
+      callWithin({ clock: this.#options.clock, limitMs: TRANSFER_LIMIT_MS }, async () => {
         const replies = await link.report({ workerId, incarnation, reports });
         if (replies.length === reports.length) return replies;
         const counts = `${replies.length} answers to ${reports.length} reports`;
@@ -202,7 +197,7 @@ export class Reporter {
     }
     // The first gap is resent at once; further ones wait, so that the platform is not flooded.
     const waitMs = gapPace.next();
-    if (gapPace.failures > 1) await sleep(this.#clock, waitMs, this.#stopping.signal);
+    if (gapPace.failures > 1) await sleep(this.#options.clock, waitMs, this.#stopping.signal);
   }
 
   #apply({ attempt, report }: SentReport, reply: ReportReply): void {
@@ -233,7 +228,7 @@ export class Reporter {
       return;
     }
     const job = { job: attempt.lease.jobId, attempt: attempt.lease.attempt };
-    this.#log.error({ ...job, expected }, 'platform lost reports, attempt given up');
+    this.#options.log.error({ ...job, expected }, 'platform lost reports, attempt given up');
     this.#giveUp(attempt);
   }
 
@@ -271,9 +266,12 @@ export class Reporter {
     if (kind !== 'outcome' && answer !== 'gone') return;
     const job = { job: lease.jobId, attempt: lease.attempt, answer };
     if (answer === 'applied' || answer === 'duplicate') {
-      this.#log.info(job, 'outcome of an earlier process delivered');
+      this.#options.log.info(job, 'outcome of an earlier process delivered');
     } else if (answer !== 'gap') {
-      this.#log.warn(job, 'outcome of an earlier process dropped, the job no longer needs it');
+      this.#options.log.warn(
+        job,
+        'outcome of an earlier process dropped, the job no longer needs it',
+      );
     }
   }
 
@@ -282,7 +280,7 @@ export class Reporter {
     const { kind, seq, body } = report;
     const job = { job: lease.jobId, attempt: lease.attempt };
     const refused = { ...job, kind, seq, bytes: body.length, err: error };
-    this.#log.error(refused, 'report refused, attempt failed');
+    this.#options.log.error(refused, 'report refused, attempt failed');
     const outcome = kind === 'outcome' ? report.outcome : undefined;
     if (attempt.replaceFrom(seq, describeRefusal(outcome, error))) {
       this.#outbox.notifyChanged(attempt);

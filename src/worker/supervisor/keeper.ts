@@ -287,8 +287,13 @@ export class Keeper implements WatchedWorker, FedWorker {
     const isRefused = failure?.exitCode === EXIT_REFUSED;
     const { hasCompleted, runsSolo: ranSolo } = process;
     const life = {
-      ...{ wasReady: isReady, livedMs, hasCompleted, ranSolo },
-      ...{ isFinal, isRefused, isRecycled },
+      wasReady: isReady,
+      livedMs,
+      hasCompleted,
+      ranSolo,
+      isFinal,
+      isRefused,
+      isRecycled,
     };
     const verdict = judgeProcessEnd(this.#record, life, this.#options.policy);
     this.#record = verdict.record;

@@ -12,41 +12,35 @@ interface SupervisedWorkerOptions {
 }
 
 export class SupervisedWorker {
-  readonly #channel: ParentChannel;
-  readonly #worker: Worker;
-  readonly #workerId: string;
-  readonly #metrics: WorkerMetrics | undefined;
+  readonly #options: SupervisedWorkerOptions;
   /** The parent or a signal has asked this process to exit. */
   isExiting = false;
 
-  constructor({ channel, metrics, worker, workerId }: SupervisedWorkerOptions) {
-    this.#channel = channel;
-    this.#worker = worker;
-    this.#workerId = workerId;
-    this.#metrics = metrics;
-    channel.listen((message) => this.#receive(message));
+  constructor(options: SupervisedWorkerOptions) {
+    this.#options = options;
+    options.channel.listen((message) => this.#receive(message));
   }
 
   reportReady(): void {
-    this.#channel.send({ type: 'ready' });
-    this.#channel.beat(() => this.#worker.health());
+    this.#options.channel.send({ type: 'ready' });
+    this.#options.channel.beat(() => this.#options.worker.health());
   }
 
   /** Includes the last count: a process that ran jobs is replaced without a wait. */
   reportRecycling(reason: string): void {
-    const { ended, running } = this.#worker.health();
-    this.#channel.send({ type: 'beat', running, ended });
-    this.#channel.send({ type: 'recycling', reason });
+    const { ended, running } = this.#options.worker.health();
+    this.#options.channel.send({ type: 'beat', running, ended });
+    this.#options.channel.send({ type: 'recycling', reason });
   }
 
   /** The platform has drained the worker. */
   reportDismissed(): void {
-    this.#channel.send({ type: 'dismissed' });
+    this.#options.channel.send({ type: 'dismissed' });
   }
 
   /** The last message: from now on the process only exits, with this code. */
   reportExiting(code: number): void {
-    this.#channel.send({ type: 'exiting', code });
+    this.#options.channel.send({ type: 'exiting', code });
   }
 
   beginExit(how: () => Promise<unknown>): void {
@@ -57,13 +51,13 @@ export class SupervisedWorker {
   #receive(message: ToWorker): void {
     switch (message.type) {
       case 'recycle':
-        this.#worker.recycle(message.reason);
+        this.#options.worker.recycle(message.reason);
         return;
       case 'release':
-        this.beginExit(() => this.#worker.stop());
+        this.beginExit(() => this.#options.worker.stop());
         return;
       case 'gpu':
-        this.#worker.noteGpuFigures(message.figures);
+        this.#options.worker.noteGpuFigures(message.figures);
         return;
       case 'ask':
         void this.#answer(message.number);
@@ -71,9 +65,9 @@ export class SupervisedWorker {
   }
 
   async #answer(number: number): Promise<void> {
-    const health = this.#worker.health();
-    const metrics = await this.#metrics?.export(health, this.#workerId);
-    this.#channel.send({ type: 'answer', number, health, metrics });
+    const health = this.#options.worker.health();
+    const metrics = await this.#options.metrics?.export(health, this.#options.workerId);
+    this.#options.channel.send({ type: 'answer', number, health, metrics });
   }
 }
 
