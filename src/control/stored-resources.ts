@@ -3,13 +3,7 @@
 import type { z } from 'zod';
 import type { Clock } from '../base/clock.ts';
 import { createUuidV7 } from '../base/id.ts';
-import {
-  ENDING,
-  type Step,
-  type Store,
-  type StoredResource,
-  type Transaction,
-} from '../store/store.ts';
+import { ENDING, type Store, type StoredResource, type Transaction } from '../store/store.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { isDnsLabel, spellName } from '../wire/routes/route.ts';
 import { RESOURCES } from '../wire/routes/routes.ts';
@@ -43,17 +37,17 @@ export interface ResourceRules<Creation, Update, Item> {
   /** Whether a record counts for the quota of its user. Default: each does. */
   isCounted?: (item: Item) => boolean;
   /** In the commit of a change. @throws ProblemError if something depends on the record before */
-  judgeChange?: (tx: Transaction, after: Item) => Step<void>;
+  judgeChange?: (tx: Transaction, after: Item) => void;
   /** When a removal begins; nothing may begin to use the record from then on. @throws ProblemError */
   admitRemoval?: (userId: string, id: string) => void;
   /** In the commit of a removal. @throws ProblemError if something depends on the record */
-  judgeRemoval?: (tx: Transaction, id: string, userId: string) => Step<void>;
+  judgeRemoval?: (tx: Transaction, id: string, userId: string) => void;
   /** When a change is on disk. */
   noteChanged?: (userId: string, change: { before: Item; after: Item }) => void;
   /** When a removal is on disk. */
   noteRemoved?: () => void;
   /** In the commit of each creation, change and removal. Returns what to do when it is on disk. */
-  follow?: (tx: Transaction, change: FollowedChange<Item>) => Step<() => void>;
+  follow?: (tx: Transaction, change: FollowedChange<Item>) => () => void;
 }
 
 export interface FollowedChange<Item> {
@@ -207,9 +201,9 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     const { isCounted = () => true } = rules;
     const release = isCounted(item) ? this.#count.reserve(userId) : () => {};
     try {
-      const noteStored = await store.write(function* (tx) {
-        yield* tx.putResource(stored);
-        return yield* follow(rules, tx, { userId, id: item.id, after: item });
+      const noteStored = await store.write((tx) => {
+        tx.putResource(stored);
+        return follow(rules, tx, { userId, id: item.id, after: item });
       });
       this.#keep(kept);
       noteStored();
@@ -232,13 +226,13 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     const checkName = (before: Item, after: Item) => {
       if (after.name !== before.name) this.#checkName(userId, after);
     };
-    const { before, changed, noteStored } = await store.write(function* (tx) {
-      const before = read(yield* tx.resource(key));
+    const { before, changed, noteStored } = await store.write((tx) => {
+      const before = read(tx.resource(key));
       const after = { ...before, item: change(before.item, update, userId) };
       checkName(before.item, after.item);
-      if (judgeChange) yield* judgeChange(tx, after.item);
-      yield* tx.putResource(toStored(after));
-      const followed = yield* follow(rules, tx, { userId, id, after: after.item });
+      if (judgeChange) judgeChange(tx, after.item);
+      tx.putResource(toStored(after));
+      const followed = follow(rules, tx, { userId, id, after: after.item });
       return { before: before.item, changed: after, noteStored: followed };
     });
     this.#keep(changed);
@@ -256,10 +250,10 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     this.#leaving.add(id);
     let noteStored = () => {};
     try {
-      noteStored = await this.#options.store.write(function* (tx) {
-        if (judgeRemoval) yield* judgeRemoval(tx, id, userId);
-        yield* tx.removeResource(key);
-        return yield* follow(rules, tx, { userId, id, after: undefined });
+      noteStored = await this.#options.store.write((tx) => {
+        if (judgeRemoval) judgeRemoval(tx, id, userId);
+        tx.removeResource(key);
+        return follow(rules, tx, { userId, id, after: undefined });
       }, ENDING);
     } finally {
       this.#leaving.delete(id);
@@ -277,12 +271,12 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     for (const { item, userId } of [...this.#kept.values()]) {
       if (decide(item, userId) === item) continue;
       const key = { kind: this.#kind, id: item.id };
-      const changed = await this.#options.store.write(function* (tx) {
-        const stored = yield* tx.resource(key);
+      const changed = await this.#options.store.write((tx) => {
+        const stored = tx.resource(key);
         if (!stored) return undefined;
         const before = read(stored);
         const after = { ...before, item: decide(before.item, before.userId) };
-        yield* tx.putResource(toStored(after));
+        tx.putResource(toStored(after));
         return after;
       });
       if (changed) this.#keep(changed);
@@ -348,10 +342,10 @@ function merge<Item, Update>(before: Item, update: Update): Item {
   return { ...before, ...update };
 }
 
-function* follow<Creation, Update, Item>(
+function follow<Creation, Update, Item>(
   rules: ResourceRules<Creation, Update, Item>,
   tx: Transaction,
   change: FollowedChange<Item>,
-): Step<() => void> {
-  return rules.follow ? yield* rules.follow(tx, change) : () => {};
+): () => void {
+  return rules.follow ? rules.follow(tx, change) : () => {};
 }

@@ -4,10 +4,10 @@ import { createUuidV7 } from '../base/id.ts';
 import {
   type JobAttachment,
   NEW_JOB,
+  NEXT_TURN,
   NO_TURN,
   type Payload,
   type Reader,
-  type Step,
   type StoredEndpoint,
   type StoredJob,
   type Transaction,
@@ -52,17 +52,16 @@ export interface Inserted {
 }
 
 /** `endpoint`: read in the same operation. @throws ProblemError if the submission is refused; then it has changed nothing */
-export function* insert(
+export function insert(
   tx: Transaction,
   endpoint: AdmittingEndpoint,
   { arrival, submission }: { submission: Submission; arrival: Arrival },
-): Step<Inserted> {
-  const first = yield* admit(tx, endpoint, { submission, chosen: arrival.chosen });
+): Inserted {
+  const first = admit(tx, endpoint, { submission, chosen: arrival.chosen });
   if (first) return { job: first, isNew: false };
   const { id, input, now, position } = arrival;
-  const turn = yield* chooseTurn(tx, submission);
-  const job = createJob(submission, endpoint, { id, now, position, turn });
-  yield* tx.insertJob(job, input);
+  const job = createJob(submission, endpoint, { id, now, position, turn: chooseTurn(submission) });
+  tx.insertJob(job, input);
   return { job, isNew: true };
 }
 
@@ -70,15 +69,14 @@ export function* insert(
  * A delayed job of a group takes its turn when its delay ends: it must neither hold up the group's other jobs, nor
  * get ahead with many others that were delayed. Jobs without a group keep the order of their submission.
  */
-function* chooseTurn(tx: Transaction, { endpointId, policy }: Submission): Step<number> {
-  const { delay = 0, group = null, priority = DEFAULT_PRIORITY } = policy;
-  if (group !== null && delay > 0) return NO_TURN;
-  return yield* tx.nextTurn({ endpointId, group, priority });
+function chooseTurn({ policy }: Submission): number {
+  const { delay = 0, group = null } = policy;
+  return group !== null && delay > 0 ? NO_TURN : NEXT_TURN;
 }
 
 /** @throws ProblemError `not_found`, `conflict` if the endpoint has no queue */
-export function* readQueue(tx: Reader, endpointId: string): Step<StoredEndpoint> {
-  const endpoint = yield* readEndpoint(tx, endpointId);
+export function readQueue(tx: Reader, endpointId: string): StoredEndpoint {
+  const endpoint = readEndpoint(tx, endpointId);
   if (endpoint.deployment?.type !== 'LOAD_BALANCER') return endpoint;
   const detail = `${endpointId} is a load-balancing endpoint and has no queue; send requests to /lb`;
   throw new ProblemError('conflict', detail);
@@ -88,19 +86,19 @@ export function* readQueue(tx: Reader, endpointId: string): Step<StoredEndpoint>
  * Returns the job that came before with the same ID or idempotency key. @throws ProblemError if the submission is
  * refused
  */
-export function* admit(
+export function admit(
   tx: Reader,
   { inQueue, settings }: AdmittingEndpoint,
   { chosen, submission }: { submission: Submission; chosen: ChosenIds },
-): Step<StoredJob | undefined> {
+): StoredJob | undefined {
   const { endpointId, idempotency, newJob } = submission;
   // Not for every chosen ID: looking for a job that does not exist asks the database.
   if (newJob && (newJob.isRepeated || chosen.isRepeated(newJob.requestId ?? newJob.id))) {
-    const first = yield* tx.job({ endpointId, id: newJob.id });
+    const first = tx.job({ endpointId, id: newJob.id });
     if (first) return first;
   }
   if (idempotency) {
-    const first = yield* tx.jobByIdempotencyKey(endpointId, idempotency.key);
+    const first = tx.jobByIdempotencyKey(endpointId, idempotency.key);
     if (first && first.requestHash !== idempotency.requestHash) {
       throw new ProblemError(
         'conflict',

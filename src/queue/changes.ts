@@ -1,13 +1,12 @@
 // Stores the decisions of lifecycle.ts and wakes the waiting callers once they are on disk.
 import type { Clock } from '../base/clock.ts';
-import { SLICE_MS } from '../base/slices.ts';
 import {
   ENDING,
   type JobKey,
+  NEXT_TURN,
   NO_TURN,
   type Reader,
   type RecordPiece,
-  type Step,
   type Store,
   type StoredDelivery,
   type StoredJob,
@@ -24,10 +23,10 @@ import type { JobTimes } from './time/job-times.ts';
 import type { JobTracing } from './tracing/job-tracing.ts';
 import type { Deliveries } from './webhooks/deliveries.ts';
 
-/** Most jobs of a slice. */
-const SLICE_JOBS = 512;
-/** Jobs that are read at once. */
-const JOBS_READ = 32;
+/** Most jobs of a slice, some milliseconds. */
+const SLICE_JOBS = 128;
+/** Bytes of the logs that a slice removes. */
+const SLICE_LOG_BYTES = 1_048_576;
 
 /** A change of one job inside an operation; callers are woken after the commit. */
 export interface Change {
@@ -35,12 +34,8 @@ export interface Change {
   transition: Transition;
 }
 
-/**
- * The steps of one commit. Give a function that calls a generator function, not a generator function of its own for each
- * call: V8 makes a hidden class for each, which keeps all that the function refers to until a collection of the old
- * generation.
- */
-type Operation<T> = (tx: Transaction, step: StepOn) => Step<T>;
+/** What one commit does. */
+type Operation<T> = (tx: Transaction, step: StepOn) => T;
 
 /** What one run of an operation did. */
 interface Run<T> {
@@ -106,18 +101,18 @@ export class Changes {
     return result;
   }
 
-  *#run<T>(tx: Transaction, operation: Operation<T>, moment: Moment): Step<Run<T>> {
+  #run<T>(tx: Transaction, operation: Operation<T>, moment: Moment): Run<T> {
     const changes: Change[] = [];
-    const result = yield* operation(tx, (job, event) => apply(tx, { job, event, moment, changes }));
-    return { result, changes, kept: yield* this.#keepRecords(tx, changes, moment) };
+    const result = operation(tx, (job, event) => apply(tx, { job, event, moment, changes }));
+    return { result, changes, kept: this.#keepRecords(tx, changes, moment) };
   }
 
   /**
-   * Applies the event to the next of many jobs: as many as fit into a slice of time. `find` returns the
-   * next ones; it must not return a job to which the event was applied.
+   * Applies the event to the next of many jobs, a slice of them. `find` returns the next ones; it must not return a job
+   * to which the event was applied.
    */
   commitSlice(
-    find: (tx: Transaction, limit: number) => Step<StoredJob[]>,
+    find: (tx: Transaction, limit: number) => StoredJob[],
     event: JobEvent,
   ): Promise<Slice> {
     return this.inSlice(() => this.#commitSlice(find, event));
@@ -134,46 +129,42 @@ export class Changes {
   }
 
   #commitSlice(
-    find: (tx: Transaction, limit: number) => Step<StoredJob[]>,
+    find: (tx: Transaction, limit: number) => StoredJob[],
     event: JobEvent,
   ): Promise<Slice> {
-    const { clock } = this.#options;
-    return this.commit(function* (tx, step): Step<Slice> {
-      const until = clock.now() + SLICE_MS;
+    return this.commit((tx, step): Slice => {
+      const found = find(tx, SLICE_JOBS);
       let changed = 0;
       let removed = 0;
-      do {
-        // The query also writes the rows of the jobs before it, so that their time counts.
-        const found = yield* find(tx, JOBS_READ);
-        for (const [index, job] of found.entries()) {
-          const decision = yield* step(job, event);
-          if ('removed' in decision && decision.removed) removed++;
-          changed++;
-          const isCut = index + 1 < found.length && clock.now() >= until;
-          if (isCut) return { changed, removed, isLast: false };
-        }
-        if (found.length < JOBS_READ) return { changed, removed, isLast: true };
-      } while (changed < SLICE_JOBS && clock.now() < until);
-      return { changed, removed, isLast: false };
+      let logBytes = 0;
+      for (const job of found) {
+        if (logBytes > SLICE_LOG_BYTES) return { changed, removed, isLast: false };
+        const decision = step(job, event);
+        changed++;
+        if (!('removed' in decision && decision.removed)) continue;
+        removed++;
+        logBytes += job.logBytes;
+      }
+      return { changed, removed, isLast: found.length < SLICE_JOBS };
     });
   }
 
   /** Stores webhook records. Runs after the operation, because reports store an output after its step. */
-  *#keepRecords(
+  #keepRecords(
     tx: Transaction,
     changes: readonly Change[],
     { now, settings }: Moment,
-  ): Step<StoredDelivery[]> {
+  ): StoredDelivery[] {
     const { formats } = this.#options;
     const kept: StoredDelivery[] = [];
     for (const { before, transition } of changes) {
       const { job } = transition;
       const hasEnded = isTerminal(job.status) && !isTerminal(before.status);
       if (!hasEnded || job.webhook === null) continue;
-      const output = yield* findOutput(tx, job, settings.maxOutputBytes);
+      const output = findOutput(tx, job, settings.maxOutputBytes);
       const compose = formats[job.attachment?.format ?? ''] ?? composeRecord;
       const ending = { job, url: job.webhook, record: compose(job, now, output) };
-      kept.push(yield* this.#options.deliveries.keep(tx, ending));
+      kept.push(this.#options.deliveries.keep(tx, ending));
     }
     return kept;
   }
@@ -184,24 +175,24 @@ export class Changes {
   }
 }
 
-function* applyToKnown(
+function applyToKnown(
   tx: Transaction,
   step: StepOn,
   { event, key }: { key: JobKey; event: JobEvent },
-): Step<Decision | undefined> {
-  const job = yield* tx.job(key);
-  return job && (yield* step(job, event));
+): Decision | undefined {
+  const job = tx.job(key);
+  return job && step(job, event);
 }
 
 /** Returns a reference to a whole output, which may be 20 MB, so that the store copies it. */
-function* findOutput(tx: Reader, job: StoredJob, maxBytes: number): Step<RecordPiece | undefined> {
+function findOutput(tx: Reader, job: StoredJob, maxBytes: number): RecordPiece | undefined {
   if (!hasOutput(job)) return undefined;
-  if (job.outputKind !== 'value') return yield* joinChunks(tx, job, maxBytes);
-  return (yield* tx.outputBytes(job)) > 0 ? { outputOf: job } : undefined;
+  if (job.outputKind !== 'value') return joinChunks(tx, job, maxBytes);
+  return tx.outputBytes(job) > 0 ? { outputOf: job } : undefined;
 }
 
 /** Decides with lifecycle.ts and, unless the event is refused, stores the result. */
-export type StepOn = (job: StoredJob, event: JobEvent) => Step<Decision>;
+export type StepOn = (job: StoredJob, event: JobEvent) => Decision;
 
 interface Application {
   job: StoredJob;
@@ -210,19 +201,19 @@ interface Application {
   changes: Change[];
 }
 
-function* apply(tx: Transaction, { job, event, moment, changes }: Application): Step<Decision> {
+function apply(tx: Transaction, { job, event, moment, changes }: Application): Decision {
   let decision = next(job, event, moment);
   if ('refused' in decision) return decision;
   const after = decision.job;
   if (after.turn === NO_TURN && after.status === 'IN_QUEUE' && !after.delayed) {
-    decision = { ...decision, job: { ...after, turn: yield* tx.nextTurn(after) } };
+    decision = { ...decision, job: { ...after, turn: NEXT_TURN } };
   }
   if (decision.removed) {
-    yield* tx.removeJob(job);
+    tx.removeJob(job);
   } else {
-    yield* tx.saveJob(job, decision.job, decision.retried);
-    if (decision.dropChunks) yield* tx.dropChunks(job);
-    if (decision.dropOutput) yield* tx.dropOutput(job);
+    tx.saveJob(job, decision.job, decision.retried);
+    if (decision.dropChunks) tx.dropChunks(job);
+    if (decision.dropOutput) tx.dropOutput(job);
   }
   changes.push({ before: job, transition: decision });
   return decision;

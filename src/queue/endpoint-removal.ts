@@ -1,7 +1,7 @@
 // Removes the jobs of a deleted endpoint in slices. Requests to the endpoint get 404 as soon as it is
 // deleted. control/ decides when to delete an endpoint.
 import { letOthersRun } from '../base/clock.ts';
-import type { Reader, Step, StoredEndpoint } from '../store/store.ts';
+import type { Reader, StoredEndpoint } from '../store/store.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
 import type { Presence } from './leases/presence.ts';
@@ -68,9 +68,9 @@ export class EndpointRemoval {
   /** @returns whether all deliveries are removed */
   async #removeDeliveries(endpointId: string): Promise<boolean> {
     const { changes, signals } = this.#options;
-    const isLast = await changes.commit(function* (tx): Step<boolean> {
-      const some = yield* tx.deliveriesOf(endpointId, DELIVERIES_AT_ONCE);
-      for (const delivery of some) yield* tx.removeDelivery(delivery);
+    const isLast = await changes.commit((tx): boolean => {
+      const some = tx.deliveriesOf(endpointId, DELIVERIES_AT_ONCE);
+      for (const delivery of some) tx.removeDelivery(delivery);
       return some.length < DELIVERIES_AT_ONCE;
     });
     signals.payloadUnused();
@@ -98,8 +98,8 @@ export class EndpointRemoval {
 }
 
 /** @throws ProblemError `not_found`, also for a deleted endpoint that is not removed yet */
-export function* readEndpoint(tx: Reader, id: string): Step<StoredEndpoint> {
-  const endpoint = yield* tx.endpoint(id);
+export function readEndpoint(tx: Reader, id: string): StoredEndpoint {
+  const endpoint = tx.endpoint(id);
   if (!endpoint || endpoint.deleted) throw unknownEndpoint(id);
   return endpoint;
 }

@@ -2,7 +2,7 @@
 // handler. A schema is data of a worker; nothing here acts on it.
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
-import type { Step, Store, Transaction } from '../store/store.ts';
+import type { Store, Transaction } from '../store/store.ts';
 import type { WorkerHello } from '../wire/link/worker-link.ts';
 import type { InputSchemaRecord } from '../wire/resources/endpoint.ts';
 import { readEndpoint } from './endpoint-removal.ts';
@@ -46,11 +46,11 @@ export class InputSchemas {
 
   /** @throws ProblemError `not_found` for an unknown endpoint */
   async read(endpointId: string): Promise<InputSchemaRecord> {
-    const { row, version } = await this.#store.read(function* (tx) {
-      const { deployment } = yield* readEndpoint(tx, endpointId);
+    const { row, version } = await this.#store.read((tx) => {
+      const { deployment } = readEndpoint(tx, endpointId);
       const deployed = deployment?.version;
       const id = nameRow(endpointId, deployed ?? NO_VERSION);
-      return { row: yield* tx.resource({ kind: KIND, id }), version: deployed ?? null };
+      return { row: tx.resource({ kind: KIND, id }), version: deployed ?? null };
     });
     if (!row) return { schema: null, version, updatedAt: null };
     const { text, updatedAt } = storedSchema.parse(JSON.parse(row.body));
@@ -67,30 +67,31 @@ export interface SchemaChange {
 }
 
 /** Writes a row only if the schema differs from the stored one. */
-export function* putInputSchema(
+export function putInputSchema(
   tx: Transaction,
   { endpointId, text, version }: SchemaChange,
   now: number,
-): Step<void> {
-  const endpoint = yield* tx.endpoint(endpointId);
+): void {
+  const endpoint = tx.endpoint(endpointId);
   if (!endpoint) return;
   const id = nameRow(endpointId, version);
-  const known = yield* tx.resource({ kind: KIND, id });
+  const known = tx.resource({ kind: KIND, id });
   if (text === '') {
-    if (known) yield* tx.removeResource({ kind: KIND, id });
+    if (known) tx.removeResource({ kind: KIND, id });
     return;
   }
   if (known && storedSchema.parse(JSON.parse(known.body)).text === text) return;
   const body = JSON.stringify({ updatedAt: now, text });
   const { userId } = endpoint;
-  yield* tx.putResource({ kind: KIND, id, userId, parent: endpointId, position: version, body });
-  if (!known) yield* removeOldest(tx, endpointId, id);
+  if (!known) makeRoom(tx, endpointId);
+  tx.putResource({ kind: KIND, id, userId, parent: endpointId, position: version, body });
 }
 
-function* removeOldest(tx: Transaction, parent: string, kept: string): Step<void> {
-  const rows = yield* tx.resources({ kind: KIND, parent, limit: KEPT + 1 });
-  const oldest = rows.filter(({ id, position }) => id !== kept && position !== NO_VERSION).at(-1);
-  if (rows.length > KEPT && oldest) yield* tx.removeResource({ kind: KIND, id: oldest.id });
+/** Removes the oldest row if there are as many as are kept. */
+function makeRoom(tx: Transaction, parent: string): void {
+  const rows = tx.resources({ kind: KIND, parent, limit: KEPT });
+  const oldest = rows.filter(({ position }) => position !== NO_VERSION).at(-1);
+  if (rows.length === KEPT && oldest) tx.removeResource({ kind: KIND, id: oldest.id });
 }
 
 function nameRow(endpointId: string, version: number): string {

@@ -1,7 +1,7 @@
 // Lists of jobs: those of an endpoint that match a filter, the failed ones of several endpoints, and the starts of inputs
 // and errors that lists show. A page reads a bounded number of jobs, however they are spread.
 import { ownTurn } from '../base/slices.ts';
-import type { JobFilter, JobPreview, Reader, Step, Store, StoredJob } from '../store/store.ts';
+import type { FoundJobs, JobFilter, JobPreview, Reader, Store, StoredJob } from '../store/store.ts';
 import type { ErrorCode, JobStatus, JobSummary } from '../wire/job/job.ts';
 import { readEndpoint } from './endpoint-removal.ts';
 import { toSummary } from './records.ts';
@@ -60,8 +60,11 @@ export async function listFailed(
     for (let at = 0; at < some.length; at += READ_AT_ONCE) {
       if (scanned > 0 || at > 0) await ownTurn();
       const slice = some.slice(at, at + READ_AT_ONCE);
-      await store.read(function* (tx) {
-        for (const source of slice) yield* readOn(tx, source, { listing, most, scan });
+      const pages = await store.read((tx) =>
+        tx.each(slice, (source) => readOn(tx, source, { listing, most, scan })),
+      );
+      slice.forEach((source, index) => {
+        Object.assign(source, pages[index]);
       });
     }
     scanned += listing.errorCode === undefined ? some.length * most : some.length * scan;
@@ -107,23 +110,20 @@ interface SourceRead {
   scan: number;
 }
 
-function* readOn(tx: Reader, source: Source, read: SourceRead): Step<void> {
+function readOn(tx: Reader, source: Source, read: SourceRead): FoundJobs {
   const { endpointId, kind, next: before } = source;
   const { listing, most: limit, scan } = read;
   const { errorCode } = listing;
-  const endpoint = yield* tx.endpoint(endpointId);
+  const endpoint = tx.endpoint(endpointId);
   if (!endpoint || endpoint.deleted || endpoint[kind] === 0) {
-    source.next = undefined;
-    return;
+    return { jobs: [], next: undefined };
   }
   const wanted = { endpointId, status: STATUSES[kind], before, limit };
-  if (errorCode === undefined) {
-    source.jobs = yield* tx.jobs(wanted);
-    source.next = source.jobs.length < limit ? undefined : source.jobs.at(-1)?.position;
-  } else {
-    const found = yield* tx.findJobs({ ...wanted, errorCode, from: undefined, scan });
-    Object.assign(source, found);
+  if (errorCode !== undefined) {
+    return tx.findJobs({ ...wanted, errorCode, from: undefined, scan });
   }
+  const jobs = tx.jobs(wanted);
+  return { jobs, next: jobs.length < limit ? undefined : jobs.at(-1)?.position };
 }
 
 /** Merges the pages of several queues or nodes into one. */
@@ -185,9 +185,9 @@ export async function searchJobs(
   let next = Math.min(before, toPosition(until + 1));
   for (let scanned = 0; scanned < MAX_SCANNED && jobs.length < limit; scanned += SCANNED_AT_ONCE) {
     const left = { before: next, limit: limit - jobs.length, scan: SCANNED_AT_ONCE };
-    const found = await store.read(function* (tx) {
-      yield* readEndpoint(tx, endpointId);
-      return yield* tx.findJobs({ ...listing, ...left, from });
+    const found = await store.read((tx) => {
+      readEndpoint(tx, endpointId);
+      return tx.findJobs({ ...listing, ...left, from });
     });
     jobs.push(...found.jobs);
     if (found.next === undefined) return { jobs, next: undefined };
@@ -218,11 +218,9 @@ export async function describePreviews(store: Store, jobs: readonly Previewed[])
   const shown: Shown[] = [];
   for (let at = 0; at < jobs.length; at += PREVIEWED_AT_ONCE) {
     const slice = jobs.slice(at, at + PREVIEWED_AT_ONCE);
-    const previews = await store.read(function* (tx) {
-      const found: (JobPreview | undefined)[] = [];
-      for (const key of slice) found.push(yield* tx.jobPreview(key, MAX_INPUT_BYTES));
-      return found;
-    });
+    const previews = await store.read((tx) =>
+      tx.each(slice, (key) => tx.jobPreview(key, MAX_INPUT_BYTES)),
+    );
     slice.forEach((job, index) => {
       const preview = previews[index];
       shown.push(preview ? describe(preview, job) : {});

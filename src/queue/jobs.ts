@@ -5,7 +5,6 @@ import {
   findOutgrownGpu,
   type JobKey,
   type Reader,
-  type Step,
   type Store,
   type StoredJob,
   type Transaction,
@@ -148,9 +147,9 @@ export class Jobs {
   async details(key: JobKey): Promise<Uint8Array[]> {
     const { clock, payloads, removal, store, waits } = this.#options;
     removal.refuseGone(key.endpointId);
-    const found = await store.read(function* (tx) {
-      const outlined = yield* readOutlined(tx, key);
-      const input = yield* tx.payloadUpTo('input', key, payloads.partBytes);
+    const found = await store.read((tx) => {
+      const outlined = readOutlined(tx, key);
+      const input = tx.payloadUpTo('input', key, payloads.partBytes);
       return outlined && { ...outlined, input };
     });
     const { facts, input, job } = found ?? raiseNoJob(key);
@@ -261,9 +260,9 @@ export class Jobs {
 
   async #cancelQueued(endpointId: string, upTo: number): Promise<number> {
     const { changes } = this.#options;
-    const findWaiting = function* (tx: Transaction, limit: number): Step<StoredJob[]> {
-      yield* readEndpoint(tx, endpointId);
-      return yield* tx.queuedJobs(endpointId, limit, upTo);
+    const findWaiting = (tx: Transaction, limit: number): StoredJob[] => {
+      readEndpoint(tx, endpointId);
+      return tx.queuedJobs(endpointId, limit, upTo);
     };
     let cancelled = 0;
     for (;;) {
@@ -280,9 +279,9 @@ export class Jobs {
       const { jobs, next } = await searchJobs(store, listing);
       return { jobs: await this.#summarize(jobs, listing), next };
     }
-    const jobs = await store.read(function* (tx) {
-      yield* readEndpoint(tx, listing.endpointId);
-      return yield* tx.jobs({ ...listing, limit: listing.limit + 1 });
+    const jobs = await store.read((tx) => {
+      readEndpoint(tx, listing.endpointId);
+      return tx.jobs({ ...listing, limit: listing.limit + 1 });
     });
     const page = jobs.slice(0, listing.limit);
     const next = jobs.length > page.length ? page.at(-1)?.position : undefined;
@@ -305,9 +304,9 @@ export class Jobs {
   async log(key: JobKey, from: number): Promise<JobLog> {
     const { removal, settings, store } = this.#options;
     removal.refuseGone(key.endpointId);
-    const found = await store.read(function* (tx) {
-      const job = yield* tx.job(key);
-      return job && { job, lines: yield* tx.log({ ...key, from, maxBytes: settings.maxLogBytes }) };
+    const found = await store.read((tx) => {
+      const job = tx.job(key);
+      return job && { job, lines: tx.log({ ...key, from, maxBytes: settings.maxLogBytes }) };
     });
     const { job, lines } = found ?? raiseNoJob(key);
     return { lines, next: from + lines.length, dropped: job.logDropped, status: job.status };
@@ -335,44 +334,44 @@ interface ShownJob {
   output: Uint8Array | number | undefined;
 }
 
-function* readOutlined(tx: Reader, key: JobKey): Step<Omit<ShownJob, 'output'> | undefined> {
-  const job = yield* tx.job(key);
+function readOutlined(tx: Reader, key: JobKey): Omit<ShownJob, 'output'> | undefined {
+  const job = tx.job(key);
   if (!job) return undefined;
-  return { job, facts: job.status === 'IN_QUEUE' ? yield* readWait(tx, job) : undefined };
+  return { job, facts: job.status === 'IN_QUEUE' ? readWait(tx, job) : undefined };
 }
 
-function* readShown(
+function readShown(
   tx: Reader,
   key: JobKey,
   { kept, ...bounds }: OutputBounds & { kept: Uint8Array | undefined },
-): Step<ShownJob | undefined> {
-  const found = yield* readOutlined(tx, key);
+): ShownJob | undefined {
+  const found = readOutlined(tx, key);
   if (!found) return undefined;
   const { job } = found;
   const isKept = kept && hasOutput(job) && job.outputKind === 'value';
-  return { ...found, output: isKept ? kept : yield* readOutput(tx, job, bounds) };
+  return { ...found, output: isKept ? kept : readOutput(tx, job, bounds) };
 }
 
 /** The limit of the group of a queued job, and its use. */
-function* readWait(tx: Reader, job: StoredJob): Step<Pick<WaitFacts, 'group' | 'laterGpus'>> {
+function readWait(tx: Reader, job: StoredJob): Pick<WaitFacts, 'group' | 'laterGpus'> {
   const { endpointId, group } = job;
   const outgrown = findOutgrownGpu(job);
   if (group === null && outgrown === undefined) return { group: undefined };
-  const endpoint = yield* tx.endpoint(endpointId);
+  const endpoint = tx.endpoint(endpointId);
   const types = listLaterTypes(endpoint?.deployment ?? null, outgrown ?? null);
   const limit = endpoint?.settings.groupConcurrency;
   return {
     group:
       group === null || limit === undefined
         ? undefined
-        : { limit, leases: yield* tx.countGroupLeases(endpointId, group) },
+        : { limit, leases: tx.countGroupLeases(endpointId, group) },
     ...(outgrown !== undefined && types.length > 0 && { laterGpus: { outgrown, types } }),
   };
 }
 
-function* measureRecord(tx: Reader, key: JobKey, maxBytes: number): Step<number | undefined> {
-  const job = yield* tx.job(key);
-  return job && (yield* measureOutput(tx, job, maxBytes));
+function measureRecord(tx: Reader, key: JobKey, maxBytes: number): number | undefined {
+  const job = tx.job(key);
+  return job && measureOutput(tx, job, maxBytes);
 }
 
 function raiseNoJob({ id }: JobKey): never {

@@ -12,14 +12,11 @@ export class Positions {
 
   /** Continues after all stored jobs: the clock of an earlier process may have been ahead. */
   async resume(store: Store): Promise<void> {
-    const last = await store.read(function* (tx) {
-      let highest = 0;
-      for (const { id } of yield* tx.endpoints()) {
-        const newest = { endpointId: id, status: undefined, before: undefined, limit: 1 };
-        const [job] = yield* tx.jobs(newest);
-        highest = Math.max(highest, job?.position ?? 0);
-      }
-      return highest;
+    const last = await store.read((tx) => {
+      const newest = tx.each(tx.endpoints(), ({ id }) =>
+        tx.jobs({ endpointId: id, status: undefined, before: undefined, limit: 1 }),
+      );
+      return newest.flat().reduce((highest, { position }) => Math.max(highest, position), 0);
     });
     this.#last = Math.max(this.#last, last);
   }

@@ -123,7 +123,7 @@ export class Queue implements Queues {
       inputSchemas,
     };
     const positions = new Positions(clock);
-    const payloads = new LargePayloads({ store, clock, settings, onUnused });
+    const payloads = new LargePayloads({ store, settings, onUnused });
     const outputs = new FreshOutputs(clock);
     const own = { arrivals, removal, positions, payloads, outputs, gpuTotals, jobTimes, closing };
     this.#parts = { ...shared, ...own };

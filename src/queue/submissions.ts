@@ -4,11 +4,10 @@ import { createUuidV7, deriveUuidV7 } from '../base/id.ts';
 import type {
   Payload,
   Reader,
-  StagedPayload,
-  Step,
   Store,
   StoredJob,
   Transaction,
+  UploadedPayload,
 } from '../store/store.ts';
 import type { JobStatus } from '../wire/job/job.ts';
 import { ProblemError } from '../wire/problem.ts';
@@ -118,10 +117,10 @@ export class Submissions {
     }
   }
 
-  *#arrive(tx: Transaction, submission: Submission, arrival: Arrival): Step<Inserted> {
+  #arrive(tx: Transaction, submission: Submission, arrival: Arrival): Inserted {
     const { arrivals, signals } = this.#options;
-    const endpoint = yield* readQueue(tx, submission.endpointId);
-    const inserted = yield* insert(tx, endpoint, { submission, arrival });
+    const endpoint = readQueue(tx, submission.endpointId);
+    const inserted = insert(tx, endpoint, { submission, arrival });
     if (inserted.isNew) {
       arrivals.set(inserted.job.id, submission.input);
       signals.arriving(inserted.job);
@@ -130,13 +129,9 @@ export class Submissions {
   }
 }
 
-function* findFirst(
-  tx: Reader,
-  submission: Submission,
-  chosen: ChosenIds,
-): Step<StoredJob | undefined> {
-  const endpoint = yield* readQueue(tx, submission.endpointId);
-  return yield* admit(tx, endpoint, { submission, chosen });
+function findFirst(tx: Reader, submission: Submission, chosen: ChosenIds): StoredJob | undefined {
+  const endpoint = readQueue(tx, submission.endpointId);
+  return admit(tx, endpoint, { submission, chosen });
 }
 
 /** Bytes of inputs that the operation writes itself; it must not hold the event loop for long. */
@@ -217,8 +212,8 @@ function createCandidate(
 async function storeInputs(
   { chosen, payloads, store }: BatchContext,
   jobs: (Candidate | Submitted)[],
-): Promise<StagedPayload[]> {
-  const staged: StagedPayload[] = [];
+): Promise<UploadedPayload[]> {
+  const staged: UploadedPayload[] = [];
   let writtenBytes = 0;
   try {
     for (const [index, job] of jobs.entries()) {
@@ -252,14 +247,10 @@ async function storeInputs(
  * The result of a submission that would add no job now; the insertion decides again. @throws ProblemError `not_found`,
  * `conflict` for an endpoint without a queue
  */
-function* findResult(
-  tx: Reader,
-  submission: Submission,
-  chosen: ChosenIds,
-): Step<Submitted | undefined> {
-  const endpoint = yield* readQueue(tx, submission.endpointId);
+function findResult(tx: Reader, submission: Submission, chosen: ChosenIds): Submitted | undefined {
+  const endpoint = readQueue(tx, submission.endpointId);
   try {
-    const first = yield* admit(tx, endpoint, { submission, chosen });
+    const first = admit(tx, endpoint, { submission, chosen });
     return first && { id: first.id, status: first.status };
   } catch (error) {
     return asRefusal(error);
@@ -273,15 +264,18 @@ interface Insertion {
 }
 
 /** Inserts the candidates. @throws ProblemError `not_found`, `conflict` for an endpoint without a queue */
-function* insertAll(
+function insertAll(
   tx: Transaction,
   { endpointId, jobs, signals }: Insertion,
-): Step<(Inserted | Submitted)[]> {
-  const { settings, ...endpoint } = yield* readQueue(tx, endpointId);
+): (Inserted | Submitted)[] {
+  const { settings, ...endpoint } = readQueue(tx, endpointId);
   let { inQueue } = endpoint;
   const results: (Inserted | Submitted)[] = [];
+  tx.each(jobs, (job) =>
+    'arrival' in job ? findResult(tx, job.submission, job.arrival.chosen) : undefined,
+  );
   for (const job of jobs) {
-    const result = 'arrival' in job ? yield* tryInsert(tx, { settings, inQueue }, job) : job;
+    const result = 'arrival' in job ? tryInsert(tx, { settings, inQueue }, job) : job;
     if ('job' in result && result.isNew) {
       inQueue += 1;
       signals.arriving(result.job);
@@ -292,13 +286,13 @@ function* insertAll(
 }
 
 /** A refused submission has changed nothing, so the operation goes on. */
-function* tryInsert(
+function tryInsert(
   tx: Transaction,
   endpoint: AdmittingEndpoint,
   candidate: Candidate,
-): Step<Inserted | ProblemError> {
+): Inserted | ProblemError {
   try {
-    return yield* insert(tx, endpoint, candidate);
+    return insert(tx, endpoint, candidate);
   } catch (error) {
     return asRefusal(error);
   }

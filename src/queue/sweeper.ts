@@ -70,9 +70,9 @@ export function extendLeases(
   { changes }: Pick<SweeperOptions, 'changes'>,
   uncountedMs: number,
 ): Promise<StoredJob[]> {
-  return changes.commit(function* (tx, step) {
-    const jobs = yield* tx.leasedJobs();
-    for (const job of jobs) yield* step(job, { type: 'platform_away', uncountedMs });
+  return changes.commit((tx, step) => {
+    const jobs = tx.leasedJobs();
+    for (const job of jobs) step(job, { type: 'platform_away', uncountedMs });
     return jobs;
   });
 }

@@ -3,11 +3,11 @@
 
 import type { AttemptError, ErrorCode, JobStatus } from '../wire/job/job.ts';
 import type {
-  Deletion,
   Payload,
   PayloadFiles,
   StagedPayload,
   UnusedPayload,
+  UploadedPayload,
 } from './stored-payloads.ts';
 import type {
   EndpointBase,
@@ -29,7 +29,7 @@ import type {
 export { findOutgrownGpu, numberGpuType } from './outgrown-gpu.ts';
 export type * from './stored-payloads.ts';
 export type * from './stored-records.ts';
-export { NEW_JOB, NO_TURN } from './stored-records.ts';
+export { NEW_JOB, NEXT_TURN, NO_TURN } from './stored-records.ts';
 
 /** Owner of everything that has no other owner: declared endpoints, the first keys. */
 export const OWNER = 'owner';
@@ -42,8 +42,8 @@ export interface Query {
 }
 
 /**
- * An operation, written as a generator over its queries. The driver decides how it runs: SQLite
- * runs it without interruption; a networked database awaits each query.
+ * What the database does for an operation, written as a generator over its queries. The driver decides how it runs:
+ * SQLite runs it without interruption; a networked database awaits each query.
  */
 export type Step<T> = Generator<Query, T, readonly Row[]>;
 
@@ -73,14 +73,15 @@ export const ENDING = { onFullDisk: 'proceed' } as const satisfies WriteOptions;
 
 export interface Store {
   /**
-   * Runs the operation; if it throws, nothing of it remains and the promise rejects. Operations of one
-   * turn of the event loop share one commit. Resolves after the commit is on disk (see `onDisk`); if
-   * the commit fails, all of them reject with StoreUnavailableError. An operation may run a second time: the
-   * first run was undone then.
+   * Runs the operation, a plain function. If a verb needs what is not in memory, the store reads it and runs the
+   * operation again from its start, so the operation must do no harm if it runs several times; what it has changed
+   * takes effect when it returns. If it throws, nothing of it remains and the promise rejects. Operations of one turn of
+   * the event loop share one commit. Resolves after the commit is on disk (see `onDisk`); if the commit fails, all of
+   * them reject with StoreUnavailableError.
    */
-  write<T>(operation: (tx: Transaction) => Step<T>, options?: WriteOptions): Promise<T>;
-  /** Reads committed data only. */
-  read<T>(operation: (tx: Reader) => Step<T>): Promise<T>;
+  write<T>(operation: (tx: Transaction) => T, options?: WriteOptions): Promise<T>;
+  /** Reads committed data only. Runs the operation as `write` does. */
+  read<T>(operation: (tx: Reader) => T): Promise<T>;
   /**
    * Returns free space to the file system, at most `pages` pages per call; keeps up to a tenth of
    * the file for later writes. True if more can be returned.
@@ -223,147 +224,152 @@ export interface LogRange extends JobKey {
 }
 
 export interface Reader {
-  endpoint(id: string): Step<StoredEndpoint | undefined>;
-  endpoints(): Step<StoredEndpoint[]>;
-  job(key: JobKey): Step<StoredJob | undefined>;
-  jobByIdempotencyKey(endpointId: string, idempotencyKey: string): Step<StoredJob | undefined>;
+  /**
+   * Like `map`, for reads. What is not in memory is read for all items together, instead of in a further run of the
+   * operation for each.
+   */
+  each<Item, Value>(items: Iterable<Item>, read: (item: Item) => Value): Value[];
+  endpoint(id: string): StoredEndpoint | undefined;
+  endpoints(): StoredEndpoint[];
+  job(key: JobKey): StoredJob | undefined;
+  jobByIdempotencyKey(endpointId: string, idempotencyKey: string): StoredJob | undefined;
   /** Without errors, histories, progress and attachments: of 1,000 jobs they can be hundreds of MB. */
-  jobs(listing: JobListing): Step<StoredJob[]>;
+  jobs(listing: JobListing): StoredJob[];
   /** Looks at a bounded number of jobs, however few match. Like `jobs` otherwise. */
-  findJobs(search: JobSearch): Step<FoundJobs>;
+  findJobs(search: JobSearch): FoundJobs;
   /** Jobs that any worker may take, the best first: IN_QUEUE, not delayed, and without an outgrown GPU type. */
-  readyJobs(endpointId: string, limit: number): Step<StoredJob[]>;
+  readyJobs(endpointId: string, limit: number): StoredJob[];
   /** IN_QUEUE, delayed or not, by position. `upTo`: the last position; default: none. */
-  queuedJobs(endpointId: string, limit: number, upTo?: number): Step<StoredJob[]>;
+  queuedJobs(endpointId: string, limit: number, upTo?: number): StoredJob[];
   /** Jobs whose lease, valid or expired, names the worker. */
-  jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]>;
+  jobsOfWorker(endpointId: string, workerId: string): StoredJob[];
   /** Number of valid leases of the group. */
-  countGroupLeases(endpointId: string, group: string): Step<number>;
+  countGroupLeases(endpointId: string, group: string): number;
   /** Every job that has a lease, over all endpoints. */
-  leasedJobs(): Step<StoredJob[]>;
-  dueJobs(now: number, limit: number): Step<StoredJob[]>;
-  nextDueAt(): Step<number | undefined>;
-  input(key: JobKey): Step<Uint8Array | undefined>;
-  output(key: JobKey): Step<Uint8Array | undefined>;
+  leasedJobs(): StoredJob[];
+  dueJobs(now: number, limit: number): StoredJob[];
+  nextDueAt(): number | undefined;
+  input(key: JobKey): Uint8Array | undefined;
+  output(key: JobKey): Uint8Array | undefined;
   /** Bytes of the stored output; 0 without one. */
-  outputBytes(key: JobKey): Step<number>;
+  outputBytes(key: JobKey): number;
   /** The payload, or its size if it is larger than `maxBytes`. */
   payloadUpTo(
     kind: StagedPayload['kind'],
     key: JobKey,
     maxBytes: number,
-  ): Step<Uint8Array | number | undefined>;
+  ): Uint8Array | number | undefined;
   /**
    * Part `index` (from 0) of a payload that is larger than 1 KB. Undefined behind the last part, and once
    * the payload of a removed job is unused.
    */
-  payloadPart(
-    kind: StagedPayload['kind'],
-    key: JobKey,
-    index: number,
-  ): Step<Uint8Array | undefined>;
+  payloadPart(kind: StagedPayload['kind'], key: JobKey, index: number): Uint8Array | undefined;
   /** Returns undefined if the job is gone. */
-  jobPreview(key: JobKey, maxInputBytes: number): Step<JobPreview | undefined>;
+  jobPreview(key: JobKey, maxInputBytes: number): JobPreview | undefined;
   /** The payload of the job, if it is in a file. */
-  payloadFile(kind: StagedPayload['kind'], key: JobKey): Step<StagedPayload | undefined>;
-  unusedPayloads(limit: number): Step<UnusedPayload[]>;
+  payloadFile(kind: StagedPayload['kind'], key: JobKey): StagedPayload | undefined;
+  unusedPayloads(limit: number): UnusedPayload[];
   /** The files that the unused payload may have. */
-  filesOf(payload: UnusedPayload): Step<StagedPayload[]>;
-  chunks(range: ChunkRange): Step<ChunkBatch[]>;
-  log(range: LogRange): Step<Uint8Array>;
+  filesOf(payload: UnusedPayload): StagedPayload[];
+  chunks(range: ChunkRange): ChunkBatch[];
+  log(range: LogRange): Uint8Array;
   /** All receivers with deliveries, each with the time of its first one. */
-  receivers(): Step<(ReceiverKey & { nextAt: number })[]>;
+  receivers(): (ReceiverKey & { nextAt: number })[];
   /** The receiver's due deliveries, the earliest first. */
-  dueDeliveries(due: DueDeliveries): Step<StoredDelivery[]>;
+  dueDeliveries(due: DueDeliveries): StoredDelivery[];
   /** The oldest first. */
-  deliveriesOf(endpointId: string, limit: number): Step<StoredDelivery[]>;
+  deliveriesOf(endpointId: string, limit: number): StoredDelivery[];
   /** The first time after `after` at which a delivery to the receiver is due. */
-  nextDeliveryAt(receiver: ReceiverKey, after: number): Step<number | undefined>;
+  nextDeliveryAt(receiver: ReceiverKey, after: number): number | undefined;
   /**
    * Part `at` (from 0) of the record as it was when the job ended: JSON, in parts of about 1 MB.
    * Undefined behind the last part.
    */
-  deliveryPart(key: JobKey, at: number): Step<Uint8Array | undefined>;
-  countDeliveries(): Step<{ endpointId: string; count: number }[]>;
-  worker(endpointId: string, id: string): Step<StoredWorker | undefined>;
-  workers(): Step<StoredWorker[]>;
-  resource(key: ResourceKey): Step<StoredResource | undefined>;
-  resources(listing: ResourceListing): Step<StoredResource[]>;
+  deliveryPart(key: JobKey, at: number): Uint8Array | undefined;
+  countDeliveries(): { endpointId: string; count: number }[];
+  worker(endpointId: string, id: string): StoredWorker | undefined;
+  workers(): StoredWorker[];
+  resource(key: ResourceKey): StoredResource | undefined;
+  resources(listing: ResourceListing): StoredResource[];
   /** Part `index` (from 0) of the archive of a version. Undefined behind the last part. */
-  versionPart(key: VersionKey, index: number): Step<Uint8Array | undefined>;
+  versionPart(key: VersionKey, index: number): Uint8Array | undefined;
+  /** Number of stored parts of a version. */
+  versionParts(key: VersionKey): number;
   /** The versions of which there are parts, of all endpoints. */
-  versionsWithParts(): Step<VersionKey[]>;
+  versionsWithParts(): VersionKey[];
   /** When the job that has waited longest was queued, of those that any worker may take. */
-  oldestQueuedAt(endpointId: string): Step<number | undefined>;
+  oldestQueuedAt(endpointId: string): number | undefined;
   /**
    * Number of jobs that any worker may take now: exact up to `limit`, or if these are all queued jobs; otherwise
    * `limit`.
    */
-  countReady(endpointId: string, limit: number): Step<number>;
+  countReady(endpointId: string, limit: number): number;
   /** The other jobs that could be taken now, by the GPU type that they have outgrown. */
-  outgrownLoads(endpointId: string): Step<OutgrownLoad[]>;
-  keyByHash(hash: string): Step<StoredKey | undefined>;
-  keys(): Step<StoredKey[]>;
+  outgrownLoads(endpointId: string): OutgrownLoad[];
+  keyByHash(hash: string): StoredKey | undefined;
+  keys(): StoredKey[];
   /** The oldest first. */
-  keysOfUser(userId: string): Step<StoredKey[]>;
+  keysOfUser(userId: string): StoredKey[];
 }
 
+/**
+ * An operation changes nothing until it returns. Records that it has put or saved are read as it has put them; a list of
+ * what it has changed is an error, so it reads lists first.
+ */
 export interface Transaction extends Reader {
-  /**
-   * The turn of the group's next job. The job must be inserted, or saved with it, in the same operation. Jobs with
-   * lower turns are leased first.
-   */
-  nextTurn(key: TurnKey): Step<number>;
   /** The best ready jobs that a worker may take, without more than `groupLimit` leases of a group. */
-  takeableJobs(request: TakeableRequest): Step<TakeableJobs>;
+  takeableJobs(request: TakeableRequest): TakeableJobs;
   /** Adds the endpoint, or replaces the given members of an existing one; counters and owner stay. */
-  putEndpoint(endpoint: EndpointBase): Step<void>;
+  putEndpoint(endpoint: EndpointBase): void;
   /**
    * Removes the endpoint with its workers, deliveries, decisions and versions. Its jobs must be removed before. Parts of
    * versions stay: they may be many.
    */
-  removeEndpoint(id: string): Step<void>;
-  /** Adds a job and counts it at the endpoint. The caller guarantees that the ID is new. */
-  insertJob(job: StoredJob, input: Payload): Step<void>;
+  removeEndpoint(id: string): void;
+  /**
+   * Adds a job and counts it at the endpoint. The caller guarantees that the ID is new. A job with the turn NEXT_TURN
+   * gets the next one of its group when the operation has returned, here and in `saveJob`.
+   */
+  insertJob(job: StoredJob, input: Payload): void;
   /**
    * Writes what differs between the two, so `before` is the job as it was read, and nothing in it
    * was changed since. Keeps the endpoint's counters by that too; `retried` is added to its own.
    */
-  saveJob(before: StoredJob, after: StoredJob, retried: number): Step<void>;
+  saveJob(before: StoredJob, after: StoredJob, retried: number): void;
   /**
    * Removes the job with its input, output, chunks and log. Terminal counters stay, and so do deliveries
    * with an output that their record refers to. Large payloads become unused.
    */
-  removeJob(job: StoredJob): Step<void>;
-  putOutput(key: JobKey, output: Payload): Step<void>;
-  dropOutput(key: JobKey): Step<void>;
-  appendChunks(key: JobKey & { attempt: number }, batch: ChunkBatch): Step<void>;
+  removeJob(job: StoredJob): void;
+  putOutput(key: JobKey, output: Payload): void;
+  dropOutput(key: JobKey): void;
+  appendChunks(key: JobKey & { attempt: number }, batch: ChunkBatch): void;
   /** Begins an upload: stores the first part of a payload that is unused until its job gets it. */
-  beginPayload(kind: StagedPayload['kind'], key: JobKey, part: Uint8Array): Step<StagedPayload>;
+  beginPayload(kind: StagedPayload['kind'], key: JobKey, part: Uint8Array): UploadedPayload;
   /** Stores a further part. `at`: bytes before it. */
-  addPart(payload: StagedPayload, at: number, part: Uint8Array): Step<void>;
+  addPart(payload: StagedPayload, at: number, part: Uint8Array): void;
   /** Begins an upload of so many bytes to a file, which is created after the commit. */
-  beginFile(kind: StagedPayload['kind'], key: JobKey, bytes: number): Step<StagedPayload>;
-  /** Deletes some rows of an unused payload, of about `maxBytes` at most. Its files must have been removed. */
-  deleteUnused(payload: UnusedPayload, maxBytes: number): Step<Deletion>;
+  beginFile(kind: StagedPayload['kind'], key: JobKey, bytes: number): UploadedPayload;
+  /** Deletes rows of unused payloads, of about `maxBytes` at most, in their order. Their files must have been removed. */
+  deleteUnused(payloads: readonly UnusedPayload[], maxBytes: number): void;
   /** Removes the chunks of all attempts; many of them become unused. */
-  dropChunks(key: JobKey): Step<void>;
-  appendLog(key: JobKey, at: number, lines: Uint8Array): Step<void>;
+  dropChunks(key: JobKey): void;
+  appendLog(key: JobKey, at: number, lines: Uint8Array): void;
   /** The caller guarantees that the ID is new. */
-  insertDelivery(delivery: StoredDelivery, record: readonly RecordPiece[]): Step<void>;
+  insertDelivery(delivery: StoredDelivery, record: readonly RecordPiece[]): void;
   /** Writes its number of attempts and the time of the next one. */
-  postponeDelivery(delivery: StoredDelivery): Step<void>;
+  postponeDelivery(delivery: StoredDelivery): void;
   /** Removes the delivery and its record, and the output of a removed job to which the record refers. */
-  removeDelivery(key: JobKey): Step<void>;
-  putWorker(worker: StoredWorker): Step<void>;
-  removeWorker(endpointId: string, id: string): Step<void>;
+  removeDelivery(key: JobKey): void;
+  putWorker(worker: StoredWorker): void;
+  removeWorker(endpointId: string, id: string): void;
   /** Adds it or replaces the one that is there. */
-  putResource(resource: StoredResource): Step<void>;
-  removeResource(key: ResourceKey): Step<void>;
+  putResource(resource: StoredResource): void;
+  removeResource(key: ResourceKey): void;
   /** Stores part `index` of the archive of a version. The row of the version is a resource, written last. */
-  putVersionPart(key: VersionKey, index: number, part: Uint8Array): Step<void>;
-  /** Deletes the last `limit` parts of a version. @returns whether none is left */
-  removeVersionParts(key: VersionKey, limit: number): Step<boolean>;
-  putKey(key: StoredKey): Step<void>;
-  removeKey(id: string): Step<void>;
+  putVersionPart(key: VersionKey, index: number, part: Uint8Array): void;
+  /** Deletes the last `limit` parts of a version. */
+  removeVersionParts(key: VersionKey, limit: number): void;
+  putKey(key: StoredKey): void;
+  removeKey(id: string): void;
 }

@@ -11,19 +11,17 @@ export interface UnusedPayload extends JobKey {
   origin: number;
 }
 
-export interface Deletion {
-  /** Deleted bytes. */
-  bytes: number;
-  /** Nothing of the payload is left. */
-  isLast: boolean;
-}
-
 /** A payload that was stored in parts or in a file. No reader sees it before an operation gives it to its job. */
 export interface StagedPayload extends UnusedPayload {
   kind: 'input' | 'output';
 }
 
-export type Payload = Uint8Array | StagedPayload;
+export interface UploadedPayload extends StagedPayload {
+  /** Size of the whole payload. */
+  bytes: number;
+}
+
+export type Payload = Uint8Array | UploadedPayload;
 
 /** Files beside the database that keep large payloads. */
 export interface PayloadFiles {

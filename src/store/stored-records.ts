@@ -30,6 +30,8 @@ export interface StoredLease {
 
 /** The turn of a delayed job that has none yet. */
 export const NO_TURN = -1;
+/** The turn of a job that gets the next one of its group with the operation that stores it. */
+export const NEXT_TURN = -2;
 
 /** All times are Unix ms, all durations ms. */
 export interface StoredJob {

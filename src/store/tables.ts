@@ -10,6 +10,7 @@ import type {
   JobListing,
   JobSearch,
   Payload,
+  StagedPayload,
   Step,
   StoredJob,
   Transaction,
@@ -48,19 +49,30 @@ export interface OutgrownRange {
   limit: number;
 }
 
+/** Each verb as what the database does for it. */
+type Steps<Verbs> = {
+  [Name in keyof Verbs]: Verbs[Name] extends (...args: infer Args) => infer Result
+    ? (...args: Args) => Step<Result>
+    : never;
+};
+
 export interface Tables
-  extends Omit<
-    Transaction,
-    | 'insertJob'
-    | 'saveJob'
-    | 'removeJob'
-    | 'jobs'
-    | 'findJobs'
-    | 'dueJobs'
-    | 'nextDueAt'
-    | 'nextTurn'
-    | 'takeableJobs'
-    | 'countGroupLeases'
+  extends Steps<
+    Omit<
+      Transaction,
+      | 'each'
+      | 'insertJob'
+      | 'saveJob'
+      | 'removeJob'
+      | 'jobs'
+      | 'findJobs'
+      | 'dueJobs'
+      | 'nextDueAt'
+      | 'takeableJobs'
+      | 'countGroupLeases'
+      | 'beginPayload'
+      | 'beginFile'
+    >
   > {
   /** Like `Reader.jobs`. The status is never IN_PROGRESS: LeasedJobs lists those jobs. */
   jobs(listing: TableListing): Step<StoredJob[]>;
@@ -97,6 +109,14 @@ export interface Tables
   outgrownJobs(range: OutgrownRange): Step<StoredJob[]>;
   /** Like `Transaction.putOutput`, for a job that has no output. */
   addOutput(key: JobKey, output: Payload): Step<void>;
+  /** An origin that no other payload of the job has. */
+  nextOrigin(kind: StagedPayload['kind'], key: JobKey): Step<number>;
+  /** An origin that most likely no payload of the job has ever had: a file is named by it, and may be read for a while. */
+  fileOrigin(kind: StagedPayload['kind'], key: JobKey): Step<number>;
+  /** Stores the first part of a payload that is unused so far. */
+  beginPayload(payload: StagedPayload, part: Uint8Array): Step<void>;
+  /** Stores rows that name the parts of a file of so many bytes. */
+  beginFile(payload: StagedPayload, bytes: number): Step<void>;
   /** The payload must not exist yet. */
   putInput(key: JobKey, input: Payload): Step<void>;
 }

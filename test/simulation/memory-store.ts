@@ -2,8 +2,7 @@
 // time of SQLite, so that a simulation can play thousands of worlds.
 import type { KeptJobsOptions } from '../../src/store/live/kept-jobs.ts';
 import { LiveJobs } from '../../src/store/live/live-jobs.ts';
-import { LiveReader } from '../../src/store/live/live-reader.ts';
-import { LiveTransaction } from '../../src/store/live/live-transaction.ts';
+import { commitOperation, readOperation, unwrap } from '../../src/store/sql/sql-store.ts';
 import {
   type Reader,
   type Step,
@@ -31,8 +30,6 @@ export class MemoryStore implements Store {
   readonly #tables: MemoryTables;
   readonly #options: MemoryStoreOptions;
   #live: LiveJobs;
-  #reader: Reader;
-  #transaction: Transaction;
   readonly #failsCommit: () => boolean;
   readonly #onSettled: () => void;
   readonly #queue: Operation[] = [];
@@ -45,18 +42,22 @@ export class MemoryStore implements Store {
     this.#options = options;
     this.#tables = new MemoryTables(options);
     this.#live = new LiveJobs(this.#tables, options);
-    this.#reader = new LiveReader(this.#tables, this.#live);
-    this.#transaction = new LiveTransaction(this.#tables, this.#live);
     this.#failsCommit = failsCommit;
     this.#onSettled = () => onSettled?.({ live: this.#live, tables: this.#tables });
   }
 
-  write<T>(start: (tx: Transaction) => Step<T>): Promise<T> {
+  async write<T>(operation: (tx: Transaction) => T): Promise<T> {
+    return unwrap(
+      await this.#commitSteps(() => commitOperation(this.#tables, this.#live, operation)),
+    );
+  }
+
+  #commitSteps<T>(start: () => Step<T>): Promise<T> {
     if (this.#isClosed) return Promise.reject(describeClosed());
     return new Promise((resolve, reject) => {
       const operation: Operation = {
         run: () => {
-          const value = run(start(this.#transaction));
+          const value = run(start());
           operation.settle = () => resolve(value);
         },
         settle: () => {},
@@ -68,17 +69,15 @@ export class MemoryStore implements Store {
   }
 
   /** A caller inside an operation waits for the commit: a microtask runs after it. */
-  async read<T>(operation: (tx: Reader) => Step<T>): Promise<T> {
+  async read<T>(operation: (tx: Reader) => T): Promise<T> {
     if (this.#isWriting) await undefined;
     if (this.#isClosed) throw describeClosed();
-    return run(operation(this.#reader));
+    return run(readOperation(this.#tables, this.#live, operation));
   }
 
   /** The process ends and another one opens the store: what was only in memory is lost. */
   restart(): void {
     this.#live = new LiveJobs(this.#tables, this.#options);
-    this.#reader = new LiveReader(this.#tables, this.#live);
-    this.#transaction = new LiveTransaction(this.#tables, this.#live);
   }
 
   async reclaim(): Promise<boolean> {
@@ -104,17 +103,16 @@ export class MemoryStore implements Store {
   #commit(): void {
     const operations: Operation[] = [];
     this.#isWriting = true;
-    let isSpoiled = false;
-    for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
+    let error: Error | undefined;
+    for (let next = this.#queue.shift(); next && !error; next = this.#queue.shift()) {
       operations.push(next);
-      isSpoiled = !this.#runOne(next);
-      if (isSpoiled) break;
+      error = this.#try(next);
     }
-    if (isSpoiled) this.#undo();
-    let error = isSpoiled ? undefined : this.#write();
+    if (error) this.#undo();
+    else error = this.#write();
     this.#onSettled();
     // One of them is at fault: each one runs again, alone.
-    if (isSpoiled || (error && !(error instanceof StoreUnavailableError))) {
+    if (error && !(error instanceof StoreUnavailableError)) {
       for (const operation of operations) this.#commitAlone(operation);
       error = undefined;
     }
@@ -127,10 +125,21 @@ export class MemoryStore implements Store {
   }
 
   #commitAlone(operation: Operation): void {
-    if (!this.#runOne(operation)) this.#undo();
-    const error = this.#write();
+    let error = this.#try(operation);
+    if (error) this.#undo();
+    else error = this.#write();
     if (error) operation.settle = () => operation.reject(error);
     this.#onSettled();
+  }
+
+  /** @returns why the tables have refused what it has changed */
+  #try(operation: Operation): Error | undefined {
+    try {
+      operation.run();
+      return undefined;
+    } catch (error) {
+      return error instanceof Error ? error : new Error(String(error));
+    }
   }
 
   /** @returns why nothing was committed */
@@ -150,19 +159,6 @@ export class MemoryStore implements Store {
   #undo(): void {
     this.#tables.undoTo(0);
     this.#live.forget();
-  }
-
-  /** @returns false if the operation has thrown after it had changed something */
-  #runOne(operation: Operation): boolean {
-    const countChanges = () => this.#tables.mark() + this.#live.changes;
-    const before = countChanges();
-    try {
-      operation.run();
-      return true;
-    } catch (error) {
-      operation.settle = () => operation.reject(error);
-      return countChanges() === before;
-    }
   }
 }
 

@@ -8,7 +8,6 @@ import type { InlinePayloads } from '../../src/store/sql/job-row.ts';
 import {
   type ChunkBatch,
   type ChunkRange,
-  type Deletion,
   type DueDeliveries,
   type EndpointBase,
   type FoundJobs,
@@ -407,14 +406,17 @@ export class MemoryTables implements Tables {
     this.#set(this.#versionParts, name, { key: { endpointId, version }, parts: after });
   }
 
-  *removeVersionParts(key: VersionKey, limit: number): Step<boolean> {
+  *versionParts(key: VersionKey): Step<number> {
+    return this.#versionParts.get(nameOfVersion(key))?.parts.length ?? 0;
+  }
+
+  *removeVersionParts(key: VersionKey, limit: number): Step<void> {
     const name = nameOfVersion(key);
     const known = this.#versionParts.get(name);
-    if (!known) return true;
+    if (!known) return;
     const left = known.parts.slice(0, Math.max(0, known.parts.length - limit));
     if (left.length > 0) this.#set(this.#versionParts, name, { ...known, parts: left });
     else this.#delete(this.#versionParts, name);
-    return known.parts.length < limit;
   }
 
   *removeKey(id: string): Step<void> {
@@ -473,22 +475,29 @@ export class MemoryTables implements Tables {
     this.#set(this.#inputs, nameOf(key), this.#use(input));
   }
 
-  *beginPayload(kind: StagedPayload['kind'], key: JobKey, part: Uint8Array): Step<StagedPayload> {
-    const payload = { kind, endpointId: key.endpointId, id: key.id, origin: ++this.#lastOrigin };
+  *nextOrigin(): Step<number> {
+    return ++this.#lastOrigin;
+  }
+
+  *fileOrigin(): Step<number> {
+    throw new Error('the store in memory has no files');
+  }
+
+  *beginPayload(payload: StagedPayload, part: Uint8Array): Step<void> {
     this.#set(this.#staged, nameOfStaged(payload), { payload, parts: [new Uint8Array(part)] });
-    return payload;
   }
 
   *addPart(payload: StagedPayload, at: number, part: Uint8Array): Step<void> {
-    const parts = this.#staged.get(nameOfStaged(payload))?.parts;
-    if (!parts) return;
+    const known = this.#staged.get(nameOfStaged(payload));
+    if (!known) return;
+    const { parts } = known;
     const bytes = parts.reduce((sum, { length }) => sum + length, 0);
     if (bytes !== at) throw new Error(`part at ${at} of job ${payload.id} follows ${bytes} bytes`);
     const added = [...parts, new Uint8Array(part)];
-    this.#set(this.#staged, nameOfStaged(payload), { payload, parts: added });
+    this.#set(this.#staged, nameOfStaged(payload), { ...known, parts: added });
   }
 
-  *beginFile(): Step<StagedPayload> {
+  *beginFile(): Step<void> {
     throw new Error('the store in memory has no files');
   }
 
@@ -498,14 +507,15 @@ export class MemoryTables implements Tables {
     return [];
   }
 
-  *deleteUnused(payload: UnusedPayload, maxBytes: number): Step<Deletion> {
-    const name = nameOfStaged(payload);
-    const parts = [...(this.#staged.get(name)?.parts ?? [])];
-    let bytes = 0;
-    while (parts.length > 0 && bytes < maxBytes) bytes += parts.shift()?.length ?? 0;
-    if (parts.length > 0) this.#set(this.#staged, name, { payload, parts });
-    else this.#delete(this.#staged, name);
-    return { bytes, isLast: parts.length === 0 };
+  *deleteUnused(payloads: readonly UnusedPayload[], maxBytes: number): Step<void> {
+    let left = maxBytes;
+    for (const payload of payloads) {
+      const name = nameOfStaged(payload);
+      const parts = [...(this.#staged.get(name)?.parts ?? [])];
+      while (parts.length > 0 && left > 0) left -= parts.shift()?.length ?? 0;
+      if (parts.length > 0) this.#set(this.#staged, name, { payload, parts });
+      else this.#delete(this.#staged, name);
+    }
   }
 
   *unusedPayloads(limit: number): Step<UnusedPayload[]> {

@@ -1,5 +1,7 @@
 // Wraps a store and reports every committed change of a job to a callback.
-import type { Step, Store, StoredJob, Transaction } from '../../src/store/store.ts';
+
+import type { Store, StoredJob, Transaction } from '../../src/store/store.ts';
+import { replaceVerb } from '../support/replace-verb.ts';
 
 /** `before` is undefined for a new job, `after` for a removed one. */
 export type OnChange = (before: StoredJob | undefined, after: StoredJob | undefined) => void;
@@ -10,7 +12,7 @@ export function watchStore(store: Store, onChange: OnChange): Store {
     read: (operation) => store.read(operation),
     reclaim: (pages) => store.reclaim(pages),
     close: () => store.close(),
-    write: async <T>(operation: (tx: Transaction) => Step<T>) => {
+    write: async <T>(operation: (tx: Transaction) => T) => {
       const changes: Parameters<OnChange>[] = [];
       const value = await store.write((tx) => {
         changes.length = 0;
@@ -38,13 +40,5 @@ export function watchTransaction(tx: Transaction, onChange: OnChange): Transacti
       return tx.removeJob(job);
     },
   };
-  // The methods read private members, so they must be called on the transaction itself.
-  return new Proxy(tx, {
-    get(target, name) {
-      const watched: unknown = Reflect.get(verbs, name);
-      if (watched) return watched;
-      const member: unknown = Reflect.get(target, name);
-      return typeof member === 'function' ? member.bind(target) : member;
-    },
-  });
+  return replaceVerb(tx, verbs);
 }

@@ -216,12 +216,12 @@ export class World {
     await this.clock.finish(this.queue.close());
     const { endpointId } = this;
     await this.clock.finish(
-      this.#store.write(function* (tx) {
+      this.#store.write((tx) => {
         const all = { endpointId, status: undefined, before: undefined, limit: 10_000 };
-        for (const job of yield* tx.jobs(all)) yield* tx.removeJob(job);
-        for (const { id } of yield* tx.workers()) yield* tx.removeWorker(endpointId, id);
+        for (const job of tx.jobs(all)) tx.removeJob(job);
+        for (const { id } of tx.workers()) tx.removeWorker(endpointId, id);
         // The next world starts at its own time.
-        for (const id of ['last', 'time']) yield* tx.removeResource({ kind: 'run', id });
+        for (const id of ['last', 'time']) tx.removeResource({ kind: 'run', id });
       }),
     );
   }

@@ -2,7 +2,7 @@
 // Intervals are added to all in the commit that ends them, so that a row is never read before it is complete up to its meter.
 import { hash } from 'node:crypto';
 import { z } from 'zod';
-import type { Step, Transaction } from '../../store/store.ts';
+import type { Transaction } from '../../store/store.ts';
 import type { BilledKind, BillingStep } from '../../wire/resources/billing.ts';
 import type { Interval } from './intervals.ts';
 
@@ -105,11 +105,11 @@ export function positionOf(step: BillingStep, at: number): number {
 }
 
 /** Adds the intervals of a resource to its rows. */
-export function* addToBill(
+export function addToBill(
   tx: Transaction,
   resource: BilledResource,
   intervals: readonly Interval[],
-): Step<void> {
+): void {
   for (const step of STEPS) {
     const amounts = new Map<number, Amount>();
     for (const interval of intervals) {
@@ -118,41 +118,41 @@ export function* addToBill(
       }
     }
     for (const [at, amount] of amounts) {
-      yield* addToRow(tx, { ...resource, at }, step, amount);
-      if (step === 'day') yield* addToUserSum(tx, { userId: resource.userId, at }, amount.units);
+      addToRow(tx, { ...resource, at }, step, amount);
+      if (step === 'day') addToUserSum(tx, { userId: resource.userId, at }, amount.units);
     }
   }
 }
 
 /** Adds GPU time in which attempts ran until now: it costs nothing beside the time of the containers. */
-export function* addBusyTime(
+export function addBusyTime(
   tx: Transaction,
   resource: BilledResource,
   { ms, now }: { now: number; ms: number },
-): Step<void> {
+): void {
   for (const step of STEPS) {
     const at = Math.floor(now / STEP_MS[step]) * STEP_MS[step];
-    yield* addToRow(tx, { ...resource, at }, step, { ...NO_AMOUNT, busyGpuMs: ms });
+    addToRow(tx, { ...resource, at }, step, { ...NO_AMOUNT, busyGpuMs: ms });
   }
 }
 
-function* addToRow(
+function addToRow(
   tx: Transaction,
   of: BilledResource & { at: number },
   step: BillingStep,
   amount: Amount,
-): Step<void> {
+): void {
   const { at, id: parent, kind: billed, name, userId } = of;
   const kind = kindOf(step);
   const id = `${at / STEP_MS[step]}/${billed}/${parent}`;
-  const stored = yield* tx.resource({ kind, id });
+  const stored = tx.resource({ kind, id });
   const before = stored ? storedBill.parse(JSON.parse(stored.body)) : NO_AMOUNT;
   const { units, ...sum } = addAmounts(before, amount);
   // Workers report it: no report may make a row that cannot be read.
   const busyGpuMs = Math.min(sum.busyGpuMs, Number.MAX_SAFE_INTEGER);
   const body = JSON.stringify({ kind: billed, name, ...sum, busyGpuMs, units: units.toString() });
   const position = positionOf(step, at) + scatter(id);
-  yield* tx.putResource({ kind, id, userId, parent, position, body });
+  tx.putResource({ kind, id, userId, parent, position, body });
 }
 
 /** The rows with what each user spent in a day, so that budgets need not add up the rows of all resources. */
@@ -166,17 +166,17 @@ export function readUserSum({ body, position }: StoredBill): { at: number; units
 }
 
 /** `at`: Unix ms of the start of a day. */
-function* addToUserSum(
+function addToUserSum(
   tx: Transaction,
   { at, userId }: { userId: string; at: number },
   units: bigint,
-): Step<void> {
+): void {
   const position = at / STEP_MS.day;
   const id = `${position}/${userId}`;
-  const stored = yield* tx.resource({ kind: USER_SUM, id });
+  const stored = tx.resource({ kind: USER_SUM, id });
   const before = stored ? storedSum.parse(JSON.parse(stored.body)).units : 0n;
   const body = JSON.stringify({ units: (before + units).toString() });
-  yield* tx.putResource({ kind: USER_SUM, id, userId, parent: '', position, body });
+  tx.putResource({ kind: USER_SUM, id, userId, parent: '', position, body });
 }
 
 /** Spreads the rows of a step over its positions. */

@@ -167,9 +167,9 @@ export class Billing {
     for (const { before, kind } of ends) {
       let isLast = false;
       while (!isLast) {
-        isLast = await store.write(function* (tx) {
-          const old = yield* tx.resources({ kind, before, limit: REMOVED_AT_ONCE });
-          for (const { id } of old) yield* tx.removeResource({ kind, id });
+        isLast = await store.write((tx) => {
+          const old = tx.resources({ kind, before, limit: REMOVED_AT_ONCE });
+          for (const { id } of old) tx.removeResource({ kind, id });
           return old.length < REMOVED_AT_ONCE;
         });
       }
@@ -223,8 +223,8 @@ function isWanted(row: BillRow, { kind }: BillRange): boolean {
   return kind === undefined || row.kind === kind;
 }
 
-function* readPage(tx: Reader, listing: Parameters<Reader['resources']>[0]) {
-  return yield* tx.resources(listing);
+function readPage(tx: Reader, listing: Parameters<Reader['resources']>[0]) {
+  return tx.resources(listing);
 }
 
 function describeAmount({ busyGpuMs, gpuMs, ms, units }: Amount) {

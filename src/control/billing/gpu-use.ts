@@ -53,16 +53,16 @@ export class GpuUse {
     const isBusy = running > 0 || waiting > 0;
     if (written && isBusy && now - written.at < WRITTEN_MS) return;
     try {
-      await store.write(function* (tx) {
-        const endpoint = yield* tx.endpoint(id);
+      await store.write((tx) => {
+        const endpoint = tx.endpoint(id);
         if (!endpoint || endpoint.deleted) return;
-        const row = yield* tx.resource({ kind: KIND, id });
+        const row = tx.resource({ kind: KIND, id });
         const before = row && storedCount.parse(JSON.parse(row.body));
         const ms = count.ms - (before?.since === count.since ? before.ms : 0);
         if (ms <= 0) return;
-        yield* addBusyTime(tx, { kind: 'endpoint', id, userId, name: null }, { now, ms });
+        addBusyTime(tx, { kind: 'endpoint', id, userId, name: null }, { now, ms });
         const body = JSON.stringify(count);
-        yield* tx.putResource({ kind: KIND, id, userId, parent: id, position: 0, body });
+        tx.putResource({ kind: KIND, id, userId, parent: id, position: 0, body });
       });
       this.#written.set(id, { ...count, at: now });
     } catch (err) {

@@ -2,7 +2,7 @@
 // clock at no more than twice the speed at which time passes while the platform runs.
 import { z } from 'zod';
 import type { Clock } from '../../base/clock.ts';
-import type { Step, Store, Transaction } from '../../store/store.ts';
+import type { Store, Transaction } from '../../store/store.ts';
 import { kindOf, positionOf, readBill, STEP_MS } from './bill-rows.ts';
 
 /** A platform that was down catches up at this speed. */
@@ -31,11 +31,11 @@ export class RetentionClock {
     const now = clock.now();
     const at = clock.monotonic?.() ?? now;
     const passedMs = Math.max(0, at - (this.#readAt ?? at));
-    const time = await store.write(function* (tx) {
-      const before = yield* readTime(tx, now);
+    const time = await store.write((tx) => {
+      const before = readTime(tx, now);
       const after = Math.min(now, before + passedMs * MAX_SPEED);
       const body = JSON.stringify({ now: after });
-      yield* tx.putResource({ ...KEY, userId: '', parent: '', position: 0, body });
+      tx.putResource({ ...KEY, userId: '', parent: '', position: 0, body });
       return after;
     });
     this.#readAt = at;
@@ -44,10 +44,10 @@ export class RetentionClock {
 }
 
 /** At first, the end of the newest day on the bill. */
-function* readTime(tx: Transaction, now: number): Step<number> {
-  const stored = yield* tx.resource(KEY);
+function readTime(tx: Transaction, now: number): number {
+  const stored = tx.resource(KEY);
   if (stored) return storedTime.parse(JSON.parse(stored.body)).now;
   const before = positionOf('day', now) + positionOf('day', STEP_MS.day);
-  const [newest] = yield* tx.resources({ kind: kindOf('day'), before, limit: 1 });
+  const [newest] = tx.resources({ kind: kindOf('day'), before, limit: 1 });
   return newest ? readBill(newest, 'day').at + STEP_MS.day : now;
 }

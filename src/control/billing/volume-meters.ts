@@ -4,7 +4,7 @@ import { z } from 'zod';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { Loop } from '../../base/loop.ts';
-import { logLevelOf, type Step, type Store, type Transaction } from '../../store/store.ts';
+import { logLevelOf, type Store, type Transaction } from '../../store/store.ts';
 import {
   type StoredNetworkVolume,
   storedNetworkVolume,
@@ -151,11 +151,11 @@ export class VolumeMeters {
   }
 
   /** Follows a volume in the commit that changes it. @returns what to do when the commit is on disk */
-  *follow(tx: Transaction, change: FollowedChange<StoredNetworkVolume>): Step<() => void> {
+  follow(tx: Transaction, change: FollowedChange<StoredNetworkVolume>): () => void {
     const { after, id, userId } = change;
     const last = this.#look();
     const endedAt = after ? undefined : last.at;
-    const stored = yield* this.#measure(tx, { id, userId, volume: after, endedAt, last });
+    const stored = this.#measure(tx, { id, userId, volume: after, endedAt, last });
     return () => this.#note(stored);
   }
 
@@ -183,23 +183,18 @@ export class VolumeMeters {
     }
   }
 
-  *#measureAll(tx: Transaction, ids: readonly string[], last: LastSight): Step<Stored[]> {
-    const stored: Stored[] = [];
-    for (const id of ids) {
+  #measureAll(tx: Transaction, ids: readonly string[], last: LastSight): Stored[] {
+    return tx.each(ids, (id) => {
       // It may have been changed or deleted meanwhile.
-      const row = yield* tx.resource({ kind: RESOURCES.networkVolumes.singular, id });
-      if (!row) {
-        stored.push({ id, kept: undefined });
-        continue;
-      }
+      const row = tx.resource({ kind: RESOURCES.networkVolumes.singular, id });
+      if (!row) return { id, kept: undefined };
       const volume = storedNetworkVolume.parse(JSON.parse(row.body));
-      stored.push(yield* this.#measure(tx, { id, userId: row.userId, volume, last }));
-    }
-    return stored;
+      return this.#measure(tx, { id, userId: row.userId, volume, last });
+    });
   }
 
-  *#measure(tx: Transaction, { endedAt, id, last, userId, volume }: Look): Step<Stored> {
-    const row = yield* tx.resource({ kind: KIND, id });
+  #measure(tx: Transaction, { endedAt, id, last, userId, volume }: Look): Stored {
+    const row = tx.resource({ kind: KIND, id });
     const before = row && storedMeter.parse(JSON.parse(row.body));
     const { intervals, meter } = this.#judge(id, { meter: before?.meter, volume, endedAt, last });
     const name = volume?.name ?? before?.name ?? id;
@@ -208,13 +203,13 @@ export class VolumeMeters {
     const billed = intervals.filter(({ price }) => price > 0);
     const coming = { until: meter.until };
     this.#coming.set(id, coming);
-    yield* addToBill(tx, resource, billed);
+    addToBill(tx, resource, billed);
     if (!volume) {
-      yield* tx.removeResource({ kind: KIND, id });
+      tx.removeResource({ kind: KIND, id });
       return { id, coming, kept: undefined, billed: { resource, intervals: billed } };
     }
     const body = JSON.stringify({ name, meter });
-    yield* tx.putResource({ kind: KIND, id, userId, parent: '', position: 0, body });
+    tx.putResource({ kind: KIND, id, userId, parent: '', position: 0, body });
     const kept = { resource, meter, last };
     return { id, coming, kept, billed: { resource, intervals: billed } };
   }

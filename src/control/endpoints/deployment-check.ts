@@ -1,5 +1,5 @@
 // Checks the deployment of an endpoint against the platform: its engine, its catalog and the user's templates.
-import type { Step, Transaction } from '../../store/store.ts';
+import type { Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { type EndpointDeployment, findDeploymentFaults } from '../../wire/resources/endpoint.ts';
 import type { NamedRecords } from '../name-index.ts';
@@ -27,12 +27,12 @@ const NO_ENGINE =
  * Checks only given members: the others were valid when they were set.
  * @throws ProblemError `invalid`, `conflict` without an engine, and the errors of `admit`
  */
-export function* checkDeployment(
+export function checkDeployment(
   tx: Transaction,
   deploying: Deploying | undefined,
   { deployment, userId }: LiveEndpoint,
   given: Partial<EndpointDeployment> | undefined,
-): Step<void> {
+): void {
   if (!deployment || !given || Object.keys(given).length === 0) return;
   if (!deploying) throw new ProblemError('conflict', NO_ENGINE);
   deploying.admit(userId);
@@ -44,7 +44,7 @@ export function* checkDeployment(
     errors.push(`gpuTypeIds[${index}]: GPU type ${JSON.stringify(type)} is not in the catalog`);
   }
   if (templateId !== undefined) {
-    const template = yield* readTemplate(tx, userId, templateId);
+    const template = readTemplate(tx, userId, templateId);
     const { source = 'TEMPLATE', type } = deployment;
     const use = { engine: deploying.engine, type, source };
     const fault = template

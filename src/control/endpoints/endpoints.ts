@@ -7,7 +7,7 @@ import type { Clock } from '../../base/clock.ts';
 import { createUuidV7 } from '../../base/id.ts';
 import {
   ENDING,
-  type Step,
+  OWNER,
   type Store,
   type StoredEndpoint,
   type Transaction,
@@ -109,21 +109,22 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   async ensureEndpoint(
     id: string,
     settings?: z.input<typeof endpointSettings>,
-  ): Promise<StoredEndpoint> {
+  ): Promise<LiveEndpoint> {
     const checkedId = endpointId.safeParse(id);
     if (!checkedId.success) throw refuse(describeIssues(checkedId.error, `endpoint "${id}"`));
     const checked = endpointSettings.safeParse(settings ?? {});
     if (!checked.success) throw refuse(describeIssues(checked.error, 'settings'));
     const createdAt = this.#options.clock.now();
     const shard = this.#chooseShard(id);
-    const endpoint = await this.#options.store.write(function* (tx) {
-      const known = yield* tx.endpoint(id);
+    const endpoint = await this.#options.store.write((tx) => {
+      const known = tx.endpoint(id);
       if (known?.deleted) throw new ProblemError('conflict', `endpoint ${id} is being deleted`);
       if (known && settings === undefined) return known;
-      yield* tx.putEndpoint({ createdAt, shard, ...known, id, settings: checked.data });
-      return yield* tx.endpoint(id);
+      const base = known ?? { userId: OWNER, createdAt, deployment: null, shard };
+      const put = { ...base, id, settings: checked.data };
+      tx.putEndpoint(put);
+      return put;
     }, ENDING);
-    if (!endpoint) throw new Error(`endpoint ${id} was put and is not there`);
     this.#learn(endpoint);
     return endpoint;
   }
@@ -212,9 +213,9 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     this.#checkQuotas(endpoint, creation);
     const release = this.#count.reserve(userId);
     try {
-      await this.#options.store.write(function* (tx) {
-        yield* checkDeployment(tx, deploying, endpoint, endpoint.deployment);
-        yield* tx.putEndpoint(endpoint);
+      await this.#options.store.write((tx) => {
+        checkDeployment(tx, deploying, endpoint, endpoint.deployment);
+        tx.putEndpoint(endpoint);
       });
       this.#learn(endpoint);
     } finally {
@@ -232,13 +233,13 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     const update = this.#resolveNames(userId, given);
     const { deploying } = this.#options;
     const checkQuotas = this.#checkQuotas.bind(this);
-    const changed = await this.#options.store.write(function* (tx) {
-      const before = yield* tx.endpoint(id);
+    const changed = await this.#options.store.write((tx) => {
+      const before = tx.endpoint(id);
       if (!before || before.deleted) throw unknownEndpoint(id);
       const after = applyUpdate(before, update);
       checkQuotas(after, update);
-      yield* checkDeployment(tx, deploying, after, splitUpdate(update).deployment);
-      yield* tx.putEndpoint(after);
+      checkDeployment(tx, deploying, after, splitUpdate(update).deployment);
+      tx.putEndpoint(after);
       return after;
     });
     this.#learn(changed);
@@ -252,14 +253,14 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   async changeDeployment(
     id: string,
     change: (before: EndpointDeployment) => EndpointDeployment,
-    judge?: (tx: Transaction) => Step<unknown>,
+    judge?: (tx: Transaction) => unknown,
   ): Promise<EndpointDeployment> {
-    const changed = await this.#options.store.write(function* (tx) {
-      const before = yield* tx.endpoint(id);
+    const changed = await this.#options.store.write((tx) => {
+      const before = tx.endpoint(id);
       if (!before?.deployment || before.deleted) throw unknownEndpoint(id);
-      if (judge) yield* judge(tx);
+      if (judge) judge(tx);
       const deployment = change(before.deployment);
-      if (deployment !== before.deployment) yield* tx.putEndpoint({ ...before, deployment });
+      if (deployment !== before.deployment) tx.putEndpoint({ ...before, deployment });
       return { ...before, deployment };
     }, ENDING);
     this.#learn(changed);
@@ -269,10 +270,10 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   /** Removes its configuration, workers and jobs. @throws ProblemError `not_found` */
   async remove(userId: string, id: string): Promise<void> {
     this.#require(userId, id);
-    const removed = await this.#options.store.write(function* (tx) {
-      const endpoint = yield* tx.endpoint(id);
+    const removed = await this.#options.store.write((tx) => {
+      const endpoint = tx.endpoint(id);
       if (!endpoint || endpoint.deleted) throw unknownEndpoint(id);
-      yield* tx.putEndpoint({ ...endpoint, deleted: true });
+      tx.putEndpoint({ ...endpoint, deleted: true });
       return endpoint;
     }, ENDING);
     // `reload` may have forgotten it already, and its ID may be in use again.

@@ -3,7 +3,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import type { Clock } from '../../base/clock.ts';
-import { OWNER, type Step, type Store, type Transaction } from '../../store/store.ts';
+import { OWNER, type Store, type Transaction } from '../../store/store.ts';
 import type { PodKubernetes } from '../../wire/engine/kubernetes.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { EndpointType, HandlerSource } from '../../wire/resources/endpoint.ts';
@@ -89,14 +89,14 @@ export function openTemplates(options: TemplatesOptions): Promise<Templates> {
         if (kubernetes) errors.push(...judgeKubernetes(kubernetes, traits));
         if (errors.length > 0) throw new ProblemError('invalid', errors.join('; '), { errors });
       },
-      *judgeChange(tx, template) {
-        for (const { id, ...use } of yield* listUsers(tx, template.id)) {
+      judgeChange(tx, template) {
+        for (const { id, ...use } of listUsers(tx, template.id)) {
           const fault = findTemplateFault({ engine, template, ...use });
           if (fault) throw new ProblemError('conflict', `endpoint ${id} uses it: ${fault}`);
         }
       },
-      *judgeRemoval(tx, id) {
-        const [user] = yield* listUsers(tx, id);
+      judgeRemoval(tx, id) {
+        const [user] = listUsers(tx, id);
         if (user) throw new ProblemError('conflict', `endpoint ${user.id} uses template ${id}`);
       },
     },
@@ -107,12 +107,12 @@ export function openTemplates(options: TemplatesOptions): Promise<Templates> {
  * Reads the template inside the operation that uses it, so that it cannot be removed in between.
  * Undefined if it does not exist or belongs to another user.
  */
-export function* readTemplate(
+export function readTemplate(
   tx: Transaction,
   userId: string,
   id: string,
-): Step<z.infer<typeof usableTemplate> | undefined> {
-  const stored = yield* tx.resource({ kind: 'template', id });
+): z.infer<typeof usableTemplate> | undefined {
+  const stored = tx.resource({ kind: 'template', id });
   return stored?.userId === userId ? usableTemplate.parse(JSON.parse(stored.body)) : undefined;
 }
 
@@ -134,11 +134,11 @@ function change(template: KeptTemplate, update: TemplateUpdate): KeptTemplate {
   return isSame ? changed : { ...changed, version: template.version + 1 };
 }
 
-function* listUsers(
+function listUsers(
   tx: Transaction,
   templateId: string,
-): Step<{ id: string; type: EndpointType; source: HandlerSource }[]> {
-  const endpoints = yield* tx.endpoints();
+): { id: string; type: EndpointType; source: HandlerSource }[] {
+  const endpoints = tx.endpoints();
   return endpoints.flatMap(({ deleted, deployment, id }) =>
     !deleted && deployment?.templateId === templateId
       ? [{ id, type: deployment.type, source: deployment.source }]

@@ -1,5 +1,5 @@
 // Replaces a key by a new one with the same rights, in one transaction.
-import type { Step, StoredKey, Transaction } from '../../store/store.ts';
+import type { StoredKey, Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { KeyHolder } from './known-keys.ts';
 import { describeHolder, identify, requireKey } from './stored-key.ts';
@@ -17,11 +17,11 @@ export interface Rotation {
   check: KeysCheck;
 }
 
-export function* replaceKey(
+export function replaceKey(
   tx: Transaction,
   { check, graceMs, id, key, now, userId }: Rotation,
-): Step<{ next: StoredKey; old: StoredKey }> {
-  const own = yield* tx.keysOfUser(userId);
+): { next: StoredKey; old: StoredKey } {
+  const own = tx.keysOfUser(userId);
   check(own.map(describeHolder));
   const found = requireKey(own, id);
   const { expiresAt } = found;
@@ -33,7 +33,7 @@ export function* replaceKey(
     ...found,
     expiresAt: Math.min(expiresAt ?? Number.MAX_SAFE_INTEGER, now + graceMs),
   };
-  yield* tx.putKey(next);
-  yield* graceMs > 0 ? tx.putKey(old) : tx.removeKey(id);
+  tx.putKey(next);
+  graceMs > 0 ? tx.putKey(old) : tx.removeKey(id);
   return { next, old };
 }

@@ -6,7 +6,6 @@ import type { Clock } from '../../base/clock.ts';
 import {
   ENDING,
   OWNER,
-  type Step,
   type Store,
   type StoredKey,
   type Transaction,
@@ -139,9 +138,9 @@ export class Keys implements NamedRecords {
     const key = generateKey();
     const stored = this.#toStored(key, grant);
     const { userId } = stored;
-    await this.#change(userId, function* (tx) {
-      if (check) check((yield* tx.keysOfUser(userId)).map(describeHolder));
-      yield* tx.putKey(stored);
+    await this.#change(userId, (tx) => {
+      if (check) check(tx.keysOfUser(userId).map(describeHolder));
+      tx.putKey(stored);
     });
     return { key, holder: this.#learn(stored) };
   }
@@ -155,10 +154,10 @@ export class Keys implements NamedRecords {
       throw new ProblemError('invalid', 'a key is "mr_" and 43 characters of base64url');
     }
     const stored = this.#toStored(plainKey, grant);
-    const kept = await this.#options.store.write(function* (tx) {
-      const known = yield* tx.keyByHash(stored.hash);
+    const kept = await this.#options.store.write((tx) => {
+      const known = tx.keyByHash(stored.hash);
       const key = known ? { ...stored, id: known.id, createdAt: known.createdAt } : stored;
-      yield* tx.putKey(key);
+      tx.putKey(key);
       return key;
     }, ENDING);
     return this.#learn(kept);
@@ -191,10 +190,10 @@ export class Keys implements NamedRecords {
    */
   async remove(id: string, check: KeysCheck = () => {}): Promise<void> {
     const userId = this.#ownerOf(id);
-    const remove = function* (tx: Transaction) {
-      const own = yield* tx.keysOfUser(userId);
+    const remove = (tx: Transaction) => {
+      const own = tx.keysOfUser(userId);
       check(own.map(describeHolder));
-      yield* tx.removeKey(id);
+      tx.removeKey(id);
       return requireKey(own, id);
     };
     const removed = await this.#change(userId, remove, ENDING);
@@ -213,9 +212,9 @@ export class Keys implements NamedRecords {
         scopes: scopesOfWorkers(endpointIds),
       }),
     ];
-    const isFirstStart = await this.#options.store.write(function* (tx) {
-      if ((yield* tx.keys()).length > 0) return false;
-      for (const key of stored) yield* tx.putKey(key);
+    const isFirstStart = await this.#options.store.write((tx) => {
+      if (tx.keys().length > 0) return false;
+      for (const key of stored) tx.putKey(key);
       return true;
     }, ENDING);
     if (!isFirstStart) return undefined;
@@ -226,13 +225,14 @@ export class Keys implements NamedRecords {
   /** The same commit removes the user's long expired keys, which nothing else would remove. */
   async #change<T>(
     userId: string,
-    change: (tx: Transaction) => Step<T>,
+    change: (tx: Transaction) => T,
     options: WriteOptions = {},
   ): Promise<T> {
     const old = this.#listForgettable(userId);
-    const changed = await this.#options.store.write(function* (tx) {
-      for (const { holder } of old) yield* tx.removeKey(holder.keyId);
-      return yield* change(tx);
+    const changed = await this.#options.store.write((tx) => {
+      const result = change(tx);
+      for (const { holder } of old) tx.removeKey(holder.keyId);
+      return result;
     }, options);
     for (const known of old) this.#forget(known.hash);
     return changed;

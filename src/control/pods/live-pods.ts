@@ -189,13 +189,13 @@ export class LivePods implements NamedRecords {
     const sealer = this.#sealer;
     let billed: BilledChange['intervals'] = [];
     const write = () =>
-      this.#options.store.write(function* (tx) {
-        const stored = yield* tx.resource({ kind: 'pod', id });
+      this.#options.store.write((tx) => {
+        const stored = tx.resource({ kind: 'pod', id });
         if (!stored) return undefined;
         const pod = readPod(stored, sealer);
         const { intervals, pod: next } = decide(pod);
-        if (next !== pod) yield* tx.putResource({ ...stored, body: writePod(next, sealer) });
-        yield* addToBill(tx, billedAs(next), intervals);
+        if (next !== pod) tx.putResource({ ...stored, body: writePod(next, sealer) });
+        addToBill(tx, billedAs(next), intervals);
         billed = intervals;
         return next;
       }, ENDING);

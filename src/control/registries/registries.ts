@@ -4,7 +4,7 @@ import type { z } from 'zod';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { EngineError, type RegistryLogin } from '../../engine/engine.ts';
-import type { Step, Store, Transaction } from '../../store/store.ts';
+import type { Store, Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import {
   type RegistryCreation,
@@ -159,8 +159,8 @@ function openKept(options: RegistriesOptions): Promise<Kept> {
           throw new ProblemError('conflict', describeUses('registry', id, users));
         }
       },
-      *judgeRemoval(tx, id, userId) {
-        const templates = yield* listTemplates(tx, userId, id);
+      judgeRemoval(tx, id, userId) {
+        const templates = listTemplates(tx, userId, id);
         if (templates.length > 0) throw new ProblemError('conflict', describeUsers(id, templates));
       },
     },
@@ -218,9 +218,9 @@ function show({ secret: _secret, ...record }: StoredRegistry): RegistryRecord {
 }
 
 /** Names and IDs. */
-function* listTemplates(tx: Transaction, userId: string, registryId: string): Step<string[]> {
+function listTemplates(tx: Transaction, userId: string, registryId: string): string[] {
   const listing = { kind: 'template', userId, limit: Number.MAX_SAFE_INTEGER };
-  const stored = yield* tx.resources(listing);
+  const stored = tx.resources(listing);
   return stored.flatMap(({ body, id }) => {
     const { name, registry } = usingTemplate.parse(JSON.parse(body));
     return registry === registryId ? [`${name} (${id})`] : [];

@@ -98,9 +98,9 @@ export async function resealVariables(
         locked.keys.add(env.sealed.keyId);
         locked.records += 1;
       } else if (needsSeal(sealer, env)) {
-        await store.write(function* (tx) {
-          const stored = yield* tx.resource({ kind, id });
-          if (stored) yield* tx.putResource(reseal(sealer, kind, stored));
+        await store.write((tx) => {
+          const stored = tx.resource({ kind, id });
+          if (stored) tx.putResource(reseal(sealer, kind, stored));
         });
       }
     }

@@ -44,13 +44,12 @@ export class Decisions {
     const own = { kind: 'decision', parent: endpointId } as const;
     const stored = { ...own, id: `${endpointId}/${position}`, userId, position };
     const prunes = this.#isPruneDue(endpointId);
-    await this.#store.write(function* (tx) {
-      const endpoint = yield* tx.endpoint(endpointId);
+    await this.#store.write((tx) => {
+      const endpoint = tx.endpoint(endpointId);
       if (!endpoint || endpoint.deleted) return;
-      yield* tx.putResource({ ...stored, body: JSON.stringify(decision) });
-      if (!prunes) return;
-      const all = yield* tx.resources({ ...own, limit: KEPT + PRUNED_AT_ONCE });
-      for (const { id } of all.slice(KEPT)) yield* tx.removeResource({ kind: 'decision', id });
+      const older = prunes ? tx.resources({ ...own, limit: KEPT + PRUNED_AT_ONCE }) : [];
+      tx.putResource({ ...stored, body: JSON.stringify(decision) });
+      for (const { id } of older.slice(KEPT - 1)) tx.removeResource({ kind: 'decision', id });
     }, ENDING);
     this.changes.note(endpointId);
   }

@@ -182,9 +182,9 @@ export class Sessions {
       ...{ kind: KIND, id, userId: '', parent: '', body: JSON.stringify(body) },
       position: this.#positions.next(session.createdAt),
     };
-    await this.#options.store.write(function* (tx) {
-      for (const other of ended) yield* tx.removeResource({ kind: KIND, id: other });
-      yield* tx.putResource(stored);
+    await this.#options.store.write((tx) => {
+      for (const other of ended) tx.removeResource({ kind: KIND, id: other });
+      tx.putResource(stored);
     });
     for (const other of ended) this.#forget(other);
     this.#learn(session);
@@ -192,17 +192,17 @@ export class Sessions {
 
   /** The session may end meanwhile, and stays ended. */
   async #use({ id, ...body }: BrowserSession): Promise<void> {
-    const isOpen = await this.#options.store.write(function* (tx) {
-      const stored = yield* tx.resource({ kind: KIND, id });
-      if (stored) yield* tx.putResource({ ...stored, body: JSON.stringify(body) });
+    const isOpen = await this.#options.store.write((tx) => {
+      const stored = tx.resource({ kind: KIND, id });
+      if (stored) tx.putResource({ ...stored, body: JSON.stringify(body) });
       return stored !== undefined;
     });
     if (isOpen) this.#learn({ id, ...body });
   }
 
   async #remove(ids: readonly string[]): Promise<void> {
-    await this.#options.store.write(function* (tx) {
-      for (const id of ids) yield* tx.removeResource({ kind: KIND, id });
+    await this.#options.store.write((tx) => {
+      for (const id of ids) tx.removeResource({ kind: KIND, id });
     }, ENDING);
     for (const id of ids) this.#forget(id);
   }

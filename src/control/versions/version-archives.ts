@@ -1,6 +1,6 @@
 // Stores archives of versions in parts, one part in a commit, so that jobs wait for one part at most.
 import type { Log } from '../../base/log.ts';
-import { ENDING, type Store, type VersionKey } from '../../store/store.ts';
+import { ENDING, type Store, type Transaction, type VersionKey } from '../../store/store.ts';
 
 /** Bytes of one part. */
 const PART_BYTES = 1_048_576;
@@ -62,7 +62,7 @@ export class VersionArchives {
     try {
       let isGone = false;
       while (!isGone) {
-        isGone = await store.write((tx) => tx.removeVersionParts(key, DELETED_AT_ONCE), ENDING);
+        isGone = await store.write((tx) => removeSome(tx, key), ENDING);
       }
     } catch (error) {
       log.warn({ ...key, err: error }, 'removing the archive of a version failed');
@@ -73,13 +73,12 @@ export class VersionArchives {
   async sweep(): Promise<void> {
     const { log, store } = this.#options;
     try {
-      const remains = await store.read(function* (tx) {
-        const stored = yield* tx.versionsWithParts();
-        const kept: VersionKey[] = [];
-        for (const key of stored) {
-          if (!(yield* tx.resource({ kind: 'version', id: nameOf(key) }))) kept.push(key);
-        }
-        return kept;
+      const remains = await store.read((tx) => {
+        const stored = tx.versionsWithParts();
+        const versions = tx.each(stored, (key) =>
+          tx.resource({ kind: 'version', id: nameOf(key) }),
+        );
+        return stored.filter((_, index) => !versions[index]);
       });
       const unused: VersionKey[] = [];
       for (const key of remains) if (await this.#removeUnused(key)) unused.push(key);
@@ -95,13 +94,20 @@ export class VersionArchives {
     const underWay = this.#underWay;
     const id = nameOf(key);
     for (;;) {
-      const state = await store.write(function* (tx) {
-        if (underWay.has(id) || (yield* tx.resource({ kind: 'version', id }))) return 'used';
-        return (yield* tx.removeVersionParts(key, DELETED_AT_ONCE)) ? 'gone' : 'left';
+      const state = await store.write((tx) => {
+        if (underWay.has(id) || tx.resource({ kind: 'version', id })) return 'used';
+        return removeSome(tx, key) ? 'gone' : 'left';
       }, ENDING);
       if (state !== 'left') return state === 'gone';
     }
   }
+}
+
+/** @returns whether no part is left */
+function removeSome(tx: Transaction, key: VersionKey): boolean {
+  const parts = tx.versionParts(key);
+  tx.removeVersionParts(key, DELETED_AT_ONCE);
+  return parts <= DELETED_AT_ONCE;
 }
 
 /** ID of the version's resource. */

@@ -7,7 +7,7 @@ import { ChangeNumbers } from '../../base/change-numbers.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { ownTurn } from '../../base/slices.ts';
-import { ENDING, type Step, type Store, type Transaction } from '../../store/store.ts';
+import { ENDING, type Store, type Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { EndpointDeployment, EndpointRecord } from '../../wire/resources/endpoint.ts';
 import { type VersionRecord, versionRecord } from '../../wire/resources/version.ts';
@@ -182,14 +182,14 @@ export class Versions {
     const { endpointId, userId, version } = request;
     this.#options.endpoints.get(userId, endpointId);
     const requireVersion = (tx: Transaction) => this.#require(tx, request);
-    await this.#options.store.write(function* (tx) {
-      yield* requireVersion(tx);
-      const endpoint = yield* tx.endpoint(endpointId);
+    await this.#options.store.write((tx) => {
+      requireVersion(tx);
+      const endpoint = tx.endpoint(endpointId);
       if (endpoint?.deployment && listUsed(endpoint.deployment).has(version)) {
         const detail = `version ${version} of endpoint ${endpointId} runs, is being deployed, or ran before`;
         throw new ProblemError('conflict', detail);
       }
-      yield* tx.removeResource({ kind: KIND, id: nameOf(request) });
+      tx.removeResource({ kind: KIND, id: nameOf(request) });
     }, ENDING);
     this.changes.note(endpointId);
     await this.#archives.remove(request);
@@ -259,31 +259,31 @@ export class Versions {
   async #add(userId: string, record: VersionRecord): Promise<number[]> {
     const { endpointId, version } = record;
     const kept = this.#quotas.versions;
-    const old = await this.#options.store.write(function* (tx) {
-      const endpoint = yield* tx.endpoint(endpointId);
+    const old = await this.#options.store.write((tx) => {
+      const endpoint = tx.endpoint(endpointId);
       if (!endpoint?.deployment || endpoint.deleted) throw unknownEndpoint(endpointId);
       const own = { kind: KIND, parent: endpointId };
       const id = nameOf({ endpointId, version });
       const body = JSON.stringify(record);
-      yield* tx.putResource({ ...own, id, userId, position: version, body });
-      const all = yield* tx.resources({ ...own, limit: Number.MAX_SAFE_INTEGER });
+      const older = tx.resources({ ...own, limit: Number.MAX_SAFE_INTEGER });
+      tx.putResource({ ...own, id, userId, position: version, body });
       const used = listUsed(endpoint.deployment);
-      const unused = all.filter(({ position }) => position !== version && !used.has(position));
+      const unused = older.filter(({ position }) => !used.has(position));
       // The new one and those in use count too.
-      const surplus = Math.max(0, all.length - kept);
+      const surplus = Math.max(0, older.length + 1 - kept);
       const removed = unused.slice(Math.max(0, unused.length - surplus));
-      for (const { id: oldId } of removed) yield* tx.removeResource({ kind: KIND, id: oldId });
+      for (const { id: oldId } of removed) tx.removeResource({ kind: KIND, id: oldId });
       return removed.map(({ position }) => position);
     });
     this.changes.note(endpointId);
     return old;
   }
 
-  *#require(
+  #require(
     tx: Pick<Transaction, 'resource'>,
     { endpointId, version }: Omit<VersionRequest, 'userId'>,
-  ): Step<VersionRecord> {
-    const stored = yield* tx.resource({ kind: KIND, id: nameOf({ endpointId, version }) });
+  ): VersionRecord {
+    const stored = tx.resource({ kind: KIND, id: nameOf({ endpointId, version }) });
     if (!stored) throw unknownVersion({ endpointId, version });
     return readVersion(stored.body);
   }

@@ -1,7 +1,7 @@
 // Manages network volumes: the records of users, and those that the operator's catalog file declares.
 import { hash } from 'node:crypto';
 import type { Clock } from '../../base/clock.ts';
-import type { Step, Store, Transaction } from '../../store/store.ts';
+import type { Store, Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import {
   type NetworkVolumeCreation,
@@ -87,8 +87,8 @@ export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<Netw
         );
         if (users.length > 0) throw new ProblemError('conflict', describeUses('volume', id, users));
       },
-      *judgeRemoval(tx: Transaction, id, userId) {
-        const users = yield* listMounting(tx, userId, id);
+      judgeRemoval(tx: Transaction, id, userId) {
+        const users = listMounting(tx, userId, id);
         if (users.length > 0) {
           const listed = users.slice(0, MAX_LISTED).join(', ');
           const more =
@@ -97,7 +97,7 @@ export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<Netw
           const detail = `the workers of ${listed}${more} mount the volume ${id}; ${remedy}`;
           throw new ProblemError('conflict', detail);
         }
-        yield* noteRemoval(tx, { id, userId, source: nameSource(userId, id) });
+        noteRemoval(tx, { id, userId, source: nameSource(userId, id) });
       },
       noteChanged(userId, { after: { id, size }, before }) {
         if (size !== null && size !== before.size) onGrown?.(nameSource(userId, id), size);
@@ -127,8 +127,8 @@ export function findMountable(
 }
 
 /** Names and IDs. In the commit, so that no endpoint begins to use the volume meanwhile. */
-function* listMounting(tx: Transaction, userId: string, volumeId: string): Step<string[]> {
-  const endpoints = yield* tx.endpoints();
+function listMounting(tx: Transaction, userId: string, volumeId: string): string[] {
+  const endpoints = tx.endpoints();
   return endpoints.flatMap(({ deleted, deployment, id, userId: owner }) => {
     const isUser = owner === userId && deployment?.networkVolumeId === volumeId;
     return isUser && !deleted ? [`endpoint ${deployment.name} (${id})`] : [];

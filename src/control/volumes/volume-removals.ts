@@ -5,13 +5,7 @@ import { z } from 'zod';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { NetworkVolumes } from '../../engine/engine.ts';
-import {
-  ENDING,
-  type Step,
-  type Store,
-  type StoredResource,
-  type Transaction,
-} from '../../store/store.ts';
+import { ENDING, type Store, type StoredResource, type Transaction } from '../../store/store.ts';
 
 const KIND = 'removedVolume';
 /** Removed from all machines that could be called. */
@@ -34,9 +28,9 @@ export interface RemovedVolume {
 }
 
 /** In the commit that deletes the volume. */
-export function* noteRemoval(tx: Transaction, { id, source, userId }: RemovedVolume): Step<void> {
+export function noteRemoval(tx: Transaction, { id, source, userId }: RemovedVolume): void {
   const body = JSON.stringify({ source });
-  yield* tx.putResource({ kind: KIND, id, userId, parent: '', position: 0, body });
+  tx.putResource({ kind: KIND, id, userId, parent: '', position: 0, body });
 }
 
 export interface VolumeRemovalsOptions {
@@ -127,9 +121,9 @@ export class VolumeRemovals {
     const gone = { ...row, kind: GONE_KIND, position: clock.now() };
     try {
       await volumes.remove(readSource(row));
-      await store.write(function* (tx) {
-        yield* tx.removeResource({ kind: KIND, id });
-        if (hasCopies) yield* tx.putResource(gone);
+      await store.write((tx) => {
+        tx.removeResource({ kind: KIND, id });
+        if (hasCopies) tx.putResource(gone);
       }, ENDING);
       if (hasCopies) this.#noted += 1;
     } catch (error) {
@@ -139,9 +133,9 @@ export class VolumeRemovals {
         log.warn({ volume: id, err: error }, 'network volume cannot be removed, retrying');
       }
       // Behind those that have failed less often: a page of them must not hold up the others.
-      await store.write(function* (tx) {
-        yield* tx.removeResource({ kind: KIND, id });
-        yield* tx.putResource({ ...row, position: position - 1 });
+      await store.write((tx) => {
+        tx.removeResource({ kind: KIND, id });
+        tx.putResource({ ...row, position: position - 1 });
       }, ENDING);
       return false;
     }
@@ -170,8 +164,8 @@ export class VolumeRemovals {
       index >= MAX_GONE || position < oldest;
     const over = gone.filter(isOver);
     if (over.length > 0) {
-      await store.write(function* (tx) {
-        for (const { id } of over) yield* tx.removeResource({ kind: GONE_KIND, id });
+      await store.write((tx) => {
+        for (const { id } of over) tx.removeResource({ kind: GONE_KIND, id });
       }, ENDING);
     }
     this.#noted -= noted;

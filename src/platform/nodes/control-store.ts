@@ -1,7 +1,6 @@
 // The store of endpoints, templates and keys as a node sees it: the leader writes it, all other nodes only read it.
 import {
   type Reader,
-  type Step,
   type Store,
   StoreUnavailableError,
   type Transaction,
@@ -35,7 +34,7 @@ export class ControlStore implements Store {
    * Writes are answered in their order, however long their announcements take: callers keep copies in memory, and an
    * older answer must not replace a newer one. A key that was changed and then revoked would become valid again.
    */
-  async write<T>(operation: (tx: Transaction) => Step<T>, options?: WriteOptions): Promise<T> {
+  async write<T>(operation: (tx: Transaction) => T, options?: WriteOptions): Promise<T> {
     const owned = this.#requireOwned();
     const before = this.#answered;
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -51,7 +50,7 @@ export class ControlStore implements Store {
     }
   }
 
-  read<T>(operation: (tx: Reader) => Step<T>): Promise<T> {
+  read<T>(operation: (tx: Reader) => T): Promise<T> {
     return (this.#owned ?? this.#options.reader).read(operation);
   }
 

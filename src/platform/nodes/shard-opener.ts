@@ -103,9 +103,9 @@ export class ShardOpener {
     if (!served || endpoints.has(id)) return false;
     const { queue, store } = served;
     try {
-      await store.write(function* (tx) {
-        const endpoint = yield* tx.endpoint(id);
-        if (endpoint) yield* tx.putEndpoint({ ...endpoint, deleted: true });
+      await store.write((tx) => {
+        const endpoint = tx.endpoint(id);
+        if (endpoint) tx.putEndpoint({ ...endpoint, deleted: true });
       }, ENDING);
       if (!(await queue.removal.drop(id, new AbortController().signal))) return false;
       await store.write((tx) => tx.removeEndpoint(id), ENDING);
@@ -136,8 +136,8 @@ export class ShardOpener {
     };
     const changed = own.filter((endpoint) => !isSame(endpoint));
     if (changed.length > 0) {
-      await store.write(function* (tx) {
-        for (const endpoint of changed) yield* tx.putEndpoint({ ...endpoint, deleted: false });
+      await store.write((tx) => {
+        for (const endpoint of changed) tx.putEndpoint({ ...endpoint, deleted: false });
       }, ENDING);
     }
     const kept = new Set(own.map(({ id }) => id));

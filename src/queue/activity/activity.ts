@@ -53,9 +53,9 @@ export class QueueActivity {
   /** @throws ProblemError `not_found` */
   async now(endpointId: string): Promise<EndpointActivity> {
     const { clock, findScaling, store, waits, workerLoads } = this.#options;
-    const { endpoint, next } = await store.read(function* (tx) {
-      const [job] = yield* tx.readyJobs(endpointId, 1);
-      return { endpoint: yield* readEndpoint(tx, endpointId), next: job };
+    const { endpoint, next } = await store.read((tx) => {
+      const [job] = tx.readyJobs(endpointId, 1);
+      return { endpoint: readEndpoint(tx, endpointId), next: job };
     });
     const load = endpoint.inQueue > 0 ? await workerLoads.load(endpointId) : undefined;
     const oldest = load?.oldestQueuedAt ?? null;

@@ -293,16 +293,19 @@ export class ActivityRecorder {
       }),
     );
     const oldest = this.#options.clock.now() - KEPT_MS;
-    await this.#options.store.write(function* (tx) {
-      for (const { createdAt, isNew, row } of rows) {
-        const endpoint = yield* tx.endpoint(row.parent);
+    await this.#options.store.write((tx) => {
+      const isThere = tx.each(rows, ({ createdAt, row }) => {
+        const endpoint = tx.endpoint(row.parent);
         // Another endpoint may have the ID by now.
-        if (!endpoint || endpoint.deleted || endpoint.createdAt !== createdAt) continue;
-        yield* tx.putResource(row);
-        if (!isNew) continue;
-        const old = { kind: KIND, parent: row.parent, before: oldest, limit: 200 };
-        for (const { id } of yield* tx.resources(old)) yield* tx.removeResource({ kind: KIND, id });
-      }
+        return endpoint && !endpoint.deleted && endpoint.createdAt === createdAt;
+      });
+      const kept = rows.filter((_, index) => isThere[index]);
+      const grown = new Set(kept.flatMap(({ isNew, row }) => (isNew ? row.parent : [])));
+      const old = tx.each(grown, (parent) =>
+        tx.resources({ kind: KIND, parent, before: oldest, limit: 200 }),
+      );
+      for (const { row } of kept) tx.putResource(row);
+      for (const { id } of old.flat()) tx.removeResource({ kind: KIND, id });
     }, ENDING);
     for (const { id } of endpoints) {
       const recorded = this.#recorded.get(id);

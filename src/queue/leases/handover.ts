@@ -3,7 +3,6 @@ import { randomUUID } from 'node:crypto';
 import {
   type JobKey,
   PayloadFileError,
-  type Step,
   type StoredJob,
   type Transaction,
 } from '../../store/store.ts';
@@ -18,9 +17,8 @@ interface Choice {
   job: StoredJob;
   worker: PresentWorker;
   takeId: string;
-  /** Undefined: must be read from the store. */
-  input: Uint8Array | undefined;
-  payloads: LargePayloads;
+  /** Its size if it is large. */
+  input: Uint8Array | number | undefined;
   tracing: JobTracing | undefined;
 }
 
@@ -29,35 +27,32 @@ export interface GivenLease extends Omit<Lease, 'input'> {
   input: Uint8Array | number;
 }
 
-export function* leaseJob(
-  tx: Transaction,
+export function leaseJob(
   step: StepOn,
-  { input, job, payloads, takeId, tracing, worker }: Choice,
-): Step<GivenLease> {
+  { input, job, takeId, tracing, worker }: Choice,
+): GivenLease {
   const lease = {
     token: randomUUID(),
     workerId: worker.id,
     incarnation: worker.incarnation,
     takeId,
   };
-  const decision = yield* step(job, { type: 'lease', lease });
+  const decision = step(job, { type: 'lease', lease });
   if ('refused' in decision) throw new Error(`job ${job.id} is not ready: ${decision.refused}`);
-  const known = input ?? (yield* tx.payloadUpTo('input', job, payloads.partBytes));
-  return toLease(decision.job, known, tracing);
+  return toLease(decision.job, input, tracing);
 }
 
-export function* repeatLeases(
+export function repeatLeases(
   tx: Transaction,
   held: HeldLease[],
-  { payloads, tracing }: Pick<Choice, 'payloads' | 'tracing'>,
-): Step<GivenLease[]> {
-  const leases: GivenLease[] = [];
-  for (const { token, ...key } of held) {
-    const job = yield* tx.job(key);
-    if (job?.lease?.token !== token || !holdsLiveLease(job)) continue;
-    leases.push(toLease(job, yield* tx.payloadUpTo('input', job, payloads.partBytes), tracing));
-  }
-  return leases;
+  { payloads, tracing }: { payloads: LargePayloads; tracing: JobTracing | undefined },
+): GivenLease[] {
+  const leases = tx.each(held, ({ token, ...key }) => {
+    const job = tx.job(key);
+    if (job?.lease?.token !== token || !holdsLiveLease(job)) return [];
+    return [toLease(job, tx.payloadUpTo('input', job, payloads.partBytes), tracing)];
+  });
+  return leases.flat();
 }
 
 /**
@@ -115,24 +110,21 @@ interface Departure {
 }
 
 /** Ends the leases of a process that is gone. Attempts in its outbox keep their lease for delivery. */
-export function* endLeases(
+export function endLeases(
   step: StepOn,
   jobs: StoredJob[],
   delivering: Set<string>,
   incarnation: number,
   { reason, detail }: Departure,
-): Step<void> {
+): void {
   const isDelivering = (job: StoredJob) => job.lease !== null && delivering.has(job.lease.token);
   const ended = jobs.filter((job) => !isDelivering(job));
   // A cancelled attempt that was still stopping may have crashed the process.
   const alone = ended.length === 1;
   for (const job of jobs.filter(isDelivering)) {
-    yield* step(job, { type: 'awaiting_delivery', incarnation });
+    step(job, { type: 'awaiting_delivery', incarnation });
   }
   for (const job of ended) {
-    yield* step(
-      job,
-      reason === 'crashed' ? { type: 'crashed', alone, detail } : { type: 'worker_left' },
-    );
+    step(job, reason === 'crashed' ? { type: 'crashed', alone, detail } : { type: 'worker_left' });
   }
 }

@@ -1,7 +1,7 @@
 // Gives leases to workers and ends them: hello, take, bye. renewals.ts extends leases.
 import type { Clock } from '../../base/clock.ts';
 import type { Waiter } from '../../base/waiters.ts';
-import type { Step, Store, StoredJob, TakeableJobs, Transaction } from '../../store/store.ts';
+import type { Store, StoredJob, TakeableJobs, Transaction } from '../../store/store.ts';
 import {
   CAPABILITIES,
   type Lease,
@@ -29,6 +29,8 @@ import type { HeldLease, Presence, PresentWorker } from './presence.ts';
  * not wait for the transfer of the others.
  */
 const MAX_TAKE_BYTES = 4 * 1_048_576;
+/** Inputs that are read together. */
+const INPUTS_READ = 8;
 
 /** A reason of its own, because abort() without one makes an error with its stack at each take. */
 const SUPERSEDED = 'a newer take of the worker has come';
@@ -100,18 +102,18 @@ export class Leases {
       helloAt: clock.now(),
     };
     const schema = inputSchemas.compare(endpointId, hello);
-    const delivering = await changes.commit(function* (tx, step) {
-      const known = yield* tx.worker(endpointId, hello.workerId);
+    const delivering = await changes.commit((tx, step) => {
+      const known = tx.worker(endpointId, hello.workerId);
       if (known && known.incarnation > hello.incarnation) {
         throw new LinkError('stale_incarnation', `incarnation ${known.incarnation} said hello`);
       }
-      if ((yield* tx.endpoint(endpointId))?.deleted) throw endpointGone(endpointId);
-      yield* tx.putWorker(worker);
-      if (schema) yield* putInputSchema(tx, schema, clock.now());
-      const jobs = yield* tx.jobsOfWorker(endpointId, hello.workerId);
+      if (tx.endpoint(endpointId)?.deleted) throw endpointGone(endpointId);
+      tx.putWorker(worker);
+      if (schema) putInputSchema(tx, schema, clock.now());
+      const jobs = tx.jobsOfWorker(endpointId, hello.workerId);
       const older = jobs.filter((job) => job.lease && job.lease.incarnation < hello.incarnation);
       const outbox = new Set(hello.outbox.map((ref) => ref.token));
-      yield* endLeases(step, older, outbox, hello.incarnation, {
+      endLeases(step, older, outbox, hello.incarnation, {
         reason: 'crashed',
         detail: 'a new process runs under its id',
       });
@@ -134,15 +136,15 @@ export class Leases {
     const worker = presence.require(endpointId, bye);
     worker.draining = true;
     worker.openTake?.abort();
-    await changes.commit(function* (tx, step) {
-      const stored = yield* tx.worker(endpointId, bye.workerId);
+    await changes.commit((tx, step) => {
+      const stored = tx.worker(endpointId, bye.workerId);
       // The next process has just said hello.
       if (stored && stored.incarnation > bye.incarnation) return;
-      const jobs = yield* tx.jobsOfWorker(endpointId, bye.workerId);
+      const jobs = tx.jobsOfWorker(endpointId, bye.workerId);
       const delivering = new Set(bye.outbox.map((ref) => ref.token));
       const why = { reason: bye.reason, detail: bye.detail ?? 'its supervisor saw it die' };
-      yield* endLeases(step, jobs, delivering, bye.incarnation, why);
-      yield* tx.removeWorker(endpointId, bye.workerId);
+      endLeases(step, jobs, delivering, bye.incarnation, why);
+      tx.removeWorker(endpointId, bye.workerId);
     });
     presence.leave(worker);
   }
@@ -227,43 +229,63 @@ export class Leases {
    */
   #leaseReady(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Promise<Handover> {
     return this.#options.changes.commit((tx, step) =>
-      ended.aborted ? giveNothing() : this.#give(tx, step, { worker, request }),
+      ended.aborted ? NOTHING : this.#give(tx, step, { worker, request }),
     );
   }
 
-  *#give(
+  #give(
     tx: Transaction,
     step: StepOn,
     { request, worker }: { worker: PresentWorker; request: TakeRequest },
-  ): Step<Handover> {
-    const { arrivals, payloads, presence, signals, tracing } = this.#options;
+  ): Handover {
+    const { payloads, presence, signals, tracing } = this.#options;
     const held = [...worker.leases.values()];
     const given = held.filter(({ takeId }) => takeId === request.takeId);
-    const again = yield* repeatLeases(tx, given, { payloads, tracing });
+    const again = repeatLeases(tx, given, { payloads, tracing });
     if (again.length > 0) return { ...NOTHING, leases: again };
     if (worker.draining || held.some(({ solo }) => solo)) return { ...NOTHING, isBarred: true };
     const running = new Set(request.held);
-    const leases: GivenLease[] = [];
-    let inputBytes = 0;
     const limit = request.max + presence.claimedCount;
-    const { hasMore, isBlocked, jobs } = yield* findJobs(tx, worker, limit);
+    const { hasMore, isBlocked, jobs } = findJobs(tx, worker, limit);
     signals.noteBlocked(worker.endpointId, isBlocked);
-    for (const job of jobs) {
-      // The lease expired while this take waited: the worker still runs the job.
-      if (job.lease && running.has(job.lease.token)) continue;
-      const choice = this.#choose(worker, job, leases.length);
-      if (choice === 'skip') continue;
-      if (choice === 'stop') return { ...NOTHING, leases, isBarred: true };
-      const { takeId } = request;
-      const chosen = { job, worker, takeId, input: arrivals.get(job.id), payloads, tracing };
-      const lease = yield* leaseJob(tx, step, chosen);
-      leases.push(lease);
-      const { input, s3Config } = lease;
-      inputBytes += typeof input === 'number' ? input : input.length;
-      inputBytes += s3Config?.length ?? 0;
-      if (job.solo || leases.length === request.max || inputBytes >= MAX_TAKE_BYTES) break;
+    // The lease expired while this take waited: the worker still runs the job.
+    const free = jobs.filter(({ lease }) => !lease || !running.has(lease.token));
+    const { chosen, isBarred } = this.#chooseAll(tx, free, { request, worker });
+    const { takeId } = request;
+    const leases = chosen.map(({ input, job }) =>
+      leaseJob(step, { job, worker, takeId, input, tracing }),
+    );
+    return { leases, isBarred, isBlocked, hasMore };
+  }
+
+  /** Reads their inputs too, before any of them is leased. */
+  #chooseAll(
+    tx: Transaction,
+    jobs: readonly StoredJob[],
+    { request, worker }: { worker: PresentWorker; request: TakeRequest },
+  ): { chosen: Chosen[]; isBarred: boolean } {
+    const { arrivals, payloads } = this.#options;
+    const chosen: Chosen[] = [];
+    let bytes = 0;
+    for (let at = 0; at < jobs.length; at += INPUTS_READ) {
+      const some = jobs.slice(at, at + INPUTS_READ);
+      const inputs = tx.each(
+        some,
+        (job) => arrivals.get(job.id) ?? tx.payloadUpTo('input', job, payloads.partBytes),
+      );
+      for (const [index, job] of some.entries()) {
+        const choice = this.#choose(worker, job, chosen.length);
+        if (choice === 'skip') continue;
+        if (choice === 'stop') return { chosen, isBarred: true };
+        const input = inputs[index];
+        chosen.push({ job, input });
+        bytes += typeof input === 'number' ? input : (input?.length ?? 0);
+        bytes += job.attachment?.handlerData?.length ?? 0;
+        const isEnough = chosen.length === request.max || bytes >= MAX_TAKE_BYTES;
+        if (job.solo || isEnough) return { chosen, isBarred: false };
+      }
     }
-    return { leases, isBarred: false, isBlocked, hasMore };
+    return { chosen, isBarred: false };
   }
 
   #choose(worker: PresentWorker, job: StoredJob, taken: number): 'take' | 'skip' | 'stop' {
@@ -294,6 +316,11 @@ function endpointGone(endpointId: string): LinkError {
   });
 }
 
+interface Chosen {
+  job: StoredJob;
+  input: Uint8Array | number | undefined;
+}
+
 interface Poll {
   /** Woken when a job is ready. */
   ready: Waiter;
@@ -314,33 +341,29 @@ interface Handover {
 
 const NOTHING: Handover = { leases: [], isBarred: false, isBlocked: false, hasMore: false };
 
-// biome-ignore lint/correctness/useYield: a step may ask nothing
-function* giveNothing(): Step<Handover> {
-  return NOTHING;
-}
-
-function* settleHeld(
+function settleHeld(
   tx: Transaction,
   step: StepOn,
   { differing, held }: { differing: readonly HeldLease[]; held: ReadonlySet<string> },
-): Step<void> {
+): void {
+  tx.each(differing, (key) => tx.job(key));
   for (const { token, ...key } of differing) {
-    const job = yield* tx.job(key);
+    const job = tx.job(key);
     if (job?.lease?.token !== token) continue;
-    yield* step(job, { type: held.has(token) ? 'renew' : 'not_received' });
+    step(job, { type: held.has(token) ? 'renew' : 'not_received' });
   }
 }
 
 /** The best ready jobs that the worker may take, within the endpoint's limit for each group. */
-function* findJobs(
+function findJobs(
   tx: Transaction,
   { endpointId, gpuType }: PresentWorker,
   limit: number,
-): Step<TakeableJobs> {
-  const endpoint = yield* tx.endpoint(endpointId);
+): TakeableJobs {
+  const endpoint = tx.endpoint(endpointId);
   const groupLimit = endpoint?.settings.groupConcurrency;
   const deployment = endpoint?.deployment ?? null;
   // Without a deployment, no job has outgrown a GPU type.
   const acceptsOutgrown = deployment === null ? undefined : acceptOutgrown(deployment, gpuType);
-  return yield* tx.takeableJobs({ endpointId, limit, groupLimit, acceptsOutgrown });
+  return tx.takeableJobs({ endpointId, limit, groupLimit, acceptsOutgrown });
 }

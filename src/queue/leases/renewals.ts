@@ -1,6 +1,6 @@
 // Renews leases: a long poll that extends the leases a worker names and reports those that have ended.
 import { ownTurn } from '../../base/slices.ts';
-import type { Reader, Step, StoredJob, Transaction } from '../../store/store.ts';
+import type { Reader, StoredJob, Transaction } from '../../store/store.ts';
 import { isTerminal } from '../../wire/job/job.ts';
 import type { RenewReply, RenewRequest } from '../../wire/link/worker-link.ts';
 import type { StepOn } from '../changes.ts';
@@ -78,36 +78,37 @@ async function inTurns<T>(
   return ended;
 }
 
-function* extend(
+function extend(
   tx: Transaction,
   step: StepOn,
   { endpointId, request }: { endpointId: string; request: RenewRequest },
-): Step<RenewReply['ended']> {
+): RenewReply['ended'] {
   const { incarnation, leases } = request;
   const ended: RenewReply['ended'] = [];
+  tx.each(leases, ({ jobId }) => tx.job({ endpointId, id: jobId }));
   for (const { delivering, jobId, token, stopping } of leases) {
-    const job = yield* tx.job({ endpointId, id: jobId });
+    // As an earlier lease of the same request has left it.
+    const job = tx.job({ endpointId, id: jobId });
     const verdict = judgeLease(job, token);
     const event = delivering
       ? ({ type: 'awaiting_delivery', incarnation } as const)
       : ({ type: 'renew' } as const);
-    if (verdict === 'kept' && job) yield* step(job, event);
+    if (verdict === 'kept' && job) step(job, event);
     else if (verdict !== 'kept' && !stopping) ended.push({ jobId, token, verdict });
   }
   return ended;
 }
 
-function* findLost(
+function findLost(
   tx: Reader,
   endpointId: string,
   leases: readonly { jobId: string; token: string }[],
-): Step<RenewReply['ended']> {
-  const ended: RenewReply['ended'] = [];
-  for (const { jobId, token } of leases) {
-    const verdict = judgeLease(yield* tx.job({ endpointId, id: jobId }), token);
-    if (verdict !== 'kept') ended.push({ jobId, token, verdict });
-  }
-  return ended;
+): RenewReply['ended'] {
+  const ended = tx.each(leases, ({ jobId, token }) => {
+    const verdict = judgeLease(tx.job({ endpointId, id: jobId }), token);
+    return verdict === 'kept' ? [] : [{ jobId, token, verdict }];
+  });
+  return ended.flat();
 }
 
 function judgeLease(job: StoredJob | undefined, token: string): 'kept' | 'cancelled' | 'lost' {

@@ -3,7 +3,6 @@ import type { Clock } from '../../base/clock.ts';
 import {
   numberGpuType,
   type OutgrownLoad,
-  type Step,
   type Store,
   type StoredEndpoint,
 } from '../../store/store.ts';
@@ -71,14 +70,12 @@ export class WorkerLoads {
 
   /** An unknown endpoint has no load. */
   async load(endpointId: string): Promise<QueueLoad> {
-    const counts = await this.#options.store.read(function* (tx): Step<
-      Omit<QueueLoad, 'workers' | 'gpuCount'>
-    > {
-      const endpoint = yield* tx.endpoint(endpointId);
+    const counts = await this.#options.store.read((tx): Omit<QueueLoad, 'workers' | 'gpuCount'> => {
+      const endpoint = tx.endpoint(endpointId);
       if (!endpoint?.inQueue) return addUp([], 0, undefined, endpoint);
-      const oldest = yield* tx.oldestQueuedAt(endpointId);
-      const ready = oldest === undefined ? 0 : yield* tx.countReady(endpointId, MAX_READY);
-      const apart = endpoint.deployment === null ? [] : yield* tx.outgrownLoads(endpointId);
+      const oldest = tx.oldestQueuedAt(endpointId);
+      const ready = oldest === undefined ? 0 : tx.countReady(endpointId, MAX_READY);
+      const apart = endpoint.deployment === null ? [] : tx.outgrownLoads(endpointId);
       return addUp(apart, ready, oldest, endpoint);
     });
     const workers = this.#listWorkers(endpointId).map(describe);

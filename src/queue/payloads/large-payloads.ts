@@ -1,10 +1,8 @@
 // Stores large payloads before the operation that gives them to their jobs: in a file if the store has files, otherwise in
 // parts, one part in a commit, so that other work waits for one part at most. Also deletes payloads that no job has: those
 // of operations that were refused or never ran, and those of removed jobs.
-
 import { giveBack } from '../../base/byte-budget.ts';
-import type { Clock } from '../../base/clock.ts';
-import { ownTurn, SLICE_MS } from '../../base/slices.ts';
+import { ownTurn } from '../../base/slices.ts';
 import {
   ENDING,
   type JobKey,
@@ -12,10 +10,10 @@ import {
   type PayloadFiles,
   type Reader,
   type StagedPayload,
-  type Step,
   type Store,
   type Transaction,
   type UnusedPayload,
+  type UploadedPayload,
   type WriteOptions,
 } from '../../store/store.ts';
 import type { QueueSettings } from '../settings.ts';
@@ -26,12 +24,11 @@ const FILE_TURN_BYTES = 1_048_576;
 const SLICE_BYTES = 2 * 1_048_576;
 /** Most files that one slice removes. */
 const SLICE_FILES = 16;
-/** Most deletions of a slice, each of a payload or of some rows of one. */
-const SLICE_DELETIONS = 256;
+/** Most payloads that one slice deletes. */
+const SLICE_PAYLOADS = 128;
 
 interface LargePayloadsOptions {
   store: Store;
-  clock: Clock;
   settings: QueueSettings;
   /** Called when a payload may have become unused. Default: ignored. */
   onUnused?: () => void;
@@ -47,7 +44,6 @@ interface Upload {
 
 export class LargePayloads {
   readonly #store: Store;
-  readonly #clock: Clock;
   /** Larger payloads are stored before their operation, in a file or in parts of this size. */
   readonly partBytes: number;
   /** Uploads whose operation has not ended. */
@@ -59,10 +55,9 @@ export class LargePayloads {
   readonly #leftBytes = new Map<Upload, number>();
   readonly #onUnused: () => void;
 
-  constructor({ clock, onUnused = () => {}, settings, store }: LargePayloadsOptions) {
+  constructor({ onUnused = () => {}, settings, store }: LargePayloadsOptions) {
     this.#onUnused = onUnused;
     this.#store = store;
-    this.#clock = clock;
     this.partBytes = settings.payloadPartBytes;
   }
 
@@ -76,7 +71,7 @@ export class LargePayloads {
    * on disk by then; parts are put on disk by the commit of the operation. Call `release` when the operation has ended,
    * whether it used the payload or not.
    */
-  async upload(upload: Upload): Promise<StagedPayload> {
+  async upload(upload: Upload): Promise<UploadedPayload> {
     const { files } = this.#store;
     // A batch also uploads small inputs, for which a file of their own would cost too much.
     if (!files?.isUsable || !this.isLarge(upload.bytes)) return this.#uploadParts(upload);
@@ -89,17 +84,17 @@ export class LargePayloads {
     }
   }
 
-  async #uploadFile(files: PayloadFiles, upload: Upload): Promise<StagedPayload> {
+  async #uploadFile(files: PayloadFiles, upload: Upload): Promise<UploadedPayload> {
     const { bytes, key, kind, options } = upload;
     const inUse = this.#inUse;
-    let payload: StagedPayload | undefined;
+    let payload: UploadedPayload | undefined;
     try {
       // Its rows are on disk before the file exists, so that a crash leaves no file that no row names.
       const begun = await this.#store.write(
-        function* (tx): Step<StagedPayload> {
+        (tx): UploadedPayload => {
           // The operation may run a second time.
           if (payload) inUse.delete(nameOf(payload));
-          payload = yield* tx.beginFile(kind, key, bytes.length);
+          payload = tx.beginFile(kind, key, bytes.length);
           inUse.add(nameOf(payload));
           return payload;
         },
@@ -111,23 +106,23 @@ export class LargePayloads {
         const isLast = at + part.length === bytes.length;
         await this.inTurn(owner, () => files.write(begun, { at, bytes: part, isLast }));
       }
-      return begun;
+      return { ...begun, bytes: bytes.length };
     } catch (error) {
       if (payload) this.release(payload);
       throw error;
     }
   }
 
-  async #uploadParts(upload: Upload): Promise<StagedPayload> {
+  async #uploadParts(upload: Upload): Promise<UploadedPayload> {
     const { bytes, key, kind } = upload;
     const size = this.partBytes;
     const inUse = this.#inUse;
-    let payload: StagedPayload | undefined;
+    let payload: UploadedPayload | undefined;
     try {
-      const begun = await this.#writePart(upload, 0, function* (tx): Step<StagedPayload> {
+      const begun = await this.#writePart(upload, 0, (tx): UploadedPayload => {
         // The operation may run a second time.
         if (payload) inUse.delete(nameOf(payload));
-        payload = yield* tx.beginPayload(kind, key, bytes.subarray(0, size));
+        payload = tx.beginPayload(kind, key, bytes.subarray(0, size));
         inUse.add(nameOf(payload));
         return payload;
       });
@@ -135,7 +130,7 @@ export class LargePayloads {
         const part = bytes.subarray(at, at + size);
         await this.#writePart(upload, at, (tx) => tx.addPart(begun, at, part));
       }
-      return begun;
+      return { ...begun, bytes: bytes.length };
     } catch (error) {
       if (payload) this.release(payload);
       throw error;
@@ -144,7 +139,7 @@ export class LargePayloads {
     }
   }
 
-  #writePart<T>(upload: Upload, at: number, operation: (tx: Transaction) => Step<T>): Promise<T> {
+  #writePart<T>(upload: Upload, at: number, operation: (tx: Transaction) => T): Promise<T> {
     const { bytes, key, kind, options } = upload;
     return this.inTurn({ endpointId: key.endpointId, kind }, async () => {
       this.#leftBytes.set(upload, bytes.length - at);
@@ -228,17 +223,18 @@ export class LargePayloads {
   }
 
   /**
-   * Deletes what no job has, as much as fits into a slice of time: a commit for each payload would be
-   * slower than their creation, which shares commits. Returns false if nothing is left.
+   * Deletes what no job has, a slice of it: a commit for each payload would be slower than their creation, which
+   * shares commits. Returns false if nothing is left.
    */
   async deleteSome(): Promise<boolean> {
-    const found = await this.#store.read((tx) => this.#findUnused(tx, SLICE_DELETIONS));
+    const found = await this.#store.read((tx) => this.#findUnused(tx, SLICE_PAYLOADS));
     if (found.length === 0) {
       this.#stuck.clear();
       return false;
     }
     const unused = await this.#removeFiles(found);
-    await this.#store.write((tx) => this.#deleteSlice(tx, unused), ENDING);
+    // What is left over stays for the next slice.
+    await this.#store.write((tx) => tx.deleteUnused(unused, SLICE_BYTES), ENDING);
     return true;
   }
 
@@ -259,43 +255,21 @@ export class LargePayloads {
     return free;
   }
 
-  /** What is left over stays for the next slice. */
-  *#deleteSlice(tx: Transaction, payloads: readonly UnusedPayload[]): Step<void> {
-    const until = this.#clock.now() + SLICE_MS;
-    // The operation may run a second time.
-    const unused = [...payloads];
-    let leftBytes = SLICE_BYTES;
-    for (let deletions = 0; deletions < SLICE_DELETIONS; deletions++) {
-      const [payload] = unused;
-      if (!payload) return;
-      const { bytes, isLast } = yield* tx.deleteUnused(payload, leftBytes);
-      if (isLast) unused.shift();
-      leftBytes -= bytes;
-      if (leftBytes <= 0 || this.#clock.now() >= until) return;
-    }
-  }
-
-  *#findUnused(tx: Reader, limit: number): Step<UnusedPayload[]> {
-    const some = yield* tx.unusedPayloads(this.#inUse.size + this.#stuck.size + limit);
+  #findUnused(tx: Reader, limit: number): UnusedPayload[] {
+    const some = tx.unusedPayloads(this.#inUse.size + this.#stuck.size + limit);
     const isFree = (name: string) => !this.#inUse.has(name) && !this.#stuck.has(name);
     return some.filter((payload) => isFree(nameOf(payload)));
   }
 }
 
-/** The files of the first payloads, as many as one slice removes. */
-function* findFiles(
+/** The files of the first payloads, about as many as one slice removes. */
+function findFiles(
   tx: Reader,
   unused: readonly UnusedPayload[],
-): Step<Map<UnusedPayload, StagedPayload[]>> {
-  const found = new Map<UnusedPayload, StagedPayload[]>();
-  let files = 0;
-  for (const payload of unused) {
-    const some = yield* tx.filesOf(payload);
-    found.set(payload, some);
-    files += some.length;
-    if (files >= SLICE_FILES) break;
-  }
-  return found;
+): Map<UnusedPayload, StagedPayload[]> {
+  const first = unused.slice(0, SLICE_FILES);
+  const files = tx.each(first, (payload) => tx.filesOf(payload));
+  return new Map(first.map((payload, index) => [payload, files[index] ?? []]));
 }
 
 function nameOf({ endpointId, id, kind, origin }: UnusedPayload): string {

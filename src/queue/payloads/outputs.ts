@@ -1,14 +1,14 @@
 // Builds the output of a job as its record shows it.
-import type { Reader, Step, StoredJob } from '../../store/store.ts';
+import type { Reader, StoredJob } from '../../store/store.ts';
 import { ChunkOrderError } from '../../wire/chunk/chunk-pieces.ts';
 import { joinOutputs } from '../../wire/chunk/chunk-reassembly.ts';
 import { hasOutput } from '../records.ts';
 import { sliceBatches } from '../reports/streams.ts';
 
 /** Estimates the size of the result of `readOutput`. */
-export function* measureOutput(tx: Reader, job: StoredJob, maxBytes: number): Step<number> {
+export function measureOutput(tx: Reader, job: StoredJob, maxBytes: number): number {
   if (!hasOutput(job)) return 0;
-  if (job.outputKind === 'value') return yield* tx.outputBytes(job);
+  if (job.outputKind === 'value') return tx.outputBytes(job);
   return Math.min(job.chunkBytes, maxBytes);
 }
 
@@ -23,29 +23,25 @@ export interface OutputBounds {
  * Returns JSON; undefined if the job has no output, if the joined output exceeds `maxBytes`, or if the
  * worker reported its chunks incomplete or out of order. The chunks stay readable.
  */
-export function* readOutput(
+export function readOutput(
   tx: Reader,
   job: StoredJob,
   { maxAtOnce, maxBytes }: OutputBounds,
-): Step<Uint8Array | number | undefined> {
+): Uint8Array | number | undefined {
   if (!hasOutput(job)) return undefined;
-  if (job.outputKind === 'value') return yield* tx.payloadUpTo('output', job, maxAtOnce);
-  return yield* joinChunks(tx, job, maxBytes);
+  if (job.outputKind === 'value') return tx.payloadUpTo('output', job, maxAtOnce);
+  return joinChunks(tx, job, maxBytes);
 }
 
 /** Like `readOutput`, for a job that streams. */
-export function* joinChunks(
-  tx: Reader,
-  job: StoredJob,
-  maxBytes: number,
-): Step<Uint8Array | undefined> {
+export function joinChunks(tx: Reader, job: StoredJob, maxBytes: number): Uint8Array | undefined {
   if (job.chunkCount === 0) return Buffer.from('[]');
   // The frame of each chunk, `{"output":,"metrics":{}}`, is not part of the joined array.
   const frameBytes = job.chunkCount * 24;
   if (job.chunkBytes - frameBytes > maxBytes * 2) return undefined;
   const { endpointId, id, attempt } = job;
   const all = { endpointId, id, attempt, from: 0, maxBytes: Number.MAX_SAFE_INTEGER };
-  const batches = yield* tx.chunks(all);
+  const batches = tx.chunks(all);
   try {
     return joinOutputs(sliceBatches(batches, 0), maxBytes);
   } catch (error) {

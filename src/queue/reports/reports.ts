@@ -4,10 +4,9 @@ import { ownTurn } from '../../base/slices.ts';
 import {
   ENDING,
   type JobKey,
-  type StagedPayload,
-  type Step,
   type StoredJob,
   type Transaction,
+  type UploadedPayload,
 } from '../../store/store.ts';
 import { isTerminal, LIMITS } from '../../wire/job/job.ts';
 import {
@@ -131,7 +130,7 @@ export class Reports {
     }
   }
 
-  #apply(endpointId: string, report: Report, output?: StagedPayload): Promise<ReportReply> {
+  #apply(endpointId: string, report: Report, output?: UploadedPayload): Promise<ReportReply> {
     const { changes, outputs, presence, settings, signals } = this.#options;
     const gpuTypeOf = (workerId: string) => presence.find(endpointId, workerId)?.gpuType ?? null;
     const key = { endpointId, id: report.jobId };
@@ -154,7 +153,7 @@ export class Reports {
     endpointId: string,
     report: Report,
     incarnation: number,
-  ): Promise<StagedPayload | undefined> {
+  ): Promise<UploadedPayload | undefined> {
     const { changes, payloads, settings } = this.#options;
     const { body: bytes, jobId } = report;
     if (!hasOutput(report) || bytes.length > settings.maxOutputBytes) return undefined;
@@ -182,7 +181,7 @@ interface Application {
   job: StoredJob;
   report: Report;
   /** The output, if it is stored already. */
-  output: StagedPayload | undefined;
+  output: UploadedPayload | undefined;
   settings: QueueSettings;
   /** Called with the output of each outcome that is applied, if it is a value and not stored already. */
   noteOutput: (output: Uint8Array | undefined) => void;
@@ -196,67 +195,67 @@ interface Handling extends Omit<Application, 'job' | 'outgrown'> {
 }
 
 /** The GPU type of the worker, if the attempt ran out of memory there and the endpoint has a later type to try. */
-function* findOutgrownType(
+function findOutgrownType(
   tx: Transaction,
   { endpointId, lease }: StoredJob,
   report: Report,
   gpuTypeOf: (workerId: string) => string | null,
-): Step<string | undefined> {
+): string | undefined {
   if (report.kind !== 'outcome' || report.outcome.kind !== 'failed' || !lease) return undefined;
   if (report.outcome.error.code !== 'gpu_out_of_memory') return undefined;
   const gpuType = gpuTypeOf(lease.workerId);
-  const deployment = (yield* tx.endpoint(endpointId))?.deployment ?? null;
+  const deployment = tx.endpoint(endpointId)?.deployment ?? null;
   return listLaterTypes(deployment, gpuType).length > 0 ? (gpuType ?? undefined) : undefined;
 }
 
-function* handleReport(
+function handleReport(
   tx: Transaction,
   step: StepOn,
   { gpuTypeOf, key, ...reported }: Handling,
-): Step<ReportReply> {
+): ReportReply {
   const { report } = reported;
-  const job = yield* tx.job(key);
+  const job = tx.job(key);
   const verdict = judgeReport(job, report);
   if (verdict !== 'apply' || !job) return verdict === 'apply' ? APPLIED : verdict;
   if (report.kind === 'chunks' && report.first !== job.chunkCount) {
     throw refuse(report, `chunk ${report.first} follows ${job.chunkCount} chunks`);
   }
-  const outgrown = yield* findOutgrownType(tx, job, report, gpuTypeOf);
-  yield* applyReport(tx, step, { ...reported, job, outgrown });
+  const outgrown = findOutgrownType(tx, job, report, gpuTypeOf);
+  applyReport(tx, step, { ...reported, job, outgrown });
   return APPLIED;
 }
 
 /** @returns whether the report would be applied now */
-function* awaitDelivery(
+function awaitDelivery(
   tx: Transaction,
   step: StepOn,
   { incarnation, key, report }: { key: JobKey; report: Report; incarnation: number },
-): Step<boolean> {
-  const job = yield* tx.job(key);
+): boolean {
+  const job = tx.job(key);
   if (!job || judgeReport(job, report) !== 'apply') return false;
-  if (!isTerminal(job.status)) yield* step(job, { type: 'awaiting_delivery', incarnation });
+  if (!isTerminal(job.status)) step(job, { type: 'awaiting_delivery', incarnation });
   return true;
 }
 
-function* applyReport(
+function applyReport(
   tx: Transaction,
   step: StepOn,
   { job, noteOutput, outgrown, output, report, settings }: Application,
-): Step<void> {
-  const decision = yield* step(job, toEvent(job, report, settings, outgrown));
+): void {
+  const decision = step(job, toEvent(job, report, settings, outgrown));
   if ('refused' in decision)
     throw new Error(`report ${report.seq} of ${job.id}: ${decision.refused}`);
   const { kind, body } = report;
   if (kind === 'chunks' && decision.job.chunkCount > job.chunkCount) {
     const batch = { first: job.chunkCount, sizes: report.sizes, bytes: body };
-    yield* tx.appendChunks({ ...keyOf(job), attempt: job.attempt }, batch);
+    tx.appendChunks({ ...keyOf(job), attempt: job.attempt }, batch);
   } else if (kind === 'log' && decision.job.logBytes > job.logBytes) {
-    yield* tx.appendLog(job, job.logBytes, body);
+    tx.appendLog(job, job.logBytes, body);
   } else if (kind === 'outcome') {
     const { outputKind, status } = decision.job;
     const hasValue = outputKind === 'value' && status === 'COMPLETED' && body.length > 0;
     noteOutput(hasValue && !output ? body : undefined);
-    if (hasValue) yield* tx.putOutput(job, output ?? body);
+    if (hasValue) tx.putOutput(job, output ?? body);
   }
 }
 

@@ -5,7 +5,6 @@ import {
   ENDING,
   type JobKey,
   type Reader,
-  type Step,
   type Store,
   type StoredJob,
   type Transaction,
@@ -141,27 +140,27 @@ export class Streams {
   }
 }
 
-function* markSending(tx: Transaction, key: JobKey, attempt: number): Step<boolean> {
-  const job = yield* tx.job(key);
+function markSending(tx: Transaction, key: JobKey, attempt: number): boolean {
+  const job = tx.job(key);
   if (job?.attempt !== attempt || job.status === 'IN_QUEUE') return false;
   if (needsMark(job)) {
-    yield* tx.saveJob(job, { ...job, cursorAttempt: attempt, cursorNext: 0 }, 0);
+    tx.saveJob(job, { ...job, cursorAttempt: attempt, cursorNext: 0 }, 0);
   }
   return true;
 }
 
 /** Bytes of the output that is the job's one chunk; 0 without one. */
-function* measureChunk(tx: Reader, key: JobKey): Step<number> {
-  const job = yield* tx.job(key);
-  return job && isOneChunk(job) ? yield* tx.outputBytes(job) : 0;
+function measureChunk(tx: Reader, key: JobKey): number {
+  const job = tx.job(key);
+  return job && isOneChunk(job) ? tx.outputBytes(job) : 0;
 }
 
-function* moveCursor(tx: Transaction, key: JobKey, { attempt, n }: Position): Step<void> {
-  const job = yield* tx.job(key);
+function moveCursor(tx: Transaction, key: JobKey, { attempt, n }: Position): void {
+  const job = tx.job(key);
   if (!job) return;
   const isBehind = job.cursorAttempt < attempt || job.cursorNext <= n;
   if (job.attempt !== attempt || !isBehind) return;
-  yield* tx.saveJob(job, { ...job, cursorAttempt: attempt, cursorNext: n + 1 }, 0);
+  tx.saveJob(job, { ...job, cursorAttempt: attempt, cursorNext: n + 1 }, 0);
 }
 
 /** A job that does not stream has its output as its one chunk, split like any other. */
@@ -170,22 +169,22 @@ function isOneChunk(job: StoredJob): boolean {
 }
 
 /** `split`: the chunks of an output that is too large for one. `unsplit`: they are needed. */
-function* readPage(
+function readPage(
   tx: Reader,
   request: StreamRequest,
   split: readonly Uint8Array[] | undefined,
-): Step<StreamPage | 'unsplit' | undefined> {
-  const job = yield* tx.job(request);
+): StreamPage | 'unsplit' | undefined {
+  const job = tx.job(request);
   if (!job) return undefined;
   const { from, reset } = findStart(job, request.after);
   // A new attempt will replace the stored chunks, and clients of foreign formats cannot learn that.
   if (hasForeignFormat(job.attachment) && job.status === 'IN_QUEUE') return emptyPage(job, from);
-  const output = isOneChunk(job) ? (split ?? (yield* readSmall(tx, job))) : undefined;
+  const output = isOneChunk(job) ? (split ?? readSmall(tx, job)) : undefined;
   if (output === 'unsplit') return output;
   const total = output ? output.length : job.chunkCount;
   const chunks = output
     ? takeUpTo(output.slice(from), request.maxBytes)
-    : yield* readChunks(tx, job, from, request.maxBytes);
+    : readChunks(tx, job, from, request.maxBytes);
   const n = from + chunks.length - 1;
   return {
     chunks,
@@ -203,9 +202,9 @@ function needsMark(job: StoredJob): boolean {
   return job.cursorAttempt !== job.attempt;
 }
 
-function* readSmall(tx: Reader, job: StoredJob): Step<readonly Uint8Array[] | 'unsplit'> {
-  if ((yield* tx.outputBytes(job)) > MAX_WHOLE_BYTES) return 'unsplit';
-  const output = yield* tx.output(job);
+function readSmall(tx: Reader, job: StoredJob): readonly Uint8Array[] | 'unsplit' {
+  if (tx.outputBytes(job) > MAX_WHOLE_BYTES) return 'unsplit';
+  const output = tx.output(job);
   return output ? encodeJsonChunk(output, {}) : [];
 }
 
@@ -231,15 +230,10 @@ function findStart(job: StoredJob, after: Position | undefined): { from: number;
   return { from: after.n + 1, reset: false };
 }
 
-function* readChunks(
-  tx: Reader,
-  job: StoredJob,
-  from: number,
-  maxBytes: number,
-): Step<Uint8Array[]> {
+function readChunks(tx: Reader, job: StoredJob, from: number, maxBytes: number): Uint8Array[] {
   if (from >= job.chunkCount) return [];
   const { endpointId, id, attempt } = job;
-  const batches = yield* tx.chunks({ endpointId, id, attempt, from, maxBytes });
+  const batches = tx.chunks({ endpointId, id, attempt, from, maxBytes });
   return takeUpTo(sliceBatches(batches, from), maxBytes);
 }
 

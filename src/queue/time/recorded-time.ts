@@ -4,7 +4,7 @@
 import { z } from 'zod';
 import type { ResumableClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { OWNER, type Step, type Store, type Transaction } from '../../store/store.ts';
+import { OWNER, type Store, type Transaction } from '../../store/store.ts';
 import { LIMITS } from '../../wire/job/job.ts';
 
 /** A write also stores the time if the last stored time is older than this, ms. */
@@ -84,7 +84,7 @@ export class RecordedTime {
   }
 
   async #write<T>(
-    operation: (tx: Transaction) => Step<T>,
+    operation: (tx: Transaction) => T,
     writeOptions: Parameters<Store['write']>[1],
   ): Promise<T> {
     const run: Run = { hasRecorded: false };
@@ -97,19 +97,19 @@ export class RecordedTime {
     }
   }
 
-  *#run<T>(tx: Transaction, operation: (tx: Transaction) => Step<T>, run: Run): Step<T> {
+  #run<T>(tx: Transaction, operation: (tx: Transaction) => T, run: Run): T {
     // The operation runs a second time: the record of its first run was undone.
     if (run.hasRecorded) this.#recordedAt = Number.NEGATIVE_INFINITY;
-    const result = yield* operation(tx);
+    const result = operation(tx);
     const at = this.#options.clock.now();
     run.hasRecorded = at - this.#recordedAt >= RECORD_EVERY_MS;
-    if (run.hasRecorded) yield* this.#record(tx, at);
+    if (run.hasRecorded) this.#record(tx, at);
     return result;
   }
 
-  *#record(tx: Transaction, at: number): Step<void> {
+  #record(tx: Transaction, at: number): void {
     this.#recordedAt = at;
     const body = JSON.stringify({ at, ranMs: this.ranMs() });
-    yield* tx.putResource({ ...KEY, userId: OWNER, parent: '', position: 0, body });
+    tx.putResource({ ...KEY, userId: OWNER, parent: '', position: 0, body });
   }
 }

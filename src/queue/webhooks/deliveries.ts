@@ -12,7 +12,6 @@ import {
   OWNER,
   type ReceiverKey,
   type RecordPiece,
-  type Step,
   type Store,
   type StoredDelivery,
   type StoredJob,
@@ -108,9 +107,9 @@ export class Deliveries {
   }
 
   /** Part of the operation that ends the job: stores the record to deliver. */
-  *keep(tx: Transaction, { job, record, url }: Ending): Step<StoredDelivery> {
+  keep(tx: Transaction, { job, record, url }: Ending): StoredDelivery {
     const now = this.#options.clock.now();
-    const endpoint = yield* tx.endpoint(job.endpointId);
+    const endpoint = tx.endpoint(job.endpointId);
     const delivery = {
       endpointId: job.endpointId,
       userId: endpoint?.userId ?? OWNER,
@@ -120,11 +119,11 @@ export class Deliveries {
       receiver: nameReceiver(url),
       createdAt: now,
       platformRanMs: this.#options.ranMs(),
-      bytes: yield* measure(tx, record),
+      bytes: measure(tx, record),
       attempts: 0,
       nextAt: now,
     };
-    yield* tx.insertDelivery(delivery, record);
+    tx.insertDelivery(delivery, record);
     return delivery;
   }
 
@@ -163,9 +162,9 @@ export class Deliveries {
     const limit = this.#receivers.capacityFor(receiver) + this.#receivers.underWay(receiver);
     this.#receivers.beginRead(receiver);
     try {
-      const { due, nextAt } = await store.read(function* (tx) {
-        const due = yield* tx.dueDeliveries({ ...receiver, now, limit });
-        return { due, nextAt: yield* tx.nextDeliveryAt(receiver, now) };
+      const { due, nextAt } = await store.read((tx) => {
+        const due = tx.dueDeliveries({ ...receiver, now, limit });
+        return { due, nextAt: tx.nextDeliveryAt(receiver, now) };
       });
       if (nextAt !== undefined) this.#receivers.note(receiver, nextAt);
       // No await from here to `#begin`: an attempt could end meanwhile and make `due` outdated.
@@ -274,13 +273,13 @@ export class Deliveries {
   async #write(
     { endpointId, jobId }: StoredDelivery,
     note: JobNote,
-    change: (tx: Transaction) => Step<void>,
+    change: (tx: Transaction) => void,
   ): Promise<void> {
     const key = { endpointId, id: jobId };
-    await this.#options.store.write(function* (tx) {
-      yield* change(tx);
-      const job = yield* tx.job(key);
-      if (job) yield* tx.saveJob(job, { ...job, notes: addNote(job.notes, note) }, 0);
+    await this.#options.store.write((tx) => {
+      change(tx);
+      const job = tx.job(key);
+      if (job) tx.saveJob(job, { ...job, notes: addNote(job.notes, note) }, 0);
     }, ENDING);
     this.#options.onNoted(key);
   }
@@ -308,10 +307,10 @@ export class Deliveries {
   }
 }
 
-function* measure(tx: Transaction, record: readonly RecordPiece[]): Step<number> {
+function measure(tx: Transaction, record: readonly RecordPiece[]): number {
   let bytes = 0;
   for (const piece of record) {
-    bytes += piece instanceof Uint8Array ? piece.length : yield* tx.outputBytes(piece.outputOf);
+    bytes += piece instanceof Uint8Array ? piece.length : tx.outputBytes(piece.outputOf);
   }
   return bytes;
 }

@@ -41,8 +41,6 @@ const CACHE_BYTES = 16 * 1_048_576;
 const OWNER_ONLY = 0o600;
 
 const noMemory: MemoryState = {
-  changes: 0,
-  isWriting: false,
   forget: () => {},
   *write() {},
   settle: () => {},

@@ -39,9 +39,6 @@ export class LiveJobs {
   #uncounted = new Set<LiveEndpoint>();
   /** Every endpoint that exists is in memory. */
   #hasAllEndpoints = false;
-  /** Number of changes of this commit. */
-  changes = 0;
-  isWriting = false;
 
   constructor(tables: Tables, options: KeptJobsOptions = {}) {
     this.#tables = tables;
@@ -94,7 +91,6 @@ export class LiveJobs {
   }
 
   #setEndpoint(live: LiveEndpoint, { isRemoved }: { isRemoved: boolean }): void {
-    this.changes++;
     this.#touched.add(live);
     live.endpoint = undefined;
     live.isRemoved = isRemoved;
@@ -200,7 +196,6 @@ export class LiveJobs {
 
   change(endpointId: string, change: JobChange): void {
     const live = this.#open(endpointId);
-    this.changes++;
     this.#touched.add(live);
     this.#uncounted.add(live);
     this.unwritten.compare(live.apply(change));
@@ -226,7 +221,6 @@ export class LiveJobs {
     const job = this.#endpoints.get(endpointId)?.changed.get(id);
     if (!job?.now || job.now === job.stored) return false;
     if (job.stored && job.stored.outputKind !== 'none') return false;
-    this.changes++;
     job.payloads = { ...job.payloads, ...payloads };
     return true;
   }
@@ -238,20 +232,14 @@ export class LiveJobs {
   noteOutput({ endpointId, id }: JobKey): boolean {
     const job = this.#endpoints.get(endpointId)?.changed.get(id);
     if (!job?.now || job.now === job.stored || job.hasOutput) return false;
-    this.changes++;
     job.hasOutput = true;
     return !job.stored || job.stored.outputKind === 'none';
   }
 
   /** Writes all changes that the database does not have yet. */
   *write(): Step<void> {
-    this.isWriting = true;
-    try {
-      yield* this.unwritten.write();
-      yield* this.#writeCounts();
-    } finally {
-      this.isWriting = false;
-    }
+    yield* this.unwritten.write();
+    yield* this.#writeCounts();
   }
 
   *#writeCounts(): Step<void> {
@@ -301,9 +289,6 @@ export class LiveJobs {
   #clear(): void {
     this.unwritten.clear();
     this.#uncounted = new Set();
-    this.changes = 0;
-    // The steps of an abandoned write never end.
-    this.isWriting = false;
   }
 
   #open(id: string): LiveEndpoint {

@@ -28,113 +28,198 @@ import type {
 import type { Tables } from '../tables.ts';
 import type { LiveJobs } from './live-jobs.ts';
 
-/** For use between commits, when the database has everything. */
+/** What an operation has returned or thrown. */
+export type Result<T> = { value: T } | { error: unknown };
+
+/** What the database is asked. */
+interface Question {
+  name: string;
+  read: () => Step<unknown>;
+}
+
+/** Thrown by a verb whose result is not in memory. Not an Error, which would take a stack. */
+class NotLoaded {
+  readonly questions: readonly Question[];
+
+  constructor(questions: readonly Question[]) {
+    this.questions = questions;
+  }
+}
+
+/**
+ * For one operation, between commits, when the database has everything. A verb whose result is not in memory throws
+ * `NotLoaded`: `run` asks the database, and runs the operation again from its start.
+ */
 export class LiveReader implements Reader {
   protected readonly tables: Tables;
   protected readonly live: LiveJobs;
+  /** What the database has answered, by question. */
+  #answers: Map<string, unknown> | undefined;
 
   constructor(tables: Tables, live: LiveJobs) {
     this.tables = tables;
     this.live = live;
   }
 
-  /** Runs before a query whose result may depend on changes that are only in memory. */
+  /** The steps of the operation: what it has to read, until it returns or throws. */
+  *run<T>(operation: () => T): Step<Result<T>> {
+    for (;;) {
+      let questions: readonly Question[];
+      try {
+        return { value: operation() };
+      } catch (thrown) {
+        if (!(thrown instanceof NotLoaded)) return { error: thrown };
+        questions = thrown.questions;
+      }
+      this.#answers ??= new Map();
+      for (const { name, read } of questions) this.#answers.set(name, yield* read());
+    }
+  }
+
+  each<Item, Value>(items: Iterable<Item>, read: (item: Item) => Value): Value[] {
+    const values: Value[] = [];
+    const questions: Question[] = [];
+    for (const item of items) {
+      try {
+        values.push(read(item));
+      } catch (thrown) {
+        if (!(thrown instanceof NotLoaded)) throw thrown;
+        questions.push(...thrown.questions);
+      }
+    }
+    if (questions.length > 0) throw new NotLoaded(questions);
+    return values;
+  }
+
+  /** The answer of the database. */
+  protected load<T>(verb: string, args: unknown, read: () => Step<T>): T {
+    const name = `${verb} ${JSON.stringify(args)}`;
+    if (!this.#answers?.has(name)) throw new NotLoaded([{ name, read }]);
+    // The answer to the same question, which `read` has given.
+    return this.#answers.get(name) as T;
+  }
+
+  /** The same, for what may depend on jobs whose rows are not written yet. */
+  protected list<T>(verb: string, args: unknown, read: () => Step<T>): T {
+    return this.load(verb, args, () => this.#readWritten(read));
+  }
+
+  *#readWritten<T>(read: () => Step<T>): Step<T> {
+    yield* this.writeBack();
+    return yield* read();
+  }
+
+  /** Writes the rows that only the memory has. */
   protected *writeBack(): Step<void> {}
 
-  *endpoint(id: string): Step<StoredEndpoint | undefined> {
+  endpoint(id: string): StoredEndpoint | undefined {
     const known = this.live.endpoint(id);
     if (known) return known;
-    if (this.live.isUncounted(id)) yield* this.writeBack();
-    const found = yield* this.tables.endpoint(id);
+    const found = this.load('endpoint', id, () => this.#readEndpoint(id));
     if (found) this.live.remember(found);
     return found;
   }
 
-  *endpoints(): Step<StoredEndpoint[]> {
+  *#readEndpoint(id: string): Step<StoredEndpoint | undefined> {
+    if (this.live.isUncounted(id)) yield* this.writeBack();
+    return yield* this.tables.endpoint(id);
+  }
+
+  endpoints(): StoredEndpoint[] {
     const known = this.live.endpoints();
     if (known) return known;
-    yield* this.writeBack();
-    const all = yield* this.tables.endpoints();
+    const all = this.list('endpoints', null, () => this.tables.endpoints());
     this.live.rememberAll(all);
     return all;
   }
 
-  *job(key: JobKey): Step<StoredJob | undefined> {
+  job(key: JobKey): StoredJob | undefined {
     const job = this.live.job(key);
-    if (job === 'unknown') return yield* this.tables.job(key);
+    if (job === 'unknown') return this.load('job', nameOf(key), () => this.tables.job(key));
     return job === 'absent' ? undefined : job;
   }
 
-  *jobByIdempotencyKey(endpointId: string, idempotencyKey: string): Step<StoredJob | undefined> {
+  jobByIdempotencyKey(endpointId: string, idempotencyKey: string): StoredJob | undefined {
     const id = this.live.findNewKey(endpointId, idempotencyKey);
-    if (id !== undefined) return yield* this.job({ endpointId, id });
-    const stored = yield* this.tables.jobByIdempotencyKey(endpointId, idempotencyKey);
-    return stored && (yield* this.job(stored));
+    if (id !== undefined) return this.job({ endpointId, id });
+    const stored = this.load('jobByIdempotencyKey', [endpointId, idempotencyKey], () =>
+      this.tables.jobByIdempotencyKey(endpointId, idempotencyKey),
+    );
+    if (!stored) return undefined;
+    const job = this.live.job(stored);
+    if (job === 'unknown') return stored;
+    return job === 'absent' ? undefined : job;
   }
 
-  *jobs({ status, ...listing }: JobListing): Step<StoredJob[]> {
+  jobs({ status, ...listing }: JobListing): StoredJob[] {
     if (status === 'IN_PROGRESS') {
-      yield* this.loadLeased();
+      this.loadLeased();
       return this.live.leased.listRunning(listing);
     }
-    yield* this.writeBack();
-    return yield* this.tables.jobs({ ...listing, status });
+    const those = { ...listing, status };
+    return this.list('jobs', those, () => this.tables.jobs(those));
   }
 
-  *findJobs({ status, ...search }: JobSearch): Step<FoundJobs> {
+  findJobs({ status, ...search }: JobSearch): FoundJobs {
     if (status === 'IN_PROGRESS') {
-      yield* this.loadLeased();
+      this.loadLeased();
       const { limit } = search;
       const found = this.live.leased.listRunning({ ...search, limit: limit + 1 });
       const jobs = found.slice(0, limit);
       return { jobs, next: found.length > limit ? jobs.at(-1)?.position : undefined };
     }
-    yield* this.writeBack();
-    return yield* this.tables.findJobs({ ...search, status });
+    const those = { ...search, status };
+    return this.list('findJobs', those, () => this.tables.findJobs(those));
   }
 
-  *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
+  readyJobs(endpointId: string, limit: number): StoredJob[] {
     const ready = this.live.readyJobs(endpointId, limit);
     if (ready) return ready;
-    yield* this.writeBack();
     const loaded = Math.max(limit, this.live.windowJobs(endpointId));
-    this.live.loadReady(endpointId, yield* this.tables.readyJobs(endpointId, loaded), loaded);
+    const jobs = this.list('readyJobs', [endpointId, loaded], () =>
+      this.tables.readyJobs(endpointId, loaded),
+    );
+    this.live.loadReady(endpointId, jobs, loaded);
     return this.live.readyJobs(endpointId, limit) ?? [];
   }
 
-  *queuedJobs(endpointId: string, limit: number, upTo?: number): Step<StoredJob[]> {
-    yield* this.writeBack();
-    return yield* this.tables.queuedJobs(endpointId, limit, upTo);
+  queuedJobs(endpointId: string, limit: number, upTo?: number): StoredJob[] {
+    return this.list('queuedJobs', [endpointId, limit, upTo], () =>
+      this.tables.queuedJobs(endpointId, limit, upTo),
+    );
   }
 
-  *jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]> {
-    yield* this.writeBack();
-    return yield* this.tables.jobsOfWorker(endpointId, workerId);
+  jobsOfWorker(endpointId: string, workerId: string): StoredJob[] {
+    return this.list('jobsOfWorker', [endpointId, workerId], () =>
+      this.tables.jobsOfWorker(endpointId, workerId),
+    );
   }
 
-  *countGroupLeases(endpointId: string, group: string): Step<number> {
-    yield* this.loadLeased();
+  countGroupLeases(endpointId: string, group: string): number {
+    this.loadLeased();
     return this.live.leased.countOfGroup(endpointId, group);
   }
 
-  *leasedJobs(): Step<StoredJob[]> {
-    yield* this.loadLeased();
-    const jobs = yield* this.#readAll([...this.live.leased.keys()]);
+  leasedJobs(): StoredJob[] {
+    this.loadLeased();
+    const jobs = this.list('leasedJobs', null, () => this.#readAll([...this.live.leased.keys()]));
     return jobs.sort((a, b) => a.position - b.position);
   }
 
-  *dueJobs(now: number, limit: number): Step<StoredJob[]> {
-    yield* this.loadLeased();
-    yield* this.writeBack();
-    const due = yield* this.tables.dueJobs(now, limit);
-    due.push(...(yield* this.#readAll(this.live.leased.listDue(now, limit))));
+  dueJobs(now: number, limit: number): StoredJob[] {
+    this.loadLeased();
+    const due = this.list('dueJobs', [now, limit], () => this.#readDue(now, limit));
     return due.sort((a, b) => a.dueAt - b.dueAt || a.position - b.position).slice(0, limit);
   }
 
-  *nextDueAt(): Step<number | undefined> {
-    yield* this.loadLeased();
-    yield* this.writeBack();
-    const next = yield* this.tables.nextDueAt();
+  *#readDue(now: number, limit: number): Step<StoredJob[]> {
+    const due = yield* this.tables.dueJobs(now, limit);
+    return [...due, ...(yield* this.#readAll(this.live.leased.listDue(now, limit)))];
+  }
+
+  nextDueAt(): number | undefined {
+    this.loadLeased();
+    const next = this.list('nextDueAt', null, () => this.tables.nextDueAt());
     const dueAt = Math.min(next ?? Number.POSITIVE_INFINITY, this.live.leased.nextDueAt);
     return dueAt === Number.POSITIVE_INFINITY ? undefined : dueAt;
   }
@@ -142,144 +227,157 @@ export class LiveReader implements Reader {
   *#readAll(keys: readonly JobKey[]): Step<StoredJob[]> {
     const jobs: StoredJob[] = [];
     for (const key of keys) {
-      const job = yield* this.job(key);
-      if (job) jobs.push(job);
+      const known = this.live.job(key);
+      const job = known === 'unknown' ? yield* this.tables.job(key) : known;
+      if (job && job !== 'absent') jobs.push(job);
     }
     return jobs;
   }
 
-  *oldestQueuedAt(endpointId: string): Step<number | undefined> {
-    yield* this.writeBack();
-    return yield* this.tables.oldestQueuedAt(endpointId);
+  oldestQueuedAt(endpointId: string): number | undefined {
+    return this.list('oldestQueuedAt', endpointId, () => this.tables.oldestQueuedAt(endpointId));
   }
 
-  *countReady(endpointId: string, limit: number): Step<number> {
-    yield* this.writeBack();
-    return yield* this.tables.countReady(endpointId, limit);
+  countReady(endpointId: string, limit: number): number {
+    return this.list('countReady', [endpointId, limit], () =>
+      this.tables.countReady(endpointId, limit),
+    );
   }
 
-  *outgrownLoads(endpointId: string): Step<OutgrownLoad[]> {
-    yield* this.writeBack();
-    return yield* this.tables.outgrownLoads(endpointId);
+  outgrownLoads(endpointId: string): OutgrownLoad[] {
+    return this.list('outgrownLoads', endpointId, () => this.tables.outgrownLoads(endpointId));
   }
 
   /** All jobs with a lease are in memory from now on. */
-  protected *loadLeased(): Step<void> {
+  protected loadLeased(): void {
     if (this.live.leased.isLoaded) return;
-    yield* this.writeBack();
-    this.live.loadLeased(yield* this.tables.leasedJobs());
+    this.live.loadLeased(this.list('leased', null, () => this.tables.leasedJobs()));
   }
 
-  input(key: JobKey): Step<Uint8Array | undefined> {
-    return this.tables.input(key);
+  input(key: JobKey): Uint8Array | undefined {
+    return this.load('input', nameOf(key), () => this.tables.input(key));
   }
 
-  output(key: JobKey): Step<Uint8Array | undefined> {
-    return this.tables.output(key);
+  output(key: JobKey): Uint8Array | undefined {
+    return this.load('output', nameOf(key), () => this.tables.output(key));
   }
 
-  outputBytes(key: JobKey): Step<number> {
-    return this.tables.outputBytes(key);
+  outputBytes(key: JobKey): number {
+    return this.load('outputBytes', nameOf(key), () => this.tables.outputBytes(key));
   }
 
   payloadUpTo(
     kind: StagedPayload['kind'],
     key: JobKey,
     maxBytes: number,
-  ): Step<Uint8Array | number | undefined> {
-    return this.tables.payloadUpTo(kind, key, maxBytes);
+  ): Uint8Array | number | undefined {
+    return this.load('payloadUpTo', [kind, nameOf(key), maxBytes], () =>
+      this.tables.payloadUpTo(kind, key, maxBytes),
+    );
   }
 
-  payloadPart(
-    kind: StagedPayload['kind'],
-    key: JobKey,
-    index: number,
-  ): Step<Uint8Array | undefined> {
-    return this.tables.payloadPart(kind, key, index);
+  payloadPart(kind: StagedPayload['kind'], key: JobKey, index: number): Uint8Array | undefined {
+    return this.load('payloadPart', [kind, nameOf(key), index], () =>
+      this.tables.payloadPart(kind, key, index),
+    );
   }
 
-  *jobPreview(key: JobKey, maxInputBytes: number): Step<JobPreview | undefined> {
-    yield* this.writeBack();
-    return yield* this.tables.jobPreview(key, maxInputBytes);
+  jobPreview(key: JobKey, maxInputBytes: number): JobPreview | undefined {
+    return this.list('jobPreview', [nameOf(key), maxInputBytes], () =>
+      this.tables.jobPreview(key, maxInputBytes),
+    );
   }
 
-  payloadFile(kind: StagedPayload['kind'], key: JobKey): Step<StagedPayload | undefined> {
-    return this.tables.payloadFile(kind, key);
+  payloadFile(kind: StagedPayload['kind'], key: JobKey): StagedPayload | undefined {
+    return this.load('payloadFile', [kind, nameOf(key)], () => this.tables.payloadFile(kind, key));
   }
 
-  unusedPayloads(limit: number): Step<UnusedPayload[]> {
-    return this.tables.unusedPayloads(limit);
+  unusedPayloads(limit: number): UnusedPayload[] {
+    return this.load('unusedPayloads', limit, () => this.tables.unusedPayloads(limit));
   }
 
-  filesOf(payload: UnusedPayload): Step<StagedPayload[]> {
-    return this.tables.filesOf(payload);
+  filesOf(payload: UnusedPayload): StagedPayload[] {
+    return this.load('filesOf', payload, () => this.tables.filesOf(payload));
   }
 
-  deliveriesOf(endpointId: string, limit: number): Step<StoredDelivery[]> {
-    return this.tables.deliveriesOf(endpointId, limit);
+  deliveriesOf(endpointId: string, limit: number): StoredDelivery[] {
+    return this.load('deliveriesOf', [endpointId, limit], () =>
+      this.tables.deliveriesOf(endpointId, limit),
+    );
   }
 
-  chunks(range: ChunkRange): Step<ChunkBatch[]> {
-    return this.tables.chunks(range);
+  chunks(range: ChunkRange): ChunkBatch[] {
+    return this.load('chunks', range, () => this.tables.chunks(range));
   }
 
-  log(range: LogRange): Step<Uint8Array> {
-    return this.tables.log(range);
+  log(range: LogRange): Uint8Array {
+    return this.load('log', range, () => this.tables.log(range));
   }
 
-  receivers(): Step<(ReceiverKey & { nextAt: number })[]> {
-    return this.tables.receivers();
+  receivers(): (ReceiverKey & { nextAt: number })[] {
+    return this.load('receivers', null, () => this.tables.receivers());
   }
 
-  dueDeliveries(due: DueDeliveries): Step<StoredDelivery[]> {
-    return this.tables.dueDeliveries(due);
+  dueDeliveries(due: DueDeliveries): StoredDelivery[] {
+    return this.load('dueDeliveries', due, () => this.tables.dueDeliveries(due));
   }
 
-  nextDeliveryAt(receiver: ReceiverKey, after: number): Step<number | undefined> {
-    return this.tables.nextDeliveryAt(receiver, after);
+  nextDeliveryAt(receiver: ReceiverKey, after: number): number | undefined {
+    return this.load('nextDeliveryAt', [receiver, after], () =>
+      this.tables.nextDeliveryAt(receiver, after),
+    );
   }
 
-  deliveryPart(key: JobKey, at: number): Step<Uint8Array | undefined> {
-    return this.tables.deliveryPart(key, at);
+  deliveryPart(key: JobKey, at: number): Uint8Array | undefined {
+    return this.load('deliveryPart', [nameOf(key), at], () => this.tables.deliveryPart(key, at));
   }
 
-  countDeliveries(): Step<{ endpointId: string; count: number }[]> {
-    return this.tables.countDeliveries();
+  countDeliveries(): { endpointId: string; count: number }[] {
+    return this.load('countDeliveries', null, () => this.tables.countDeliveries());
   }
 
-  worker(endpointId: string, id: string): Step<StoredWorker | undefined> {
-    return this.tables.worker(endpointId, id);
+  worker(endpointId: string, id: string): StoredWorker | undefined {
+    return this.load('worker', [endpointId, id], () => this.tables.worker(endpointId, id));
   }
 
-  workers(): Step<StoredWorker[]> {
-    return this.tables.workers();
+  workers(): StoredWorker[] {
+    return this.load('workers', null, () => this.tables.workers());
   }
 
-  resource(key: ResourceKey): Step<StoredResource | undefined> {
-    return this.tables.resource(key);
+  resource({ id, kind }: ResourceKey): StoredResource | undefined {
+    return this.load('resource', [kind, id], () => this.tables.resource({ kind, id }));
   }
 
-  resources(listing: ResourceListing): Step<StoredResource[]> {
-    return this.tables.resources(listing);
+  resources(listing: ResourceListing): StoredResource[] {
+    return this.load('resources', listing, () => this.tables.resources(listing));
   }
 
-  versionPart(key: VersionKey, index: number): Step<Uint8Array | undefined> {
-    return this.tables.versionPart(key, index);
+  versionPart(key: VersionKey, index: number): Uint8Array | undefined {
+    return this.load('versionPart', [key, index], () => this.tables.versionPart(key, index));
   }
 
-  versionsWithParts(): Step<VersionKey[]> {
-    return this.tables.versionsWithParts();
+  versionParts(key: VersionKey): number {
+    return this.load('versionParts', key, () => this.tables.versionParts(key));
   }
 
-  keyByHash(hash: string): Step<StoredKey | undefined> {
-    return this.tables.keyByHash(hash);
+  versionsWithParts(): VersionKey[] {
+    return this.load('versionsWithParts', null, () => this.tables.versionsWithParts());
   }
 
-  keys(): Step<StoredKey[]> {
-    return this.tables.keys();
+  keyByHash(hash: string): StoredKey | undefined {
+    return this.load('keyByHash', hash, () => this.tables.keyByHash(hash));
   }
 
-  keysOfUser(userId: string): Step<StoredKey[]> {
-    return this.tables.keysOfUser(userId);
+  keys(): StoredKey[] {
+    return this.load('keys', null, () => this.tables.keys());
   }
+
+  keysOfUser(userId: string): StoredKey[] {
+    return this.load('keysOfUser', userId, () => this.tables.keysOfUser(userId));
+  }
+}
+
+/** Of a job, a delivery: keys are often whole records. */
+export function nameOf({ endpointId, id }: JobKey): string {
+  return `${endpointId}/${id}`;
 }

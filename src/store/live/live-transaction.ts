@@ -1,28 +1,32 @@
-// The verbs that write: jobs change in memory, and their rows are written once, with the commit.
+// The verbs that write. An operation collects its changes; when it has returned, jobs change in memory, and their rows
+// are written once, with the commit.
 import { INLINE_BYTES } from '../sql/payload-parts.ts';
-import type {
-  ChunkBatch,
-  Deletion,
-  EndpointBase,
-  JobKey,
-  Payload,
-  RecordPiece,
-  ResourceKey,
-  StagedPayload,
-  Step,
-  StoredDelivery,
-  StoredJob,
-  StoredKey,
-  StoredResource,
-  StoredWorker,
-  TakeableJobs,
-  TakeableRequest,
-  Transaction,
-  TurnKey,
-  UnusedPayload,
-  VersionKey,
+import {
+  type ChunkBatch,
+  type EndpointBase,
+  type JobKey,
+  NEXT_TURN,
+  type Payload,
+  type RecordPiece,
+  type ResourceKey,
+  type ResourceListing,
+  type StagedPayload,
+  type Step,
+  type StoredDelivery,
+  type StoredEndpoint,
+  type StoredJob,
+  type StoredKey,
+  type StoredResource,
+  type StoredWorker,
+  type TakeableJobs,
+  type TakeableRequest,
+  type Transaction,
+  type TurnKey,
+  type UnusedPayload,
+  type UploadedPayload,
+  type VersionKey,
 } from '../store.ts';
-import { LiveReader } from './live-reader.ts';
+import { LiveReader, nameOf, type Result } from './live-reader.ts';
 import {
   findOutgrown,
   type LimitedRequest,
@@ -37,34 +41,160 @@ import {
  */
 const MAX_TAKEABLE_ROWS = 1_024;
 
-/** For use in an operation. The commit ends with `LiveJobs.write`. */
+/** For one operation. The commit ends with `LiveJobs.write`. */
 export class LiveTransaction extends LiveReader implements Transaction {
+  #changes: (() => Step<void>)[] = [];
+  /** What the operation has changed so far, where it may look: jobs by endpoint and ID. */
+  #jobs: Map<string, StoredJob | undefined> | undefined;
+  /** New jobs by endpoint and idempotency key. */
+  #keys: Map<string, StoredJob> | undefined;
+  /** Jobs whose input is new. */
+  #inputs: Set<string> | undefined;
+  #outputs: Map<string, Payload | undefined> | undefined;
+  #resources: Map<string, StoredResource | undefined> | undefined;
+  /** Kinds of these, and `endpoint`, `key`. */
+  #kinds: Set<string> | undefined;
+
+  /** The steps of the operation, which has changed nothing until it returns. */
+  *commit<T>(operation: (tx: Transaction) => T): Step<Result<T>> {
+    const result = yield* this.run(() => {
+      this.#begin();
+      return operation(this);
+    });
+    if ('value' in result) for (const change of this.#changes) yield* change();
+    return result;
+  }
+
+  #change(change: () => Step<void>): void {
+    this.#changes.push(change);
+  }
+
+  #begin(): void {
+    this.#changes = [];
+    this.#jobs = undefined;
+    this.#keys = undefined;
+    this.#inputs = undefined;
+    this.#outputs = undefined;
+    this.#resources = undefined;
+    this.#kinds = undefined;
+  }
+
+  #noteJob(key: JobKey, now: StoredJob | undefined): void {
+    this.#jobs ??= new Map();
+    this.#jobs.set(nameOf(key), now);
+  }
+
+  #noteOutput(key: JobKey, output: Payload | undefined): void {
+    this.#outputs ??= new Map();
+    this.#outputs.set(nameOf(key), output);
+  }
+
+  #noteKind(kind: string): void {
+    this.#kinds ??= new Set();
+    this.#kinds.add(kind);
+  }
+
   protected override writeBack(): Step<void> {
     return this.live.write();
   }
 
-  *insertJob(job: StoredJob, input: Payload): Step<void> {
+  /** @throws Error if the operation has changed what it wants listed: the list would not show it */
+  protected override list<T>(verb: string, args: unknown, read: () => Step<T>): T {
+    if (this.#jobs) throw readLate(verb);
+    return super.list(verb, args, read);
+  }
+
+  override endpoint(id: string): StoredEndpoint | undefined {
+    this.#refuseLate('endpoint');
+    return super.endpoint(id);
+  }
+
+  override endpoints(): StoredEndpoint[] {
+    this.#refuseLate('endpoint');
+    return super.endpoints();
+  }
+
+  override job(key: JobKey): StoredJob | undefined {
+    const name = this.#jobs && nameOf(key);
+    return name !== undefined && this.#jobs?.has(name) ? this.#jobs.get(name) : super.job(key);
+  }
+
+  override jobByIdempotencyKey(endpointId: string, idempotencyKey: string): StoredJob | undefined {
+    const own = this.#keys?.get(`${endpointId}/${idempotencyKey}`);
+    if (own) return this.job(own);
+    const stored = super.jobByIdempotencyKey(endpointId, idempotencyKey);
+    return stored && this.job(stored);
+  }
+
+  override resource(key: ResourceKey): StoredResource | undefined {
+    const name = this.#resources && nameResource(key);
+    return name !== undefined && this.#resources?.has(name)
+      ? this.#resources.get(name)
+      : super.resource(key);
+  }
+
+  override resources(listing: ResourceListing): StoredResource[] {
+    this.#refuseLate(listing.kind);
+    return super.resources(listing);
+  }
+
+  override keyByHash(hash: string): StoredKey | undefined {
+    this.#refuseLate('key');
+    return super.keyByHash(hash);
+  }
+
+  override keys(): StoredKey[] {
+    this.#refuseLate('key');
+    return super.keys();
+  }
+
+  override keysOfUser(userId: string): StoredKey[] {
+    this.#refuseLate('key');
+    return super.keysOfUser(userId);
+  }
+
+  #refuseLate(kind: string): void {
+    if (this.#kinds?.has(kind)) throw readLate(kind);
+  }
+
+  insertJob(job: StoredJob, input: Payload): void {
+    this.#noteJob(job, job);
+    this.#inputs ??= new Set();
+    this.#inputs.add(nameOf(job));
+    if (job.idempotencyKey !== null) {
+      this.#keys ??= new Map();
+      this.#keys.set(`${job.endpointId}/${job.idempotencyKey}`, job);
+    }
+    this.#change(() => this.#insert(job, input));
+  }
+
+  *#insert(job: StoredJob, input: Payload): Step<void> {
     const small = input instanceof Uint8Array && input.length <= INLINE_BYTES ? input : undefined;
-    if (!this.live.hasTurns(job.endpointId)) yield* this.#loadTurns(job.endpointId);
+    yield* this.#giveTurn(job);
     if (!small) yield* this.tables.putInput(job, input);
     this.live.change(job.endpointId, { before: undefined, after: job, retried: 0 });
     if (!small) {
       // An ID that the caller has chosen may come again with another input.
-      this.live.inputs.take(job);
+      this.live.inputs.delete(job);
       return;
     }
     this.live.addPayloads(job, { input: small });
     this.live.inputs.put(job, small);
   }
 
+  /** The object is the operation's own: nobody else has it before the operation returns. */
+  *#giveTurn(job: StoredJob): Step<void> {
+    yield* this.#loadTurns(job);
+    if (job.turn === NEXT_TURN) job.turn = yield* this.#nextTurn(job);
+  }
+
   /** Before the first change of a job, which changes the turns. */
-  *#loadTurns(endpointId: string): Step<void> {
+  *#loadTurns({ endpointId }: Pick<JobKey, 'endpointId'>): Step<void> {
+    if (this.live.hasTurns(endpointId)) return;
     this.live.loadTurns(endpointId, yield* this.tables.turns(endpointId));
   }
 
-  *nextTurn(key: TurnKey): Step<number> {
-    const { endpointId } = key;
-    if (!this.live.hasTurns(endpointId)) yield* this.#loadTurns(endpointId);
+  *#nextTurn(key: TurnKey): Step<number> {
     const known = this.live.nextTurn(key);
     if (known !== undefined) return known;
     yield* this.writeBack();
@@ -74,29 +204,29 @@ export class LiveTransaction extends LiveReader implements Transaction {
     return turn;
   }
 
-  *takeableJobs(request: TakeableRequest): Step<TakeableJobs> {
+  takeableJobs(request: TakeableRequest): TakeableJobs {
     const { acceptsOutgrown, endpointId, groupLimit, limit } = request;
-    if (groupLimit !== undefined) yield* this.loadLeased();
+    if (groupLimit !== undefined) this.loadLeased();
     const ready: TakeableJobs =
       groupLimit === undefined
-        ? { jobs: yield* this.readyJobs(endpointId, limit), isBlocked: false, hasMore: false }
-        : yield* this.#findReady({ endpointId, groupLimit, limit });
+        ? { jobs: this.readyJobs(endpointId, limit), isBlocked: false, hasMore: false }
+        : this.#findReady({ endpointId, groupLimit, limit });
     if (!acceptsOutgrown) return ready;
     const live = this.live.search(endpointId);
-    if (!live.outgrown) {
-      yield* this.writeBack();
-      yield* loadOutgrown(this.tables, live);
-    }
-    const gpuTypes = [...(live.outgrown ?? [])].filter(acceptsOutgrown);
+    live.outgrown ??= this.list('outgrownTypes', endpointId, () =>
+      loadOutgrown(this.tables, endpointId),
+    );
+    const gpuTypes = [...live.outgrown].filter(acceptsOutgrown);
     if (gpuTypes.length === 0) return ready;
     const capacity = (group: string) => (groupLimit === undefined ? limit : live.capacity(group));
-    yield* this.writeBack();
     const search = { gpuTypes, limit, capacity, maxRows: MAX_TAKEABLE_ROWS };
-    const outgrown = yield* findOutgrown(this.tables, live, search);
+    const outgrown = this.list('outgrownJobs', [endpointId, gpuTypes, limit], () =>
+      findOutgrown(this.tables, live, search),
+    );
     return mergeTakeable(ready, outgrown, { limit, capacity });
   }
 
-  *#findReady(request: LimitedRequest): Step<TakeableJobs> {
+  #findReady(request: LimitedRequest): TakeableJobs {
     const { endpointId } = request;
     for (let rows = 0; ; ) {
       const { isBlocked, jobs, need } = this.live.takeableJobs(request);
@@ -104,8 +234,10 @@ export class LiveTransaction extends LiveReader implements Transaction {
       const isSpent = this.live.searchedRows(endpointId) >= MAX_TAKEABLE_ROWS;
       const isOver = isSpent || (rows > 0 && jobs.length > 0);
       if (isOver) return { jobs, isBlocked, hasMore: true };
-      yield* this.writeBack();
-      this.live.loadNeeded(endpointId, need, yield* this.#readNeeded(endpointId, need));
+      const found = this.list('neededJobs', [endpointId, need], () =>
+        this.#readNeeded(endpointId, need),
+      );
+      this.live.loadNeeded(endpointId, need, found);
       rows += need.limit;
     }
   }
@@ -116,37 +248,63 @@ export class LiveTransaction extends LiveReader implements Transaction {
     return this.tables.readyJobs(endpointId, limit);
   }
 
-  override *input(key: JobKey): Step<Uint8Array | undefined> {
-    return (
-      this.live.inputs.take(key) ?? this.live.payloads(key).input ?? (yield* this.tables.input(key))
-    );
+  override input(key: JobKey): Uint8Array | undefined {
+    if (this.#inputs?.has(nameOf(key))) throw readLate('input');
+    return this.#recentInput(key) ?? this.live.payloads(key).input ?? super.input(key);
   }
 
-  override *payloadUpTo(
+  override payloadUpTo(
     kind: StagedPayload['kind'],
     key: JobKey,
     maxBytes: number,
-  ): Step<Uint8Array | number | undefined> {
-    const recent = kind === 'input' ? this.live.inputs.take(key) : undefined;
+  ): Uint8Array | number | undefined {
+    const own = kind === 'input' ? this.#inputs : this.#outputs;
+    if (own?.has(nameOf(key))) throw readLate(kind);
+    const recent = kind === 'input' ? this.#recentInput(key) : undefined;
     const known = recent ?? this.live.payloads(key)[kind];
-    return known ?? (yield* this.tables.payloadUpTo(kind, key, maxBytes));
+    return known ?? super.payloadUpTo(kind, key, maxBytes);
   }
 
-  override *output(key: JobKey): Step<Uint8Array | undefined> {
-    return this.live.payloads(key).output ?? (yield* this.tables.output(key));
+  /** It is forgotten then: after its lease a job seldom needs its input again. */
+  #recentInput(key: JobKey): Uint8Array | undefined {
+    const input = this.live.inputs.find(key);
+    if (input) this.#change(() => this.#forgetInput(key));
+    return input;
   }
 
-  override *outputBytes(key: JobKey): Step<number> {
-    return this.live.payloads(key).output?.length ?? (yield* this.tables.outputBytes(key));
+  // biome-ignore lint/correctness/useYield: it changes memory only
+  *#forgetInput(key: JobKey): Step<void> {
+    this.live.inputs.delete(key);
   }
 
-  *saveJob(before: StoredJob, after: StoredJob, retried: number): Step<void> {
-    if (!this.live.hasTurns(after.endpointId)) yield* this.#loadTurns(after.endpointId);
+  override output(key: JobKey): Uint8Array | undefined {
+    if (this.#outputs?.has(nameOf(key))) throw readLate('output');
+    return this.live.payloads(key).output ?? super.output(key);
+  }
+
+  override outputBytes(key: JobKey): number {
+    const name = this.#outputs && nameOf(key);
+    if (name !== undefined && this.#outputs?.has(name)) return sizeOf(this.#outputs.get(name));
+    return this.live.payloads(key).output?.length ?? super.outputBytes(key);
+  }
+
+  saveJob(before: StoredJob, after: StoredJob, retried: number): void {
+    this.#noteJob(after, after);
+    this.#change(() => this.#save(before, after, retried));
+  }
+
+  *#save(before: StoredJob, after: StoredJob, retried: number): Step<void> {
+    yield* this.#giveTurn(after);
     this.live.change(after.endpointId, { before, after, retried });
   }
 
-  *removeJob(job: StoredJob): Step<void> {
-    if (!this.live.hasTurns(job.endpointId)) yield* this.#loadTurns(job.endpointId);
+  removeJob(job: StoredJob): void {
+    this.#noteJob(job, undefined);
+    this.#change(() => this.#remove(job));
+  }
+
+  *#remove(job: StoredJob): Step<void> {
+    yield* this.#loadTurns(job);
     // Its payloads are removed with its row.
     if (this.live.isNew(job)) yield* this.writeBack();
     const known = this.live.job(job);
@@ -155,24 +313,43 @@ export class LiveTransaction extends LiveReader implements Transaction {
     if (this.live.unwritten.hasManyRemoved) yield* this.writeBack();
   }
 
-  *putEndpoint(endpoint: EndpointBase): Step<void> {
+  putEndpoint(endpoint: EndpointBase): void {
+    this.#noteKind('endpoint');
+    this.#change(() => this.#putEndpoint(endpoint));
+  }
+
+  *#putEndpoint(endpoint: EndpointBase): Step<void> {
     yield* this.tables.putEndpoint(endpoint);
     this.live.forgetEndpoint(endpoint.id);
   }
 
-  *removeEndpoint(id: string): Step<void> {
+  removeEndpoint(id: string): void {
+    this.#noteKind('endpoint');
+    this.#change(() => this.#removeEndpoint(id));
+  }
+
+  *#removeEndpoint(id: string): Step<void> {
     yield* this.writeBack();
     yield* this.tables.removeEndpoint(id);
     this.live.remove(id);
   }
 
+  removeDelivery(key: JobKey): void {
+    this.#change(() => this.#removeDelivery(key));
+  }
+
   /** Whether the output that the record refers to is still needed depends on the row of its job. */
-  *removeDelivery(key: JobKey): Step<void> {
+  *#removeDelivery(key: JobKey): Step<void> {
     yield* this.writeBack();
     yield* this.tables.removeDelivery(key);
   }
 
-  *putOutput(key: JobKey, output: Payload): Step<void> {
+  putOutput(key: JobKey, output: Payload): void {
+    this.#noteOutput(key, output);
+    this.#change(() => this.#putOutput(key, output));
+  }
+
+  *#putOutput(key: JobKey, output: Payload): Step<void> {
     const isSmall = output instanceof Uint8Array && output.length <= INLINE_BYTES;
     if (isSmall && this.live.addPayloads(key, { output })) return;
     const hasNone = this.live.noteOutput(key);
@@ -181,80 +358,120 @@ export class LiveTransaction extends LiveReader implements Transaction {
     else yield* this.tables.putOutput(key, output);
   }
 
-  *dropOutput(key: JobKey): Step<void> {
+  dropOutput(key: JobKey): void {
+    this.#noteOutput(key, undefined);
+    this.#change(() => this.#dropOutput(key));
+  }
+
+  *#dropOutput(key: JobKey): Step<void> {
     this.live.addPayloads(key, { output: undefined });
     yield* this.tables.dropOutput(key);
   }
 
-  appendChunks(key: JobKey & { attempt: number }, batch: ChunkBatch): Step<void> {
-    return this.tables.appendChunks(key, batch);
+  appendChunks(key: JobKey & { attempt: number }, batch: ChunkBatch): void {
+    this.#change(() => this.tables.appendChunks(key, batch));
   }
 
-  beginPayload(kind: StagedPayload['kind'], key: JobKey, part: Uint8Array): Step<StagedPayload> {
-    return this.tables.beginPayload(kind, key, part);
+  beginPayload(kind: StagedPayload['kind'], key: JobKey, part: Uint8Array): UploadedPayload {
+    const name = [kind, nameOf(key)];
+    const origin = this.load('nextOrigin', name, () => this.tables.nextOrigin(kind, key));
+    const payload = { kind, endpointId: key.endpointId, id: key.id, origin };
+    this.#change(() => this.tables.beginPayload(payload, part));
+    return { ...payload, bytes: part.length };
   }
 
-  addPart(payload: StagedPayload, at: number, part: Uint8Array): Step<void> {
-    return this.tables.addPart(payload, at, part);
+  addPart(payload: StagedPayload, at: number, part: Uint8Array): void {
+    this.#change(() => this.tables.addPart(payload, at, part));
   }
 
-  beginFile(kind: StagedPayload['kind'], key: JobKey, bytes: number): Step<StagedPayload> {
-    return this.tables.beginFile(kind, key, bytes);
+  beginFile(kind: StagedPayload['kind'], key: JobKey, bytes: number): UploadedPayload {
+    const name = [kind, nameOf(key)];
+    const origin = this.load('fileOrigin', name, () => this.tables.fileOrigin(kind, key));
+    const payload = { kind, endpointId: key.endpointId, id: key.id, origin };
+    this.#change(() => this.tables.beginFile(payload, bytes));
+    return { ...payload, bytes };
   }
 
-  deleteUnused(payload: UnusedPayload, maxBytes: number): Step<Deletion> {
-    return this.tables.deleteUnused(payload, maxBytes);
+  deleteUnused(payloads: readonly UnusedPayload[], maxBytes: number): void {
+    this.#change(() => this.tables.deleteUnused(payloads, maxBytes));
   }
 
-  dropChunks(key: JobKey): Step<void> {
-    return this.tables.dropChunks(key);
+  dropChunks(key: JobKey): void {
+    this.#change(() => this.tables.dropChunks(key));
   }
 
-  appendLog(key: JobKey, at: number, lines: Uint8Array): Step<void> {
-    return this.tables.appendLog(key, at, lines);
+  appendLog(key: JobKey, at: number, lines: Uint8Array): void {
+    this.#change(() => this.tables.appendLog(key, at, lines));
+  }
+
+  insertDelivery(delivery: StoredDelivery, record: readonly RecordPiece[]): void {
+    this.#change(() => this.#insertDelivery(delivery, record));
   }
 
   /** A small output that this commit writes becomes a part of the record. */
-  insertDelivery(delivery: StoredDelivery, record: readonly RecordPiece[]): Step<void> {
+  #insertDelivery(delivery: StoredDelivery, record: readonly RecordPiece[]): Step<void> {
     const pieces = record.map((piece) =>
       piece instanceof Uint8Array ? piece : (this.live.payloads(piece.outputOf).output ?? piece),
     );
     return this.tables.insertDelivery(delivery, pieces);
   }
 
-  postponeDelivery(delivery: StoredDelivery): Step<void> {
-    return this.tables.postponeDelivery(delivery);
+  postponeDelivery(delivery: StoredDelivery): void {
+    this.#change(() => this.tables.postponeDelivery(delivery));
   }
 
-  putWorker(worker: StoredWorker): Step<void> {
-    return this.tables.putWorker(worker);
+  putWorker(worker: StoredWorker): void {
+    this.#change(() => this.tables.putWorker(worker));
   }
 
-  removeWorker(endpointId: string, id: string): Step<void> {
-    return this.tables.removeWorker(endpointId, id);
+  removeWorker(endpointId: string, id: string): void {
+    this.#change(() => this.tables.removeWorker(endpointId, id));
   }
 
-  putResource(resource: StoredResource): Step<void> {
-    return this.tables.putResource(resource);
+  putResource(resource: StoredResource): void {
+    this.#noteResource(resource, resource);
+    this.#change(() => this.tables.putResource(resource));
   }
 
-  removeResource(key: ResourceKey): Step<void> {
-    return this.tables.removeResource(key);
+  removeResource(key: ResourceKey): void {
+    this.#noteResource(key, undefined);
+    this.#change(() => this.tables.removeResource(key));
   }
 
-  putVersionPart(key: VersionKey, index: number, part: Uint8Array): Step<void> {
-    return this.tables.putVersionPart(key, index, part);
+  #noteResource(key: ResourceKey, now: StoredResource | undefined): void {
+    this.#resources ??= new Map();
+    this.#resources.set(nameResource(key), now);
+    this.#noteKind(key.kind);
   }
 
-  removeVersionParts(key: VersionKey, limit: number): Step<boolean> {
-    return this.tables.removeVersionParts(key, limit);
+  putVersionPart(key: VersionKey, index: number, part: Uint8Array): void {
+    this.#change(() => this.tables.putVersionPart(key, index, part));
   }
 
-  putKey(key: StoredKey): Step<void> {
-    return this.tables.putKey(key);
+  removeVersionParts(key: VersionKey, limit: number): void {
+    this.#change(() => this.tables.removeVersionParts(key, limit));
   }
 
-  removeKey(id: string): Step<void> {
-    return this.tables.removeKey(id);
+  putKey(key: StoredKey): void {
+    this.#noteKind('key');
+    this.#change(() => this.tables.putKey(key));
   }
+
+  removeKey(id: string): void {
+    this.#noteKind('key');
+    this.#change(() => this.tables.removeKey(id));
+  }
+}
+
+function nameResource({ id, kind }: ResourceKey): string {
+  return `${kind}/${id}`;
+}
+
+function sizeOf(payload: Payload | undefined): number {
+  if (payload === undefined) return 0;
+  return payload instanceof Uint8Array ? payload.length : payload.bytes;
+}
+
+function readLate(what: string): Error {
+  return new Error(`an operation reads ${what} after it has changed it; read first`);
 }

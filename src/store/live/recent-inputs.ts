@@ -28,13 +28,14 @@ export class RecentInputs {
     this.#inputs.set(id, { endpointId, bytes: new Uint8Array(input) });
   }
 
-  /** Returns it and forgets it: after its lease a job seldom needs its input again. */
-  take({ endpointId, id }: JobKey): Uint8Array | undefined {
+  find({ endpointId, id }: JobKey): Uint8Array | undefined {
     const input = this.#inputs.get(id);
     // IDs are unique within an endpoint only.
-    if (input?.endpointId !== endpointId) return undefined;
-    this.#inputs.delete(id);
-    return input.bytes;
+    return input?.endpointId === endpointId ? input.bytes : undefined;
+  }
+
+  delete(key: JobKey): void {
+    if (this.find(key)) this.#inputs.delete(key.id);
   }
 
   #dropOldest(count: number): void {

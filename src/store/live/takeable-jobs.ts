@@ -102,9 +102,10 @@ interface OutgrownSearch {
   maxRows: number;
 }
 
-export function* loadOutgrown(tables: Tables, live: LiveEndpoint): Step<void> {
-  const loads = yield* tables.outgrownLoads(live.id);
-  live.outgrown = new Set(loads.map(({ gpuType }) => gpuType));
+/** Numbers of the GPU types that ready jobs have outgrown. */
+export function* loadOutgrown(tables: Tables, endpointId: string): Step<Set<number>> {
+  const loads = yield* tables.outgrownLoads(endpointId);
+  return new Set(loads.map(({ gpuType }) => gpuType));
 }
 
 /**

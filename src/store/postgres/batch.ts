@@ -18,7 +18,6 @@ export interface PendingWrite {
 
 /**
  * - `committed`: the transaction is on disk, or there was nothing to write.
- * - `spoiled`: nothing was written, because an operation threw after it had changed something.
  * - `refused`: nothing was written; one of the operations is at fault.
  * - `failed`: nothing was written; the database is at fault.
  * - `fenced`: nothing was written; the database does not have what this process has committed.
@@ -26,7 +25,6 @@ export interface PendingWrite {
  */
 export type Outcome =
   | { kind: 'committed' }
-  | { kind: 'spoiled'; spoiler: PendingWrite }
   | { kind: 'refused' | 'failed' | 'fenced' | 'unknown'; error: unknown };
 
 export interface BatchOptions {
@@ -57,8 +55,6 @@ export class Batch {
   readonly #held = new HeldInserts();
   /** Statements sent that write. */
   #written = 0;
-  /** The operations' own statements that write, sent or held. */
-  #changes = 0;
   #bytes = 0;
   /** The first error of a statement that was sent without waiting, or of a transaction that cannot go on. */
   #failure: { error: unknown } | undefined;
@@ -82,10 +78,7 @@ export class Batch {
       for (const operation of operations) {
         if (this.#bytes >= MAX_BYTES) break;
         ran++;
-        if (await this.#runOne(operation)) continue;
-        await this.#rollBack();
-        if (this.#failure) return { ...this.#explain(undefined), operations: ran };
-        return { kind: 'spoiled', spoiler: operation, operations: ran };
+        await operation.run((steps) => this.#runSteps(steps));
       }
       await this.#runSteps(this.#memory.write());
       this.#sendHeld();
@@ -95,20 +88,6 @@ export class Batch {
       const outcome = this.#explain(error);
       await this.#rollBack();
       return { ...outcome, operations: ran };
-    }
-  }
-
-  /** @returns false if the operation has thrown after it had changed something */
-  async #runOne(operation: PendingWrite): Promise<boolean> {
-    const countChanges = () => this.#changes + this.#memory.changes;
-    const before = countChanges();
-    try {
-      await operation.run((steps) => this.#runSteps(steps));
-      return true;
-    } catch (error) {
-      if (this.#failure) throw error;
-      operation.settle = () => operation.reject(error);
-      return countChanges() === before;
     }
   }
 
@@ -166,7 +145,6 @@ export class Batch {
   }
 
   #note({ params }: Query): void {
-    if (!this.#memory.isWriting) this.#changes++;
     for (const param of params) {
       if (typeof param === 'object' && param !== null) this.#bytes += param.byteLength;
     }
@@ -214,11 +192,14 @@ export class Batch {
       this.#failure ??= { error };
     }
     // The commit of a failed transaction succeeds, as a rollback.
-    return this.#explain(new Error('the database has rolled the commit back'));
+    this.#failure ??= { error: new Error('the database has rolled the commit back') };
+    return this.#explain(undefined);
   }
 
-  #explain(given: unknown): Outcome {
-    const error = this.#failure ? this.#failure.error : given;
+  #explain(thrown: unknown): Outcome {
+    // Steps that throw by themselves refuse what their operation has changed.
+    if (!this.#failure) return { kind: 'refused', error: thrown };
+    const { error } = this.#failure;
     if (this.#isFenced) return { kind: 'fenced', error };
     return { kind: isRefusal(error) ? 'refused' : 'failed', error };
   }

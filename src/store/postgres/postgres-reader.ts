@@ -1,8 +1,8 @@
 // Reads a database that another process owns: what it has committed, from the rows alone.
 import { LiveJobs } from '../live/live-jobs.ts';
-import { LiveReader } from '../live/live-reader.ts';
+import { readOperation } from '../sql/sql-store.ts';
 import { SqlTables } from '../sql/sql-tables.ts';
-import { type Reader, type Step, type Store, StoreUnavailableError } from '../store.ts';
+import { type Reader, type Store, StoreUnavailableError } from '../store.ts';
 import { describeUnavailable } from './postgres-errors.ts';
 import { runSteps, Session, type SessionOptions } from './session.ts';
 
@@ -16,13 +16,13 @@ export class PostgresReader implements Store {
     this.#options = options;
   }
 
-  async read<T>(operation: (tx: Reader) => Step<T>): Promise<T> {
+  async read<T>(operation: (tx: Reader) => T): Promise<T> {
     if (this.#isClosed) throw new StoreUnavailableError('The store is closed');
     const tables = new SqlTables();
     // Nothing is kept in memory: the owner changes the rows.
-    const reader = new LiveReader(tables, new LiveJobs(tables));
+    const steps = readOperation(tables, new LiveJobs(tables), operation);
     this.#session ??= this.#connect();
-    return runSteps(operation(reader), await this.#session);
+    return runSteps(steps, await this.#session);
   }
 
   write<T>(): Promise<T> {

@@ -285,14 +285,6 @@ export class PostgresDriver implements SqlDriver {
       case 'committed':
         for (const { settle } of operations) settle();
         return;
-      case 'spoiled':
-        if (operations.length === 1) outcome.spoiler.settle();
-        else {
-          // Alone, after the others: it may have thrown because of what they had changed.
-          const others = operations.filter((operation) => operation !== outcome.spoiler);
-          this.#again.unshift(others, [outcome.spoiler]);
-        }
-        return;
       case 'refused':
         if (operations.length === 1) for (const { reject } of operations) reject(outcome.error);
         else this.#again.unshift(...halve(operations));

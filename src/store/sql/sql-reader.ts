@@ -46,7 +46,7 @@ import {
 } from './rows.ts';
 import { SqlJobReader } from './sql-job-reader.ts';
 import { findFile, listFiles, listUnused } from './unused-payloads.ts';
-import { listVersionsWithParts, readVersionPart } from './version-parts.ts';
+import { countVersionParts, listVersionsWithParts, readVersionPart } from './version-parts.ts';
 
 /** Batches whose sizes one query reads while it selects a range of chunks. */
 const BATCHES_PER_LOOK = 256;
@@ -262,6 +262,10 @@ export class SqlReader extends SqlJobReader {
 
   versionPart(key: VersionKey, index: number): Step<Uint8Array | undefined> {
     return readVersionPart(key, index);
+  }
+
+  versionParts(key: VersionKey): Step<number> {
+    return countVersionParts(key);
   }
 
   versionsWithParts(): Step<VersionKey[]> {

@@ -1,6 +1,6 @@
 // The store over any SQL database: gives an operation its verbs; the driver runs it.
 import type { LiveJobs } from '../live/live-jobs.ts';
-import { LiveReader } from '../live/live-reader.ts';
+import { LiveReader, type Result } from '../live/live-reader.ts';
 import { LiveTransaction } from '../live/live-transaction.ts';
 import type { PayloadFiles, Reader, Step, Store, Transaction, WriteOptions } from '../store.ts';
 import type { Tables } from '../tables.ts';
@@ -15,33 +15,58 @@ export interface SqlStoreParts {
 }
 
 export class SqlStore implements Store {
-  readonly #driver: SqlDriver;
-  readonly #reader: Reader;
-  readonly #transaction: Transaction;
-  readonly files: PayloadFiles | undefined;
+  readonly #parts: SqlStoreParts;
 
-  constructor({ driver, files, live, tables }: SqlStoreParts) {
-    this.#driver = driver;
-    this.files = files;
-    this.#reader = new LiveReader(tables, live);
-    this.#transaction = new LiveTransaction(tables, live);
+  constructor(parts: SqlStoreParts) {
+    this.#parts = parts;
   }
 
-  write<T>(operation: (tx: Transaction) => Step<T>, options?: WriteOptions): Promise<T> {
-    return this.#driver.write(() => operation(this.#transaction), options);
+  get files(): PayloadFiles | undefined {
+    return this.#parts.files;
   }
 
-  read<T>(operation: (tx: Reader) => Step<T>): Promise<T> {
-    return this.#driver.read(() => operation(this.#reader));
+  async write<T>(operation: (tx: Transaction) => T, options?: WriteOptions): Promise<T> {
+    const { driver, live, tables } = this.#parts;
+    return unwrap(await driver.write(() => commitOperation(tables, live, operation), options));
+  }
+
+  read<T>(operation: (tx: Reader) => T): Promise<T> {
+    const { driver, live, tables } = this.#parts;
+    return driver.read(() => readOperation(tables, live, operation));
   }
 
   reclaim(pages: number): Promise<boolean> {
-    return this.#driver.reclaim(pages);
+    return this.#parts.driver.reclaim(pages);
   }
 
   close(): Promise<void> {
-    return this.#driver.close();
+    return this.#parts.driver.close();
   }
+}
+
+/** The steps of an operation that reads. They throw what it throws. */
+export function* readOperation<T>(
+  tables: Tables,
+  live: LiveJobs,
+  operation: (tx: Reader) => T,
+): Step<T> {
+  const reader = new LiveReader(tables, live);
+  return unwrap(yield* reader.run(() => operation(reader)));
+}
+
+/** The steps of an operation that writes. They throw only if the database refuses what it has changed. */
+export function commitOperation<T>(
+  tables: Tables,
+  live: LiveJobs,
+  operation: (tx: Transaction) => T,
+): Step<Result<T>> {
+  return new LiveTransaction(tables, live).commit(operation);
+}
+
+/** @throws what the operation has thrown */
+export function unwrap<T>(result: Result<T>): T {
+  if ('error' in result) throw result.error;
+  return result.value;
 }
 
 /**
@@ -50,7 +75,10 @@ export class SqlStore implements Store {
  * or decimal text, and bytes as Uint8Array.
  */
 export interface SqlDriver {
-  /** Like `Store.write`; the operation starts when its turn in the transaction has come. */
+  /**
+   * Like `Store.write`; the steps start when their turn in the transaction has come. If they throw, the transaction is
+   * undone, and its operations run again, each alone.
+   */
   write<T>(start: () => Step<T>, options?: WriteOptions): Promise<T>;
   /** Like `Store.read`. */
   read<T>(start: () => Step<T>): Promise<T>;
@@ -62,10 +90,6 @@ export interface SqlDriver {
 
 /** State in memory that operations change together with the database. */
 export interface MemoryState {
-  /** Number of changes since the last commit. */
-  readonly changes: number;
-  /** Steps of `write` run. */
-  readonly isWriting: boolean;
   /** The transaction was undone: what is in memory is read again from the database. */
   forget(): void;
   /** Writes to the database what only the memory has. */

@@ -3,7 +3,6 @@
 import type { CountsRow } from '../live/live-endpoint.ts';
 import {
   type ChunkBatch,
-  type Deletion,
   type EndpointBase,
   type JobKey,
   OWNER,
@@ -30,10 +29,12 @@ import {
   addPart,
   beginFile,
   beginPayload,
+  chooseFileOrigin,
   deleteOutput,
   deleteUnused,
   disuseFiles,
   dropPayloads,
+  findNextOrigin,
   usePayload,
 } from './unused-payloads.ts';
 import { deleteVersionParts, insertVersionPart } from './version-parts.ts';
@@ -111,7 +112,7 @@ export class SqlTables extends SqlReader implements Tables {
     return insertVersionPart(key, index, part);
   }
 
-  removeVersionParts(key: VersionKey, limit: number): Step<boolean> {
+  removeVersionParts(key: VersionKey, limit: number): Step<void> {
     return deleteVersionParts(key, limit);
   }
 
@@ -192,20 +193,28 @@ export class SqlTables extends SqlReader implements Tables {
     return dropPayloads('chunks', endpointId, [id]);
   }
 
-  beginPayload(kind: StagedPayload['kind'], key: JobKey, part: Uint8Array): Step<StagedPayload> {
-    return beginPayload(kind, key, part);
+  nextOrigin(kind: StagedPayload['kind'], key: JobKey): Step<number> {
+    return findNextOrigin(kind, key);
+  }
+
+  fileOrigin(kind: StagedPayload['kind'], key: JobKey): Step<number> {
+    return chooseFileOrigin(kind, key);
+  }
+
+  beginPayload(payload: StagedPayload, part: Uint8Array): Step<void> {
+    return beginPayload(payload, part);
   }
 
   addPart(payload: StagedPayload, at: number, part: Uint8Array): Step<void> {
     return addPart(payload, at, part);
   }
 
-  beginFile(kind: StagedPayload['kind'], key: JobKey, bytes: number): Step<StagedPayload> {
-    return beginFile(kind, key, bytes);
+  beginFile(payload: StagedPayload, bytes: number): Step<void> {
+    return beginFile(payload, bytes);
   }
 
-  deleteUnused(payload: UnusedPayload, maxBytes: number): Step<Deletion> {
-    return deleteUnused(payload, maxBytes);
+  deleteUnused(payloads: readonly UnusedPayload[], maxBytes: number): Step<void> {
+    return deleteUnused(payloads, maxBytes);
   }
 
   *appendLog({ endpointId, id }: JobKey, at: number, lines: Uint8Array): Step<void> {

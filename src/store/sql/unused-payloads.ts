@@ -4,7 +4,6 @@
 
 import { randomInt } from 'node:crypto';
 import type {
-  Deletion,
   JobKey,
   PayloadKind,
   Query,
@@ -60,27 +59,16 @@ export function isUsed(kind: 'input' | 'output'): string {
       and unused.origin in (${ALL}, ${table}.at - ${table}.at % ${SPAN}))`;
 }
 
-/** Stores the first part under an origin that no other payload of the job has. */
-export function* beginPayload(
-  kind: 'input' | 'output',
-  key: JobKey,
-  part: Uint8Array,
-): Step<StagedPayload> {
-  const payload = { kind, ...pickKey(key), origin: yield* findNextOrigin(kind, key) };
+/** Stores the first part. */
+export function* beginPayload(payload: StagedPayload, part: Uint8Array): Step<void> {
   yield* addUnused(payload);
   yield* addPart(payload, 0, part);
-  return payload;
 }
 
 /** Stores rows that name the parts of a file of so many bytes. */
-export function* beginFile(
-  kind: 'input' | 'output',
-  key: JobKey,
-  bytes: number,
-): Step<StagedPayload> {
-  const payload = { kind, ...pickKey(key), origin: yield* chooseOrigin(kind, key) };
+export function* beginFile(payload: StagedPayload, bytes: number): Step<void> {
   yield* addUnused(payload);
-  const { endpointId, id, origin } = payload;
+  const { endpointId, id, kind, origin } = payload;
   for (let at = 0; at < bytes; at += PART_BYTES) {
     const size = Math.min(PART_BYTES, bytes - at);
     yield {
@@ -89,15 +77,12 @@ export function* beginFile(
       params: [endpointId, id, origin + at, NO_BYTES, size],
     };
   }
-  return payload;
 }
 
-function pickKey({ endpointId, id }: JobKey): JobKey {
-  return { endpointId, id };
-}
-
-/** An origin that most likely no payload of the job has ever had: a file is named by it, and may be read for a while. */
-function* chooseOrigin(kind: 'input' | 'output', { endpointId, id }: JobKey): Step<number> {
+export function* chooseFileOrigin(
+  kind: 'input' | 'output',
+  { endpointId, id }: JobKey,
+): Step<number> {
   for (;;) {
     const origin = SPAN * (1 + randomInt(FILE_ORIGINS));
     const taken = yield {
@@ -109,7 +94,10 @@ function* chooseOrigin(kind: 'input' | 'output', { endpointId, id }: JobKey): St
   }
 }
 
-function* findNextOrigin(kind: 'input' | 'output', { endpointId, id }: JobKey): Step<number> {
+export function* findNextOrigin(
+  kind: 'input' | 'output',
+  { endpointId, id }: JobKey,
+): Step<number> {
   const [row] = yield {
     sql: `select coalesce(max(at), 0) as last from ${TABLES[kind].table}
       where endpoint_id = ? and job_id = ?`,
@@ -289,8 +277,29 @@ function* findOrigin(kind: PayloadKind, params: string[]): Step<number> {
   return row ? number(row, 'attempt') : ALL;
 }
 
-/** Deletes some rows, of about `maxBytes` at most, and the entry with the last row. Their files must be gone. */
-export function* deleteUnused(payload: UnusedPayload, maxBytes: number): Step<Deletion> {
+/** Deletes rows of the payloads, of about `maxBytes` at most. Their files must be gone. */
+export function* deleteUnused(payloads: readonly UnusedPayload[], maxBytes: number): Step<void> {
+  let left = maxBytes;
+  for (const payload of payloads) {
+    let isLast = false;
+    while (!isLast) {
+      if (left <= 0) return;
+      const deletion = yield* deleteRows(payload, left);
+      left -= deletion.bytes;
+      isLast = deletion.isLast;
+    }
+  }
+}
+
+interface Deletion {
+  /** Deleted bytes. */
+  bytes: number;
+  /** Nothing of the payload is left. */
+  isLast: boolean;
+}
+
+/** Deletes some rows, of about `maxBytes` at most, and the entry with the last row. */
+function* deleteRows(payload: UnusedPayload, maxBytes: number): Step<Deletion> {
   const { endpointId, id, kind, origin } = payload;
   const { place, row: rowColumn, table } = TABLES[kind];
   const first = origin === ALL ? 0 : origin;

@@ -37,21 +37,23 @@ export function* listVersionsWithParts(): Step<VersionKey[]> {
   }));
 }
 
+export function* countVersionParts({ endpointId, version }: VersionKey): Step<number> {
+  const [row] = yield {
+    sql: 'select count(*) as parts from version_part where endpoint_id = ? and version = ?',
+    params: [endpointId, version],
+  };
+  return row ? number(row, 'parts') : 0;
+}
+
 /** The last parts first: then the first one still names what is left. */
 export function* deleteVersionParts(
   { endpointId, version }: VersionKey,
   limit: number,
-): Step<boolean> {
+): Step<void> {
   const params = [endpointId, version];
-  const rows = yield {
-    sql: `select at from version_part where endpoint_id = ? and version = ? order by at desc limit ?`,
-    params: [...params, limit],
-  };
-  const last = rows.at(-1);
-  if (!last) return true;
   yield {
-    sql: 'delete from version_part where endpoint_id = ? and version = ? and at >= ?',
-    params: [...params, number(last, 'at')],
+    sql: `delete from version_part where endpoint_id = ? and version = ? and at in (
+      select at from version_part where endpoint_id = ? and version = ? order by at desc limit ?)`,
+    params: [...params, ...params, limit],
   };
-  return rows.length < limit;
 }

@@ -27,18 +27,12 @@ interface Batch {
   hasBegun: boolean;
   /** The failure of the disk or file that ended the transaction for all of its operations. */
   failure: Error | undefined;
-  /** The database refused a row that the memory wanted written: one of the operations is at fault. */
+  /** The database refused what an operation wanted written. */
   refusal: unknown;
-  /**
-   * It threw after it had changed something. That is rare, so the whole transaction is undone for it, and the others
-   * run again.
-   */
-  spoiler: PendingWrite | undefined;
   /** Payload bytes written. */
   bytes: number;
-  /** Statements that wrote, and those of them that were the operations' own. */
+  /** Statements that wrote. */
   written: number;
-  changes: number;
 }
 
 interface GroupCommitOptions {
@@ -145,24 +139,21 @@ export class GroupCommit {
       hasBegun: false,
       failure: undefined,
       refusal: undefined,
-      spoiler: undefined,
       bytes: 0,
       written: 0,
-      changes: 0,
     };
     this.#batch = batch;
     try {
       // An earlier rollback may have failed together with the disk.
       if (this.#connection.inTransaction) this.#connection.execute('rollback');
       this.#runAll(operations, batch);
-      this.#writeMemory(batch);
+      this.#runWrites(batch, () => this.#writeMemory());
       if (batch.hasBegun) this.#connection.execute('commit');
     } catch (error) {
       this.#rollBack();
       this.#memory?.forget();
       this.#batch = undefined;
-      if (batch.spoiler) this.#leaveOut(batch.spoiler, operations);
-      else if (batch.refusal === undefined) this.#fail(operations, error);
+      if (batch.refusal === undefined) this.#fail(operations, error);
       else this.#separate(operations, error);
       return;
     } finally {
@@ -245,7 +236,7 @@ export class GroupCommit {
     for (let i = 0; i < operations.length; i++) {
       const operation = operations[i];
       if (!operation) return;
-      this.#runOne(operation, batch);
+      this.#runWrites(batch, () => operation.run(this.#runSteps));
       weight += weightOf(operation.options);
       if (this.#gate?.isFull || operation.isAlone) continue;
       if (batch.bytes >= MAX_BYTES) this.#queue.unshift(...operations.splice(i + 1));
@@ -255,11 +246,14 @@ export class GroupCommit {
     }
   }
 
-  #writeMemory(batch: Batch): void {
-    const memory = this.#memory;
-    if (!memory) return;
+  #writeMemory(): void {
+    if (this.#memory) this.#runSteps(this.#memory.write());
+  }
+
+  /** Throws what ends the batch: a failure, or a refusal. */
+  #runWrites(batch: Batch, run: () => void): void {
     try {
-      this.#runSteps(memory.write());
+      run();
     } catch (error) {
       if (!batch.failure) batch.refusal = error;
       throw error;
@@ -277,33 +271,6 @@ export class GroupCommit {
     this.#queue.unshift(...operations);
   }
 
-  /** It runs again alone, after the others: it may have thrown because of what they had changed. */
-  #leaveOut(spoiler: PendingWrite, operations: readonly PendingWrite[]): void {
-    if (operations.length === 1) {
-      spoiler.settle();
-      return;
-    }
-    spoiler.isAlone = true;
-    const others = operations.filter((operation) => operation !== spoiler);
-    this.#queue.unshift(...others, spoiler);
-  }
-
-  /** Throws only what ends the whole batch. */
-  #runOne(operation: PendingWrite, batch: Batch): void {
-    const countChanges = () => batch.changes + (this.#memory?.changes ?? 0);
-    const before = countChanges();
-    try {
-      operation.run(this.#runSteps);
-    } catch (error) {
-      operation.fail(error);
-      if (!batch.failure && countChanges() > before) {
-        batch.spoiler = operation;
-        throw error;
-      }
-    }
-    if (batch.failure) throw batch.failure;
-  }
-
   /** After the batch has failed nothing may run: it would run outside of a transaction. */
   #run(query: Query): Row[] {
     const batch = this.#batch;
@@ -317,7 +284,6 @@ export class GroupCommit {
       const rows = this.#connection.run(query);
       if (!query.sql.startsWith('select')) {
         batch.written++;
-        if (!this.#memory?.isWriting) batch.changes++;
       }
       return rows;
     } catch (error) {
@@ -364,8 +330,6 @@ interface PendingWrite {
   isAlone: boolean;
   /** Runs the steps, perhaps for a second time. Throws what they throw. */
   run(runSteps: RunSteps): void;
-  /** Its last run is undone: it threw this. */
-  fail(error: unknown): void;
   /** Gives the caller the result of the last run. */
   settle(): void;
   /** Whatever the last run did, the caller gets this error. */
@@ -384,7 +348,7 @@ class CallersWrite<T> implements PendingWrite {
   isAlone = false;
   readonly #start: () => Step<T>;
   readonly #resolve: (value: T) => void;
-  #result: { value: T } | { error: unknown } | undefined;
+  #result: { value: T } | undefined;
 
   constructor(
     { options, start }: WriteCall<T>,
@@ -401,14 +365,7 @@ class CallersWrite<T> implements PendingWrite {
     this.#result = { value: runSteps(this.#start()) };
   }
 
-  fail(error: unknown): void {
-    this.#result = { error };
-  }
-
   settle(): void {
-    const result = this.#result;
-    if (!result) return;
-    if ('error' in result) this.reject(result.error);
-    else this.#resolve(result.value);
+    if (this.#result) this.#resolve(this.#result.value);
   }
 }

@@ -6,7 +6,7 @@ import { findOldest } from '../../../src/store/postgres/migrations.ts';
 import { openPostgres, openPostgresStore } from '../../../src/store/postgres/postgres.ts';
 import { MIGRATIONS, type Migration } from '../../../src/store/postgres/schema.ts';
 import { SchemaTooNewError } from '../../../src/store/schema-migration.ts';
-import type { Reader, Step, Store } from '../../../src/store/store.ts';
+import type { Reader, Store } from '../../../src/store/store.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 import { addEndpoint, INPUT, makeJob } from '../store/stored-jobs.ts';
 
@@ -219,7 +219,7 @@ describe.skipIf(isLeftOut)('a version with one migration more', () => {
 
 /** @returns the number of queued jobs */
 async function readAll(store: Store): Promise<number> {
-  const read = <T>(operation: (tx: Reader) => Step<T>) => store.read(operation);
+  const read = <T>(operation: (tx: Reader) => T) => store.read(operation);
   const page = { userId: undefined, parent: undefined, before: undefined, limit: 9 };
   await read((tx) => tx.endpoint('e'));
   await read((tx) => tx.workers());

@@ -50,14 +50,14 @@ export function describeVisits(stage: LinkStage): void {
     const schemaOf = (title: string) => ({ type: 'object', title });
     const textOf = (title: string) => JSON.stringify(schemaOf(title));
     const deployVersion = (version: number) =>
-      stage.platform.store.write(function* (tx) {
-        const endpoint = yield* tx.endpoint(ENDPOINT);
+      stage.platform.store.write((tx) => {
+        const endpoint = tx.endpoint(ENDPOINT);
         if (!endpoint) throw new Error('no endpoint');
         const workers = { gpuTypeIds: [], workersMin: 0, workersMax: 1, idleTimeout: 5 };
         const scaler = { type: 'QUEUE_DELAY', seconds: 4 } as const;
         const kind = { name: 'e', type: 'QUEUE', templateId: 'tpl_1' } as const;
         const deployment = { ...USUAL_DEPLOYMENT, ...kind, ...workers, scaler, version };
-        yield* tx.putEndpoint({ ...endpoint, deployment });
+        tx.putEndpoint({ ...endpoint, deployment });
       });
 
     it('is that of the last hello that names one, also after a restart', async () => {

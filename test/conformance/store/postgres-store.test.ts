@@ -1,8 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { copyStore } from '../../../src/platform/copy-store.ts';
+import { LiveJobs } from '../../../src/store/live/live-jobs.ts';
 import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
 import { openPostgres, openPostgresStore } from '../../../src/store/postgres/postgres.ts';
 import { Session } from '../../../src/store/postgres/session.ts';
+import { readOperation } from '../../../src/store/sql/sql-store.ts';
+import { SqlTables } from '../../../src/store/sql/sql-tables.ts';
 import type { Store, StoredJob } from '../../../src/store/store.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 import { createRandom } from '../../support/random.ts';
@@ -50,10 +53,6 @@ describe.skipIf(isLeftOut)('on a Postgres server', () => {
   });
   afterAll(() => server?.stop());
 
-  const open = async (live = {}): Promise<Store> => {
-    await server.empty('public');
-    return openPostgresStore({ target: readPostgresUrl(server.url()), live });
-  };
   /** A role may have any settings; so may a server and a database. */
   const openHostile = async (): Promise<Store> => {
     await server.empty('public');
@@ -177,13 +176,13 @@ describe.skipIf(isLeftOut)('on a Postgres server', () => {
     const before = driver.commits;
     await Promise.all(jobs.map((job) => store.write((tx) => tx.insertJob(job, bytes(job, 1_000)))));
     const report = (job: StoredJob, first: number) =>
-      store.write(function* (tx) {
-        const now = (yield* tx.job(job)) ?? job;
-        yield* tx.saveJob(now, { ...now, outputKind: 'value' }, 0);
-        yield* tx.appendLog(job, first, bytes(job, 2));
+      store.write((tx) => {
+        const now = tx.job(job) ?? job;
+        tx.saveJob(now, { ...now, outputKind: 'value' }, 0);
+        tx.appendLog(job, first, bytes(job, 2));
         const batch = { first, sizes: [9], bytes: bytes(job, 9) };
-        yield* tx.appendChunks({ ...job, attempt: 1 }, batch);
-        yield* tx.putOutput(job, bytes(job, 2_000));
+        tx.appendChunks({ ...job, attempt: 1 }, batch);
+        tx.putOutput(job, bytes(job, 2_000));
       });
     const results = await Promise.allSettled(jobs.map((job) => report(job, 0)));
     expect(results.filter(({ status }) => status === 'rejected')).toEqual([]);
@@ -196,11 +195,11 @@ describe.skipIf(isLeftOut)('on a Postgres server', () => {
     expect(again.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled']);
     const read = await Promise.all(
       jobs.map((job) =>
-        store.read(function* (tx) {
+        store.read((tx) => {
           const range = { ...job, attempt: 1, from: 0, maxBytes: 1_000 };
-          const [chunks] = yield* tx.chunks(range);
-          const log = new Uint8Array(yield* tx.log({ ...range, maxBytes: 6 }));
-          return [yield* tx.input(job), yield* tx.output(job), chunks?.bytes, log];
+          const [chunks] = tx.chunks(range);
+          const log = new Uint8Array(tx.log({ ...range, maxBytes: 6 }));
+          return [tx.input(job), tx.output(job), chunks?.bytes, log];
         }),
       ),
     );
@@ -233,9 +232,15 @@ describe.skipIf(isLeftOut)('on a Postgres server', () => {
 
     it.each([1, 2, 3])('memory equals the database, seed %i', async (seed) => {
       faults.random = createRandom(seed + 7777);
+      await server.empty('public');
+      const live = { windowJobs: 3, readyJobs: 5, endedJobs: 2 };
+      const { driver, store } = await openPostgres({ target: readPostgresUrl(server.url()), live });
       await play({
-        store: await open({ windowJobs: 3, readyJobs: 5, endedJobs: 2 }),
-        ...{ seed, turns: 25 },
+        ...{ store, seed, turns: 25 },
+        readFresh: (operation) => {
+          const tables = new SqlTables();
+          return driver.read(() => readOperation(tables, new LiveJobs(tables), operation));
+        },
         isExpected: (error) => /unique|StoreUnavailable|division by zero/.test(String(error)),
         setFaults: (isOn) => {
           faults.isOn = isOn;

@@ -7,8 +7,8 @@ import { addJobs, makeDelivery, makeJob } from './stored-jobs.ts';
 const RECORD = '{"id":"job-1","output":"ä"}';
 
 async function add(...deliveries: StoredDelivery[]): Promise<void> {
-  await store.write(function* (tx) {
-    for (const delivery of deliveries) yield* tx.insertDelivery(delivery, [bytesOf(RECORD)]);
+  await store.write((tx) => {
+    for (const delivery of deliveries) tx.insertDelivery(delivery, [bytesOf(RECORD)]);
   });
 }
 
@@ -118,11 +118,11 @@ export function describeDeliveries(): void {
     const output = Buffer.alloc(2_500_000, 'x');
     const job = makeJob({ id: 'job-1', status: 'COMPLETED', webhook: 'https://example.com/' });
     await addJobs(store, [job]);
-    const bytes = await store.write(function* (tx) {
-      yield* tx.putOutput(job, output);
+    const bytes = await store.write((tx) => {
+      tx.putOutput(job, output);
       const record = [bytesOf('{"output":'), { outputOf: job }, bytesOf('}')];
-      yield* tx.insertDelivery(makeDelivery({ id: 'a' }), record);
-      return yield* tx.outputBytes(job);
+      tx.insertDelivery(makeDelivery({ id: 'a' }), record);
+      return tx.outputBytes(job);
     });
     expect(bytes).toBe(output.length);
     expect(await readRecord('a')).toBe(`{"output":${output}}`);
@@ -135,9 +135,9 @@ export function describeDeliveries(): void {
     async (first) => {
       const job = makeJob({ id: 'job-1', status: 'COMPLETED', webhook: 'https://example.com/' });
       await addJobs(store, [job]);
-      await store.write(function* (tx) {
-        yield* tx.putOutput(job, bytesOf('"done"'));
-        yield* tx.insertDelivery(makeDelivery({ id: 'a' }), [{ outputOf: job }]);
+      await store.write((tx) => {
+        tx.putOutput(job, bytesOf('"done"'));
+        tx.insertDelivery(makeDelivery({ id: 'a' }), [{ outputOf: job }]);
       });
       const removals = [
         () => store.write((tx) => tx.removeJob(job)),
@@ -155,19 +155,19 @@ export function describeDeliveries(): void {
   it('leave no output behind if their endpoint is removed', async () => {
     const job = makeJob({ id: 'job-1', status: 'COMPLETED', webhook: 'https://example.com/' });
     await addJobs(store, [job]);
-    await store.write(function* (tx) {
-      yield* tx.putOutput(job, bytesOf('"done"'));
-      yield* tx.insertDelivery(makeDelivery({ id: 'a' }), [{ outputOf: job }]);
-      yield* tx.removeJob(job);
-      yield* tx.removeEndpoint(job.endpointId);
+    await store.write((tx) => {
+      tx.putOutput(job, bytesOf('"done"'));
+      tx.insertDelivery(makeDelivery({ id: 'a' }), [{ outputOf: job }]);
+      tx.removeJob(job);
+      tx.removeEndpoint(job.endpointId);
     });
     expect(await store.read((tx) => tx.outputBytes(job))).toBe(0);
     expect(await store.read((tx) => tx.deliveryPart(keyOf('a'), 0))).toBeUndefined();
   });
 
   it('are rolled back with the operation that inserted them', async () => {
-    const failing = store.write(function* (tx) {
-      yield* tx.insertDelivery(makeDelivery({ id: 'a' }), [bytesOf(RECORD)]);
+    const failing = store.write((tx) => {
+      tx.insertDelivery(makeDelivery({ id: 'a' }), [bytesOf(RECORD)]);
       throw new Error('on purpose');
     });
     await expect(failing).rejects.toThrow('on purpose');

@@ -90,8 +90,8 @@ export function describeEndpoints(): void {
 
   it('keeps its shard unless it is put with another one', async () => {
     const shardOf = () =>
-      store.read(function* (tx) {
-        return (yield* tx.endpoint('ep_b'))?.shard;
+      store.read((tx) => {
+        return tx.endpoint('ep_b')?.shard;
       });
     const plainly = { id: 'ep_b', settings, createdAt: 5 };
     await store.write((tx) => tx.putEndpoint({ ...plainly, shard: 7 }));
@@ -102,15 +102,15 @@ export function describeEndpoints(): void {
   });
 
   it('is removed with its workers, deliveries, decisions, versions and input schemas', async () => {
-    await store.write(function* (tx) {
-      yield* tx.putEndpoint({ id: 'ep_b', settings, createdAt: 5 });
+    await store.write((tx) => {
+      tx.putEndpoint({ id: 'ep_b', settings, createdAt: 5 });
       for (const parent of ['ep_b', ENDPOINT]) {
         const decision = { kind: 'decision', userId: 'owner', parent, position: 1 };
-        yield* tx.putResource({ ...decision, id: `of ${parent}`, body: '{}' });
-        yield* tx.putResource({ ...decision, kind: 'input_schema', id: parent, body: '{}' });
-        yield* tx.putResource({ ...decision, kind: 'version', id: `of ${parent}`, body: '{}' });
+        tx.putResource({ ...decision, id: `of ${parent}`, body: '{}' });
+        tx.putResource({ ...decision, kind: 'input_schema', id: parent, body: '{}' });
+        tx.putResource({ ...decision, kind: 'version', id: `of ${parent}`, body: '{}' });
       }
-      yield* tx.removeEndpoint('ep_b');
+      tx.removeEndpoint('ep_b');
     });
     expect(await store.read((tx) => tx.endpoint('ep_b'))).toBeUndefined();
     const decisions = await store.read((tx) => tx.resources({ kind: 'decision', limit: 9 }));

@@ -154,23 +154,23 @@ export function describeJobs(): void {
   it('is removed with all of its data, and other jobs are kept', async () => {
     const [a, b] = [makeJob({ id: 'a' }), makeJob({ id: 'b' })];
     await addJobs(store, [a, b]);
-    await store.write(function* (tx) {
+    await store.write((tx) => {
       for (const { id } of [a, b]) {
-        yield* tx.putOutput(keyOf(id), bytesOf('1'));
+        tx.putOutput(keyOf(id), bytesOf('1'));
         const batch = { first: 0, sizes: [2], bytes: bytesOf('{}') };
-        yield* tx.appendChunks({ ...keyOf(id), attempt: 1 }, batch);
-        yield* tx.appendLog(keyOf(id), 0, bytesOf('line\n'));
+        tx.appendChunks({ ...keyOf(id), attempt: 1 }, batch);
+        tx.appendLog(keyOf(id), 0, bytesOf('line\n'));
       }
-      yield* tx.removeJob(a);
+      tx.removeJob(a);
     });
     const list = (id: string) =>
-      store.read(function* (tx) {
-        const job = yield* tx.job(keyOf(id));
-        const input = yield* tx.input(keyOf(id));
-        const output = yield* tx.output(keyOf(id));
+      store.read((tx) => {
+        const job = tx.job(keyOf(id));
+        const input = tx.input(keyOf(id));
+        const output = tx.output(keyOf(id));
         const range = { ...keyOf(id), attempt: 1, from: 0, maxBytes: 100 };
-        const chunks = yield* tx.chunks(range);
-        const log = yield* tx.log(range);
+        const chunks = tx.chunks(range);
+        const log = tx.log(range);
         return [job?.id, textOf(input), textOf(output), chunks.length, textOf(log)];
       });
     expect(await list('a')).toEqual([undefined, undefined, undefined, 0, '']);

@@ -4,10 +4,11 @@ import type {
   JobKey,
   Reader,
   StagedPayload,
-  Step,
   Store,
   StoredJob,
   Transaction,
+  UnusedPayload,
+  UploadedPayload,
 } from '../../../src/store/store.ts';
 import { bytesOf, keyOf, readJob, store, textOf } from './store-under-test.ts';
 import { makeDelivery, makeJob } from './stored-jobs.ts';
@@ -57,6 +58,13 @@ export function describePayloads(): void {
     const upload = (kind: 'input' | 'output', id: string, from = parts) =>
       uploadTo(store, { kind, key: keyOf(id), parts: from });
     const listUnused = () => store.read((tx) => tx.unusedPayloads(10));
+    const unused = ({ bytes: _, ...payload }: UploadedPayload) => payload;
+    /** In steps. */
+    const deleteAll = async (payload: UnusedPayload) => {
+      const isThere = async () =>
+        (await listUnused()).some(({ origin }) => origin === payload.origin);
+      while (await isThere()) await store.write((tx) => tx.deleteUnused([payload], 1));
+    };
     const readOutput = (id: string) => store.read((tx) => tx.output(keyOf(id)));
 
     it('are visible when an operation gives them to their job', async () => {
@@ -67,7 +75,7 @@ export function describePayloads(): void {
       expect(Buffer.compare(found ?? Buffer.alloc(0), whole)).toBe(0);
       expect(await listUnused()).toEqual([]);
       const output = await upload('output', 'a');
-      expect([await readOutput('a'), await listUnused()]).toEqual([undefined, [output]]);
+      expect([await readOutput('a'), await listUnused()]).toEqual([undefined, [unused(output)]]);
       await store.write((tx) => tx.putOutput(keyOf('a'), output));
       expect(Buffer.compare((await readOutput('a')) ?? Buffer.alloc(0), whole)).toBe(0);
       expect(await store.read((tx) => tx.outputBytes(keyOf('a')))).toBe(1_200_000);
@@ -81,21 +89,21 @@ export function describePayloads(): void {
       await store.write((tx) => tx.putOutput(keyOf('a'), second));
       const found = await readOutput('a');
       expect(Buffer.compare(found ?? Buffer.alloc(0), Buffer.concat(other))).toBe(0);
-      expect(await listUnused()).toEqual([first]);
-      while (!(await store.write((tx) => tx.deleteUnused(first, 1))).isLast);
+      expect(await listUnused()).toEqual([unused(first)]);
+      await deleteAll(first);
       expect(await listUnused()).toEqual([]);
       expect((await readOutput('a'))?.length).toBe(600_000);
     });
 
     it('stay unused if the operation is undone, and cannot be used after their deletion', async () => {
       const input = await upload('input', 'a');
-      const refused = store.write(function* (tx) {
-        yield* tx.insertJob(makeJob({ id: 'a' }), input);
+      const refused = store.write((tx) => {
+        tx.insertJob(makeJob({ id: 'a' }), input);
         throw new Error('refused');
       });
       await expect(refused).rejects.toThrow('refused');
-      expect(await listUnused()).toEqual([input]);
-      while (!(await store.write((tx) => tx.deleteUnused(input, 1))).isLast);
+      expect(await listUnused()).toEqual([unused(input)]);
+      await deleteAll(input);
       const late = store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), input));
       await expect(late).rejects.toThrow('has been deleted');
       await store.write((tx) => tx.addPart(input, 1_200_000, bytesOf('late')));
@@ -110,12 +118,12 @@ export function describePayloads(): void {
       expect(await readJob('a')).toBeUndefined();
       expect(await listUnused()).toHaveLength(1);
       const readFirst = () =>
-        store.read(function* (tx) {
-          return [yield* tx.input(job), yield* tx.payloadPart('input', job, 0)];
+        store.read((tx) => {
+          return [tx.input(job), tx.payloadPart('input', job, 0)];
         });
       expect(await readFirst()).toEqual([undefined, undefined]);
       for (const payload of await listUnused()) {
-        while (!(await store.write((tx) => tx.deleteUnused(payload, 1))).isLast);
+        await deleteAll(payload);
       }
       expect(await listUnused()).toEqual([]);
       expect(await readFirst()).toEqual([undefined, undefined]);
@@ -127,31 +135,32 @@ export function describePayloads(): void {
     const job = makeJob({ id: 'a', webhook: 'https://example.com/' });
     const ended: StoredJob = { ...job, status: 'COMPLETED', outputKind: 'value' };
 
-    function* complete(tx: Transaction): Step<void> {
-      yield* tx.saveJob(job, ended, 0);
-      yield* tx.putOutput(job, payload);
+    function complete(tx: Transaction): void {
+      tx.saveJob(job, ended, 0);
+      tx.putOutput(job, payload);
     }
 
-    function* readAll(tx: Reader): Step<unknown> {
-      const bytes = yield* tx.outputBytes(job);
-      return { input: yield* tx.input(job), output: yield* tx.output(job), bytes };
+    function readAll(tx: Reader): unknown {
+      const bytes = tx.outputBytes(job);
+      return { input: tx.input(job), output: tx.output(job), bytes };
     }
 
-    it('are returned within their operation and after it', async () => {
+    it('are returned to the next operation of the commit and after it', async () => {
       const all = { input: payload, output: payload, bytes: length };
-      const seen = await store.write(function* (tx) {
-        yield* tx.insertJob(job, payload);
-        yield* complete(tx);
-        return yield* readAll(tx);
+      const put = store.write((tx) => {
+        tx.insertJob(job, payload);
+        complete(tx);
+        return tx.outputBytes(job);
       });
-      expect(seen).toEqual(all);
+      const seen = store.write(readAll);
+      expect(await Promise.all([put, seen])).toEqual([length, all]);
       expect(await store.read(readAll)).toEqual(all);
     });
 
     it('are undone with their operation', async () => {
       await store.write((tx) => tx.insertJob(job, payload));
-      const refused = store.write(function* (tx) {
-        yield* complete(tx);
+      const refused = store.write((tx) => {
+        complete(tx);
         throw new Error('refused');
       });
       const neighbour = store.write((tx) => tx.saveJob(job, { ...job, attempt: 1 }, 0));
@@ -162,15 +171,15 @@ export function describePayloads(): void {
 
     it('are dropped, in the same operation or later', async () => {
       await store.write((tx) => tx.insertJob(job, payload));
-      await store.write(function* (tx) {
-        yield* complete(tx);
-        yield* tx.dropOutput(job);
+      await store.write((tx) => {
+        complete(tx);
+        tx.dropOutput(job);
       });
       const none = { input: payload, output: undefined, bytes: 0 };
       expect(await store.read(readAll)).toEqual(none);
-      await store.write(function* (tx) {
-        yield* tx.saveJob(ended, job, 0);
-        yield* complete(tx);
+      await store.write((tx) => {
+        tx.saveJob(ended, job, 0);
+        complete(tx);
       });
       await store.write((tx) => tx.dropOutput(job));
       expect(await store.read(readAll)).toEqual(none);
@@ -186,15 +195,15 @@ export function describePayloads(): void {
     it('are part of a delivery whose record refers to the output', async () => {
       const delivery = makeDelivery({ id: 'd', jobId: 'a' });
       await store.write((tx) => tx.insertJob(job, payload));
-      await store.write(function* (tx) {
-        yield* complete(tx);
-        yield* tx.insertDelivery(delivery, [bytesOf('['), { outputOf: job }, bytesOf(']')]);
+      await store.write((tx) => {
+        complete(tx);
+        tx.insertDelivery(delivery, [bytesOf('['), { outputOf: job }, bytesOf(']')]);
       });
       await store.write((tx) => tx.removeJob(ended));
-      const parts = await store.read(function* (tx) {
+      const parts = await store.read((tx) => {
         const found: Uint8Array[] = [];
         for (let at = 0; ; at++) {
-          const part = yield* tx.deliveryPart(delivery, at);
+          const part = tx.deliveryPart(delivery, at);
           if (!part) return found;
           found.push(part);
         }
@@ -211,19 +220,18 @@ export function describePayloads(): void {
     const job = makeJob({ id: 'a' });
     await store.write((tx) => tx.insertJob(job, bytesOf('{}')));
     const outputs = [a, b].map((length, i) => new Uint8Array(length).fill(i + 1));
-    const found = await store.write(function* (tx) {
-      let now = job;
-      for (const [progress, output] of outputs.entries()) {
-        const next = { ...now, progress: `${progress}` };
-        yield* tx.saveJob(now, next, 0);
-        now = next;
-        yield* tx.putOutput(job, output);
-        // The rows are written first.
-        yield* tx.countReady(job.endpointId, 1);
-      }
-      return yield* tx.output(job);
-    });
-    expect(found).toEqual(outputs[1]);
+    const writes = outputs.flatMap((output, index) => [
+      store.write((tx) => {
+        const now = tx.job(job) ?? job;
+        tx.saveJob(now, { ...now, progress: `${index}` }, 0);
+        tx.putOutput(job, output);
+      }),
+      // The rows are written first.
+      store.write((tx) => tx.countReady(job.endpointId, 1)),
+    ]);
+    const found = store.write((tx) => tx.output(job));
+    await Promise.all(writes);
+    expect(await found).toEqual(outputs[1]);
     expect(await store.read((tx) => tx.output(job))).toEqual(outputs[1]);
   });
 
@@ -251,16 +259,16 @@ export function describeChunks(): void {
   const older = { first: 0, sizes: [4], bytes: bytesOf('null') };
 
   beforeEach(() =>
-    store.write(function* (tx) {
-      for (const batch of batches) yield* tx.appendChunks({ ...keyOf('a'), attempt: 2 }, batch);
-      yield* tx.appendChunks({ ...keyOf('a'), attempt: 1 }, older);
+    store.write((tx) => {
+      for (const batch of batches) tx.appendChunks({ ...keyOf('a'), attempt: 2 }, batch);
+      tx.appendChunks({ ...keyOf('a'), attempt: 1 }, older);
     }),
   );
 
   function firsts(from: number, maxBytes = 1_000, attempt = 2): Promise<number[]> {
     const range = { ...keyOf('a'), attempt, from, maxBytes };
-    return store.read(function* (tx) {
-      return (yield* tx.chunks(range)).map((batch) => batch.first);
+    return store.read((tx) => {
+      return tx.chunks(range).map((batch) => batch.first);
     });
   }
 
@@ -294,10 +302,10 @@ export function describeChunks(): void {
 
   it('may be many', async () => {
     const count = 700;
-    await store.write(function* (tx) {
+    await store.write((tx) => {
       for (let first = 0; first < count; first++) {
         const batch = { first, sizes: [2], bytes: bytesOf('{}') };
-        yield* tx.appendChunks({ ...keyOf('many'), attempt: 1 }, batch);
+        tx.appendChunks({ ...keyOf('many'), attempt: 1 }, batch);
       }
     });
     const range = { ...keyOf('many'), attempt: 1, from: 1, maxBytes: 10_000 };
@@ -317,9 +325,9 @@ export function describeChunks(): void {
   });
 
   const append = (attempt: number, count: number, bytes: Uint8Array) =>
-    store.write(function* (tx) {
+    store.write((tx) => {
       for (let first = 0; first < count; first++) {
-        yield* tx.appendChunks({ ...keyOf('b'), attempt }, { first, sizes: [1], bytes });
+        tx.appendChunks({ ...keyOf('b'), attempt }, { first, sizes: [1], bytes });
       }
     });
   const listUnused = () => store.read((tx) => tx.unusedPayloads(10));
@@ -344,14 +352,11 @@ export function describeChunks(): void {
       const [unused] = await listUnused();
       if (!unused) throw new Error('an unused payload was expected');
       expect(unused).toEqual({ ...keyOf('b'), kind: 'chunks', origin: 1 });
-      let bytes = 0;
-      for (let isLast = false; !isLast; ) {
-        const deleted = await store.write((tx) => tx.deleteUnused(unused, 500_000));
-        expect(deleted.bytes).toBeLessThan(700_000);
-        bytes += deleted.bytes;
-        isLast = deleted.isLast;
-      }
-      expect([bytes, await listUnused()]).toEqual([count * size, []]);
+      const half = Math.ceil((count * size) / 2);
+      await store.write((tx) => tx.deleteUnused([unused], half));
+      expect(await listUnused()).toEqual([unused]);
+      await store.write((tx) => tx.deleteUnused([unused], half));
+      expect(await listUnused()).toEqual([]);
       const range = { ...keyOf('b'), attempt: 2, from: 0, maxBytes: 10 };
       expect(await store.read((tx) => tx.chunks(range))).toHaveLength(1);
     },
@@ -365,11 +370,11 @@ export function describeChunks(): void {
 
 export function describeLog(): void {
   beforeEach(() =>
-    store.write(function* (tx) {
-      yield* tx.appendLog(keyOf('a'), 0, bytesOf('one\n'));
-      yield* tx.appendLog(keyOf('a'), 4, bytesOf('two\nthree\n'));
-      yield* tx.appendLog(keyOf('a'), 14, bytesOf('four\n'));
-      yield* tx.appendLog(keyOf('b'), 0, bytesOf('other'));
+    store.write((tx) => {
+      tx.appendLog(keyOf('a'), 0, bytesOf('one\n'));
+      tx.appendLog(keyOf('a'), 4, bytesOf('two\nthree\n'));
+      tx.appendLog(keyOf('a'), 14, bytesOf('four\n'));
+      tx.appendLog(keyOf('b'), 0, bytesOf('other'));
     }),
   );
 
@@ -395,7 +400,7 @@ interface Upload {
   parts: readonly Uint8Array[];
 }
 
-export async function uploadTo(to: Store, { key, kind, parts }: Upload): Promise<StagedPayload> {
+export async function uploadTo(to: Store, { key, kind, parts }: Upload): Promise<UploadedPayload> {
   const [first = new Uint8Array(), ...others] = parts;
   const payload = await to.write((tx) => tx.beginPayload(kind, key, first));
   let at = first.length;
@@ -403,5 +408,5 @@ export async function uploadTo(to: Store, { key, kind, parts }: Upload): Promise
     await to.write((tx) => tx.addPart(payload, at, part));
     at += part.length;
   }
-  return payload;
+  return { ...payload, bytes: at };
 }

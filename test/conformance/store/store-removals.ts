@@ -14,12 +14,12 @@ const ANOTHER = 'ep_another';
 
 /** All that belongs to a job: whether it exists, its payloads, chunks and log. */
 function readAll(key: { endpointId: string; id: string }): Promise<unknown[]> {
-  return store.read(function* (tx) {
-    const job = yield* tx.job(key);
-    const payloads = [yield* tx.input(key), yield* tx.output(key)];
+  return store.read((tx) => {
+    const job = tx.job(key);
+    const payloads = [tx.input(key), tx.output(key)];
     const range = { ...key, attempt: 1, from: 0, maxBytes: 100 };
-    const chunks = yield* tx.chunks(range);
-    const log = textOf(yield* tx.log(range));
+    const chunks = tx.chunks(range);
+    const log = textOf(tx.log(range));
     return [job?.id, ...payloads.map((bytes) => bytes?.length), chunks.length, log];
   });
 }
@@ -31,15 +31,15 @@ async function addMany(endpointId: string): Promise<StoredJob[]> {
   const jobs = Array.from({ length: 80 }, (_, position) =>
     makeJob({ id: `job-${position}`, endpointId, position, logBytes: position % 2 ? 0 : 5 }),
   );
-  await store.write(function* (tx) {
+  await store.write((tx) => {
     for (const job of jobs) {
       const isPlain = job.position % 2 === 1;
-      yield* tx.insertJob(job, isPlain ? SMALL : MEDIUM);
+      tx.insertJob(job, isPlain ? SMALL : MEDIUM);
       if (isPlain) continue;
-      yield* tx.putOutput(job, MEDIUM);
+      tx.putOutput(job, MEDIUM);
       const batch = { first: 0, sizes: [2], bytes: bytesOf('{}') };
-      yield* tx.appendChunks({ ...job, attempt: 1 }, batch);
-      yield* tx.appendLog(job, 0, bytesOf('line\n'));
+      tx.appendChunks({ ...job, attempt: 1 }, batch);
+      tx.appendLog(job, 0, bytesOf('line\n'));
     }
   });
   return jobs;
@@ -49,9 +49,9 @@ export function describeRemovals(): void {
   it.each([1, 2, 31, 32, 33, 79])('remove %i jobs with all of their data', async (count) => {
     const jobs = await addMany(ENDPOINT);
     const others = await addMany(ANOTHER);
-    await store.write(function* (tx) {
-      for (const job of jobs.slice(0, count)) yield* tx.removeJob(job);
-      for (const job of others.slice(0, 3)) yield* tx.removeJob(job);
+    await store.write((tx) => {
+      for (const job of jobs.slice(0, count)) tx.removeJob(job);
+      for (const job of others.slice(0, 3)) tx.removeJob(job);
     });
     for (const job of [...jobs.slice(0, count), ...others.slice(0, 3)]) {
       expect(await readAll(job)).toEqual(NOTHING);
@@ -69,12 +69,12 @@ export function describeRemovals(): void {
 
   it('are undone with their operation', async () => {
     const jobs = await addMany(ENDPOINT);
-    const refused = store.write(function* (tx) {
-      for (const job of jobs.slice(0, 40)) yield* tx.removeJob(job);
+    const refused = store.write((tx) => {
+      for (const job of jobs.slice(0, 40)) tx.removeJob(job);
       throw new Error('refused');
     });
-    const kept = store.write(function* (tx) {
-      for (const job of jobs.slice(40, 75)) yield* tx.removeJob(job);
+    const kept = store.write((tx) => {
+      for (const job of jobs.slice(40, 75)) tx.removeJob(job);
     });
     await expect(refused).rejects.toThrow('refused');
     await kept;
@@ -88,11 +88,11 @@ export function describeRemovals(): void {
     const parts = [1, 2].map((value) => new Uint8Array(300_000).fill(value));
     const input = await uploadTo(store, { kind: 'input', key: keyOf('a'), parts });
     const [uploaded, medium] = [makeJob({ id: 'a' }), makeJob({ id: 'b', position: 2 })];
-    await store.write(function* (tx) {
-      yield* tx.insertJob(uploaded, input);
-      yield* tx.insertJob(medium, MEDIUM);
-      yield* tx.removeJob(uploaded);
-      yield* tx.removeJob(medium);
+    await store.write((tx) => {
+      tx.insertJob(uploaded, input);
+      tx.insertJob(medium, MEDIUM);
+      tx.removeJob(uploaded);
+      tx.removeJob(medium);
     });
     for (const id of ['a', 'b']) expect(await readAll(keyOf(id))).toEqual(NOTHING);
     await deleteUnused(store);
@@ -105,9 +105,9 @@ export function describeRemovals(): void {
     const job = makeJob({ id: 'a', idempotencyKey: 'k' });
     await addJobs(store, [job]);
     const again = makeJob({ id: 'b', idempotencyKey: 'k', position: 2 });
-    await store.write(function* (tx) {
-      yield* tx.removeJob(job);
-      yield* tx.insertJob(again, SMALL);
+    await store.write((tx) => {
+      tx.removeJob(job);
+      tx.insertJob(again, SMALL);
     });
     expect(await readJob('a')).toBeUndefined();
     const found = await store.read((tx) => tx.jobByIdempotencyKey(ENDPOINT, 'k'));
@@ -119,14 +119,14 @@ export function describeRemovals(): void {
       makeJob({ id: `job-${position}`, position, status: 'COMPLETED', webhook: URL }),
     );
     await addJobs(store, jobs);
-    await store.write(function* (tx) {
-      for (const job of jobs) yield* tx.putOutput(job, MEDIUM);
+    await store.write((tx) => {
+      for (const job of jobs) tx.putOutput(job, MEDIUM);
       for (const job of jobs.slice(0, 2)) {
-        yield* tx.insertDelivery(makeDelivery({ id: `of-${job.id}` }), [{ outputOf: job }]);
+        tx.insertDelivery(makeDelivery({ id: `of-${job.id}` }), [{ outputOf: job }]);
       }
     });
-    await store.write(function* (tx) {
-      for (const job of jobs) yield* tx.removeJob(job);
+    await store.write((tx) => {
+      for (const job of jobs) tx.removeJob(job);
     });
     await deleteUnused(store);
     const measure = (id: string) => store.read((tx) => tx.outputBytes(keyOf(id)));

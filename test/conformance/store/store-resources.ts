@@ -9,8 +9,8 @@ function makeResource(given: Partial<StoredResource>): StoredResource {
 }
 
 async function put(...resources: StoredResource[]): Promise<void> {
-  await store.write(function* (tx) {
-    for (const resource of resources) yield* tx.putResource(resource);
+  await store.write((tx) => {
+    for (const resource of resources) tx.putResource(resource);
   });
 }
 
@@ -52,9 +52,9 @@ export function describeResources(): void {
   it('is unchanged if the operation that changed it fails', async () => {
     const resource = makeResource({});
     await put(resource);
-    const failing = store.write(function* (tx) {
-      yield* tx.putResource({ ...resource, body: '{}' });
-      yield* tx.removeResource(resource);
+    const failing = store.write((tx) => {
+      tx.putResource({ ...resource, body: '{}' });
+      tx.removeResource(resource);
       throw new Error('no');
     });
     await expect(failing).rejects.toThrow('no');

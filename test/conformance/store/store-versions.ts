@@ -55,10 +55,13 @@ export function describeVersions(): void {
     await put(FIRST, 'a', 'b', 'c');
     await put(TENTH, 'x');
     const remove = (limit: number) => store.write((tx) => tx.removeVersionParts(FIRST, limit));
-    expect(await remove(2)).toBe(false);
-    expect(await readParts(FIRST)).toEqual(['a']);
-    expect(await remove(2)).toBe(true);
-    expect(await remove(2)).toBe(true);
+    const count = () => store.read((tx) => tx.versionParts(FIRST));
+    expect(await count()).toBe(3);
+    await remove(2);
+    expect([await readParts(FIRST), await count()]).toEqual([['a'], 1]);
+    await remove(2);
+    await remove(2);
+    expect(await count()).toBe(0);
     expect(await store.read((tx) => tx.versionsWithParts())).toEqual([TENTH]);
   });
 }

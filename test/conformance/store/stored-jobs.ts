@@ -71,8 +71,8 @@ export async function addEndpoint(store: Store, id = ENDPOINT): Promise<void> {
 }
 
 export async function addJobs(store: Store, jobs: readonly StoredJob[]): Promise<void> {
-  await store.write(function* (tx) {
-    for (const job of jobs) yield* tx.insertJob(job, INPUT);
+  await store.write((tx) => {
+    for (const job of jobs) tx.insertJob(job, INPUT);
   });
 }
 
@@ -82,7 +82,7 @@ export async function deleteUnused(store: Store): Promise<void> {
     const [payload] = await store.read((tx) => tx.unusedPayloads(1));
     if (!payload) return;
     await store.files?.remove(await store.read((tx) => tx.filesOf(payload)));
-    while (!(await store.write((tx) => tx.deleteUnused(payload, 1_048_576), ENDING)).isLast);
+    await store.write((tx) => tx.deleteUnused([payload], 1_048_576), ENDING);
   }
 }
 

@@ -7,8 +7,8 @@ import { LiveJobs } from '../../../src/store/live/live-jobs.ts';
 import { PostgresDriver } from '../../../src/store/postgres/postgres.ts';
 import type { SessionOptions } from '../../../src/store/postgres/session.ts';
 import { ShardLostError } from '../../../src/store/postgres/store-lock.ts';
-import { type MemoryState, SqlStore } from '../../../src/store/sql/sql-store.ts';
-import type { Step, Store, Transaction } from '../../../src/store/store.ts';
+import { type MemoryState, type SqlDriver, SqlStore } from '../../../src/store/sql/sql-store.ts';
+import type { Step, Store } from '../../../src/store/store.ts';
 import type { MemoryTables, MemoryTablesOptions } from '../memory-tables.ts';
 import { type OnChange, watchTransaction } from '../watched-store.ts';
 import { nameSchema, nameStoreLock, TARGET } from './database.ts';
@@ -53,29 +53,68 @@ export async function openNodeStore(options: NodeStoreOptions): Promise<NodeStor
     memory,
   );
   memory.isUsed = () => driver.fault === undefined;
-  const store = new SqlStore({ driver, live, tables });
+  const noted = new NotedChanges(driver, options, schema);
+  const store = new SqlStore({ driver: noted, live, tables });
   const abandon = () => driver.abandon(new ShardLostError(schema));
-  return { store: noteChanges(store, options, schema), abandon };
+  return { store: noted.watch(store), abandon };
 }
 
-function noteChanges(store: Store, { onChange, postgres }: NodeStoreOptions, name: string): Store {
-  const { notes } = postgres.schema(name);
-  return {
-    read: (operation) => store.read(operation),
-    reclaim: (pages) => store.reclaim(pages),
-    close: () => store.close(),
-    write: <T>(operation: (tx: Transaction) => Step<T>) =>
-      store.write(function* (tx) {
-        const changes: Parameters<OnChange>[] = [];
-        const result = yield* operation(watchTransaction(tx, (...change) => changes.push(change)));
-        const note = () => {
-          for (const change of changes) onChange(...change);
-        };
-        // The server keeps it with the transaction: an answer may be lost, or never be sent.
-        if (changes.length > 0) yield* writeRemotely(postgres.calls, () => notes.push(note));
-        return result;
-      }),
-  };
+/** Reports the changes of jobs. The server keeps them with the transaction: an answer may be lost, or never be sent. */
+class NotedChanges implements SqlDriver {
+  readonly #driver: SqlDriver;
+  readonly #options: NodeStoreOptions;
+  readonly #schema: string;
+  /** Of the operation that runs. */
+  #changes: Parameters<OnChange>[] = [];
+
+  constructor(driver: SqlDriver, options: NodeStoreOptions, schema: string) {
+    this.#driver = driver;
+    this.#options = options;
+    this.#schema = schema;
+  }
+
+  watch(store: Store): Store {
+    return {
+      read: (operation) => store.read(operation),
+      reclaim: (pages) => store.reclaim(pages),
+      close: () => store.close(),
+      write: (operation) =>
+        store.write((tx) => {
+          this.#changes = [];
+          return operation(watchTransaction(tx, (...change) => this.#changes.push(change)));
+        }),
+    };
+  }
+
+  write<T>(start: () => Step<T>): Promise<T> {
+    return this.#driver.write(() => this.#run(start()));
+  }
+
+  *#run<T>(steps: Step<T>): Step<T> {
+    const { onChange, postgres } = this.#options;
+    const { notes } = postgres.schema(this.#schema);
+    this.#changes = [];
+    const result = yield* steps;
+    const changes = this.#changes;
+    this.#changes = [];
+    const note = () => {
+      for (const change of changes) onChange(...change);
+    };
+    if (changes.length > 0) yield* writeRemotely(postgres.calls, () => notes.push(note));
+    return result;
+  }
+
+  read<T>(start: () => Step<T>): Promise<T> {
+    return this.#driver.read(start);
+  }
+
+  reclaim(pages: number): Promise<boolean> {
+    return this.#driver.reclaim(pages);
+  }
+
+  close(): Promise<void> {
+    return this.#driver.close();
+  }
 }
 
 /** The live jobs; after each transaction they equal the rows. */
@@ -89,14 +128,6 @@ class ComparedMemory implements MemoryState {
     this.#live = live;
     this.#options = options;
     this.#schema = schema;
-  }
-
-  get changes(): number {
-    return this.#live.changes;
-  }
-
-  get isWriting(): boolean {
-    return this.#live.isWriting;
   }
 
   forget(): void {

@@ -5,11 +5,8 @@ import { MemoryTables, type MemoryTablesOptions } from '../memory-tables.ts';
 
 const READ = 'select simulated ?';
 const WRITE = 'update simulated ?';
-const WRITE_RETURNING = 'update simulated ? returning value';
 
-/** Statements whose result the caller needs. */
-const RETURNING: ReadonlySet<string | symbol> = new Set(['beginPayload', 'deleteUnused']);
-const WRITING = /^(?:add|append|change|drop|insert|postpone|put|remove)/;
+const WRITING = /^(?:add|append|begin|change|delete|drop|insert|postpone|put|remove)/;
 
 /** Carries a statement out; throws if the database refuses it. */
 export type ServerCall = (tables: MemoryTables) => unknown;
@@ -56,10 +53,7 @@ function* askServer(calls: ServerCalls, name: string | symbol, given: unknown[])
     if (typeof verb !== 'function') throw new Error(`${String(name)} is no verb`);
     return runSteps(Reflect.apply(verb, tables, args));
   };
-  const isReturning = RETURNING.has(name);
-  const isWriting = !isReturning && WRITING.test(String(name));
-  const sql = isReturning ? WRITE_RETURNING : isWriting ? WRITE : READ;
-  const [row] = yield describe(sql, calls, call);
+  const [row] = yield describe(WRITING.test(String(name)) ? WRITE : READ, calls, call);
   return row?.['value'];
 }
 

@@ -6,6 +6,7 @@ import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
 import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
+import { replaceVerb } from '../../support/replace-verb.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from './certificate.ts';
 import { exchange, nextTake, readJson, startPlatform, submitJob, takeJob } from './platform.ts';
 
@@ -233,7 +234,7 @@ describe('the platform reports', () => {
             listings += 1;
             return tx.endpoints();
           };
-          return operation(Object.assign(Object.create(tx), { endpoints }));
+          return operation(replaceVerb(tx, { endpoints }));
         }),
       reclaim: (pages) => store.reclaim(pages),
       close: () => store.close(),

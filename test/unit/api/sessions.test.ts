@@ -313,7 +313,7 @@ describe('Sessions', () => {
     expect(sessions.use(token)).toBeDefined();
     await ended;
     // Behind the write of the use.
-    await store.write(function* () {});
+    await store.write(() => {});
     expect(sessions.use(token)).toBeUndefined();
     expect((await open(store, clock)).sessions.use(token)).toBeUndefined();
   });

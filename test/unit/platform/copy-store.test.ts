@@ -55,7 +55,7 @@ async function fill(name: string, jobs = 3): Promise<void> {
 }
 
 function openPayloads(store: Store): LargePayloads {
-  return new LargePayloads({ store, clock: systemClock, settings: completeSettings() });
+  return new LargePayloads({ store, settings: completeSettings() });
 }
 
 function copy(

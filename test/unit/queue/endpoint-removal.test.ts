@@ -19,9 +19,9 @@ beforeEach(async () => {
 afterEach(() => platform.close());
 
 async function markDeleted(): Promise<void> {
-  await platform.store.write(function* (tx) {
-    const endpoint = yield* tx.endpoint(ENDPOINT);
-    if (endpoint) yield* tx.putEndpoint({ ...endpoint, deleted: true });
+  await platform.store.write((tx) => {
+    const endpoint = tx.endpoint(ENDPOINT);
+    if (endpoint) tx.putEndpoint({ ...endpoint, deleted: true });
   });
 }
 

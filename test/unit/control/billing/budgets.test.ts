@@ -113,11 +113,9 @@ it('counts more rows than an answer may have', async () => {
   const { billing, budgets, create, store } = await openBudgets({ maxRows: 1_000 });
   const { id } = await create({});
   const interval = { from: START, to: START + HOUR_MS, price: 10_000, gpus: 1 };
-  await store.write(function* (tx) {
-    for (let index = 0; index < 1_500; index++) {
-      const pod = { kind: 'pod', id: `pod_${index}`, userId: 'ada', name: null } as const;
-      yield* addToBill(tx, pod, [interval]);
-    }
+  await store.write((tx) => {
+    const ids = Array.from({ length: 1_500 }, (_, index) => `pod_${index}`);
+    tx.each(ids, (id) => addToBill(tx, { kind: 'pod', id, userId: 'ada', name: null }, [interval]));
   });
   const range = { userId: 'ada', step: 'day', from: START, to: START + 24 * HOUR_MS } as const;
   await expect(billing.rows({ ...range })).rejects.toMatchObject({ code: 'invalid' });

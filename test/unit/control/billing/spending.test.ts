@@ -99,10 +99,10 @@ it('costs as many rows as the period has days, and nothing for what other users 
   const { clock, store } = world;
   const own = { kind: 'endpoint', id: 'ep_1', userId: OWNER, name: null } as const;
   const today = Math.floor(clock.now() / DAY_MS) * DAY_MS;
-  await store.write(function* (tx) {
+  await store.write((tx) => {
     for (let day = 1; day <= 20; day++) {
       const from = today - day * DAY_MS;
-      yield* addToBill(tx, own, [{ from, to: from + 1_000, price: 1, gpus: 0 }]);
+      addToBill(tx, own, [{ from, to: from + 1_000, price: 1, gpus: 0 }]);
     }
   });
   const read: number[] = [];
@@ -110,8 +110,8 @@ it('costs as many rows as the period has days, and nothing for what other users 
     write: store.write.bind(store),
     read: (operation) =>
       store.read((tx) => {
-        const resources: Transaction['resources'] = function* (listing) {
-          const rows = yield* tx.resources(listing);
+        const resources: Transaction['resources'] = (listing) => {
+          const rows = tx.resources(listing);
           read.push(rows.length);
           return rows;
         };
@@ -148,10 +148,10 @@ it('reads one row for each day, however many resources the user has', async () =
   const world = await openWorld();
   const { clock, store } = world;
   const at = clock.now();
-  await store.write(function* (tx) {
+  await store.write((tx) => {
     for (let index = 0; index < 500; index++) {
       const resource = { kind: 'endpoint', id: `ep_${index}`, userId: OWNER, name: null } as const;
-      yield* addToBill(tx, resource, [{ from: at, to: at + 1_000, price: 1, gpus: 1 }]);
+      addToBill(tx, resource, [{ from: at, to: at + 1_000, price: 1, gpus: 1 }]);
     }
   });
   let rows = 0;

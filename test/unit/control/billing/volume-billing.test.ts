@@ -11,7 +11,7 @@ import {
   openNetworkVolumes,
 } from '../../../../src/control/volumes/network-volumes.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
-import type { Step, Store, Transaction, WriteOptions } from '../../../../src/store/store.ts';
+import type { Store, Transaction, WriteOptions } from '../../../../src/store/store.ts';
 import { createRandom } from '../../../support/random.ts';
 
 const OWNER = 'owner';
@@ -117,7 +117,7 @@ class VolumeWorld {
       read: (operation) => store.read(operation),
       reclaim: (pages) => store.reclaim(pages),
       close: async () => {},
-      write: async <T>(operation: (tx: Transaction) => Step<T>, options?: WriteOptions) => {
+      write: async <T>(operation: (tx: Transaction) => T, options?: WriteOptions) => {
         const { cut } = this;
         if (cut === 'before') return this.#lose();
         if (cut === 'failed') return store.write((tx) => fail(operation(tx)), options);
@@ -133,8 +133,8 @@ class VolumeWorld {
   }
 }
 
-function* fail<T>(operation: Step<T>): Step<T> {
-  yield* operation;
+function fail<T>(operation: T): T {
+  operation;
   throw new Error('the disk is full');
 }
 

@@ -77,7 +77,7 @@ describe('an endpoint that is declared', () => {
     const { clock, endpoints, reopen } = await openEndpoints();
     expect(endpoints.has('demo')).toBe(false);
     expect(await endpoints.ensureEndpoint('demo')).toMatchObject({
-      ...{ id: 'demo', createdAt: clock.now(), inQueue: 0 },
+      ...{ id: 'demo', createdAt: clock.now() },
       settings: { executionTimeoutMs: 600_000, maxAttempts: 3, maxQueued: 100_000 },
     });
     expect(endpoints.has('demo')).toBe(true);

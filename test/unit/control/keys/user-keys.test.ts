@@ -7,6 +7,7 @@ import type { Store } from '../../../../src/store/store.ts';
 import { SCOPES } from '../../../../src/wire/routes/route.ts';
 import { errorAt } from '../../../support/answers.ts';
 import { NO_NAMES } from '../../../support/no-names.ts';
+import { replaceVerb } from '../../../support/replace-verb.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -24,7 +25,7 @@ async function open() {
           listings += 1;
           return tx.keys();
         };
-        return operation(Object.assign(Object.create(tx), { keys }));
+        return operation(replaceVerb(tx, { keys }));
       }, options),
     close: () => opened.close(),
   };

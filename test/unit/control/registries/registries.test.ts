@@ -179,9 +179,9 @@ describe('the key of secrets', () => {
       return row;
     };
     const [ofAda, ofBob] = [await readRow(own.id), await readRow(other.id)];
-    await store.write(function* (tx) {
-      yield* tx.removeResource({ kind: 'registry', id: own.id });
-      yield* tx.putResource({ ...ofAda, userId: 'bob' });
+    await store.write((tx) => {
+      tx.removeResource({ kind: 'registry', id: own.id });
+      tx.putResource({ ...ofAda, userId: 'bob' });
     });
     const given = await open([OLD], store);
     const refused = unavailable('changed in the database');

@@ -106,10 +106,10 @@ it('does not open variables that were moved to another record or user', async ()
   const other = await store.read((tx) => tx.resource({ kind: 'template', id }));
   if (!other) throw new Error('nothing is stored');
   const body = JSON.stringify({ ...JSON.parse(other.body), env });
-  await store.write(function* (tx) {
-    yield* tx.putResource({ ...other, body });
-    yield* tx.removeResource({ kind: 'template', id: row.id });
-    yield* tx.putResource({ ...row, userId: 'bob' });
+  await store.write((tx) => {
+    tx.putResource({ ...other, body });
+    tx.removeResource({ kind: 'template', id: row.id });
+    tx.putResource({ ...row, userId: 'bob' });
   });
   const later = await open(store, OLD);
   for (const { env: opened, unopened } of later.all()) {

@@ -271,8 +271,8 @@ describe('the content of a deleted volume', () => {
   it('is removed although many others cannot be', async () => {
     const { removals, removed, start, state, store } = await open();
     const ids = Array.from({ length: 250 }, (_, n) => `nv_${n}`);
-    await store.write(function* (tx) {
-      for (const id of ids) yield* noteRemoval(tx, { id, userId: 'ada', source: `of ${id}` });
+    await store.write((tx) => {
+      for (const id of ids) noteRemoval(tx, { id, userId: 'ada', source: `of ${id}` });
     });
     state.fault = new EngineError('unavailable', 'in use');
     await start();
@@ -312,9 +312,9 @@ describe('the content of a deleted volume', () => {
     // All of them wait for the same pass.
     await Promise.all(Array.from({ length: 100 }, () => removals.run()));
     expect({ removed: removed.length, lists: state.lists }).toEqual({ removed: 5, lists: 0 });
-    await store.write(function* (tx) {
+    await store.write((tx) => {
       for (let number = 0; number < 100; number++) {
-        yield* noteRemoval(tx, { id: `nv_${number}`, userId: 'ada', source: `of ${number}` });
+        noteRemoval(tx, { id: `nv_${number}`, userId: 'ada', source: `of ${number}` });
       }
     });
     await removals.run();

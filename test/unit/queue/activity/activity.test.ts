@@ -214,13 +214,13 @@ describe('a time series', () => {
     await runJob(completed);
     await pass(2 * MINUTE_MS);
     await platform.queue.close();
-    await platform.store.write(function* (tx) {
-      const [row] = yield* tx.resources({ kind: 'series', parent: ENDPOINT, limit: 1 });
+    await platform.store.write((tx) => {
+      const [row] = tx.resources({ kind: 'series', parent: ENDPOINT, limit: 1 });
       if (!row) throw new Error('no hour is written');
       const position = row.position + HOUR_MS;
       const { totals } = JSON.parse(row.body);
       const body = JSON.stringify({ minutes: [], totals });
-      yield* tx.putResource({ ...row, id: `${ENDPOINT}/${position}`, position, body });
+      tx.putResource({ ...row, id: `${ENDPOINT}/${position}`, position, body });
     });
     await platform.restart();
     worker = new Hand(() => platform.queue.link(ENDPOINT));

@@ -5,7 +5,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, expect, it } from 'vitest';
-import { systemClock } from '../../../../src/base/clock.ts';
 import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
 import { completeSettings } from '../../../../src/queue/settings.ts';
 import { locatePayloads } from '../../../../src/store/disk/payload-files.ts';
@@ -80,7 +79,7 @@ class Process {
       files: hasFiles ? this.#watchFiles(store, fail) : undefined,
     };
     const settings = completeSettings({ payloadPartBytes: PART });
-    this.payloads = new LargePayloads({ store: this.store, clock: systemClock, settings });
+    this.payloads = new LargePayloads({ store: this.store, settings });
   }
 
   #watchFiles({ files }: Store, fail: () => void): PayloadFiles {
@@ -163,11 +162,11 @@ class Player {
       try {
         const possible = this.possible.get(id) ?? new Set();
         this.possible.set(id, possible.add(value));
-        await store.write(function* (tx) {
-          const job = yield* tx.job(key);
+        await store.write((tx) => {
+          const job = tx.job(key);
           if (!job || job.status === 'COMPLETED' || isRefused) throw new Refused();
-          yield* tx.saveJob(job, { ...job, status: 'COMPLETED', outputKind: 'value' }, 0);
-          yield* tx.putOutput(job, upload);
+          tx.saveJob(job, { ...job, status: 'COMPLETED', outputKind: 'value' }, 0);
+          tx.putOutput(job, upload);
         });
         this.acknowledged.set(id, value);
       } finally {
@@ -198,9 +197,9 @@ it.each(seeds.flatMap((seed) => [true, false].map((hasFiles) => ({ seed, hasFile
     const path = join(folder, `${seed}-${hasFiles}.db`);
     const store = openSqliteStore({ path });
     await addEndpoint(store);
-    await store.write(function* (tx) {
+    await store.write((tx) => {
       for (let job = 0; job < 5; job++) {
-        yield* tx.insertJob(makeJob({ id: `job-${job}` }), new Uint8Array(2));
+        tx.insertJob(makeJob({ id: `job-${job}` }), new Uint8Array(2));
       }
     });
     const player = new Player(store, hasFiles, seed);

@@ -48,9 +48,9 @@ async function expectDeletion(): Promise<void> {
 
 it('the input of a deleted endpoint', async () => {
   await platform.submit({}, Buffer.from(LARGE));
-  await platform.store.write(function* (tx) {
-    const endpoint = yield* tx.endpoint(ENDPOINT);
-    if (endpoint) yield* tx.putEndpoint({ ...endpoint, deleted: true });
+  await platform.store.write((tx) => {
+    const endpoint = tx.endpoint(ENDPOINT);
+    if (endpoint) tx.putEndpoint({ ...endpoint, deleted: true });
   });
   await platform.queue.removal.drop(ENDPOINT, NEVER);
   await expectDeletion();

@@ -545,9 +545,9 @@ describe('receivers', () => {
       makeDelivery({ id: `d${number}`, userId: 'mallory', receiver: `r${number}.example` }),
     );
     const other = makeDelivery({ id: 'ada', userId: 'ada', receiver: 'r1.example', url: URL_A });
-    await platform.store.write(function* (tx) {
+    await platform.store.write((tx) => {
       for (const delivery of [...hanging, other]) {
-        yield* tx.insertDelivery({ ...delivery, createdAt: now }, [Buffer.from('{}')]);
+        tx.insertDelivery({ ...delivery, createdAt: now }, [Buffer.from('{}')]);
       }
     });
     const later = new Platform({ webhooks: () => sender, store: platform.store });
@@ -597,8 +597,8 @@ describe('the number of store reads is bounded', () => {
     const due = Array.from({ length: 200 }, (_, number) =>
       makeDelivery({ id: `d${number}`, receiver: `r${number}.example`, createdAt: now, nextAt: 0 }),
     );
-    await platform.store.write(function* (tx) {
-      for (const delivery of due) yield* tx.insertDelivery(delivery, [Buffer.from('{}')]);
+    await platform.store.write((tx) => {
+      for (const delivery of due) tx.insertDelivery(delivery, [Buffer.from('{}')]);
     });
     counted.reads = 0;
     const limits = { maxConcurrent: 2, maxPerUser: 2, maxUnprovenPerUser: 2 };

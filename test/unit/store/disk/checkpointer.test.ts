@@ -40,9 +40,9 @@ describe('a store', () => {
 
   /** Each job adds about three pages to the log. */
   async function insertJobs(count: number, name: string): Promise<void> {
-    await store.write(function* (tx) {
+    await store.write((tx) => {
       for (let i = 0; i < count; i++) {
-        yield* tx.insertJob(makeJob({ id: `${name}-${i}`, position: i }), PAGE);
+        tx.insertJob(makeJob({ id: `${name}-${i}`, position: i }), PAGE);
       }
     });
   }

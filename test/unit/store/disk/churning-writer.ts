@@ -1,10 +1,9 @@
 // A process that adds jobs with large inputs and outputs to the store at its first argument, removes them soon after,
 // and deletes their files, for as long as it lives. It prints a line for each removed job.
-import { systemClock } from '../../../../src/base/clock.ts';
 import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
 import { completeSettings } from '../../../../src/queue/settings.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
-import { ENDING, type StagedPayload, type StoredJob } from '../../../../src/store/store.ts';
+import { ENDING, type StoredJob, type UploadedPayload } from '../../../../src/store/store.ts';
 import { makeJob } from '../../../conformance/store/stored-jobs.ts';
 
 const BYTES = 1_500_000;
@@ -12,9 +11,9 @@ const BYTES = 1_500_000;
 const JOBS_KEPT = 2;
 
 const store = openSqliteStore({ path: process.argv[2] ?? '' });
-const payloads = new LargePayloads({ store, clock: systemClock, settings: completeSettings() });
+const payloads = new LargePayloads({ store, settings: completeSettings() });
 
-function upload(kind: StagedPayload['kind'], job: StoredJob): Promise<StagedPayload> {
+function upload(kind: UploadedPayload['kind'], job: StoredJob): Promise<UploadedPayload> {
   const bytes = new Uint8Array(BYTES).fill(job.position % 251);
   return payloads.upload({ kind, key: job, bytes });
 }
@@ -22,9 +21,9 @@ function upload(kind: StagedPayload['kind'], job: StoredJob): Promise<StagedPayl
 async function addJob(job: StoredJob): Promise<void> {
   const uploads = [await upload('input', job), await upload('output', job)] as const;
   const [input, output] = uploads;
-  await store.write(function* (tx) {
-    yield* tx.insertJob(job, input);
-    yield* tx.putOutput(job, output);
+  await store.write((tx) => {
+    tx.insertJob(job, input);
+    tx.putOutput(job, output);
   });
   for (const each of uploads) payloads.release(each);
 }

@@ -45,21 +45,21 @@ function makePayload(id: string): Buffer {
 async function insertJobs(count: number): Promise<StoredJob[]> {
   const jobs = Array.from({ length: count }, (_, i) => makeJob({ id: String(i), position: i }));
   const order = jobs.map((_, i) => (i * 37) % count);
-  await store.write(function* (tx) {
+  await store.write((tx) => {
     for (const i of order) {
       const job = jobs[i];
       if (!job) continue;
-      yield* tx.insertJob(job, makePayload(job.id));
-      yield* tx.putOutput(job, makePayload(job.id));
-      yield* tx.appendLog(job, 0, makePayload(job.id));
+      tx.insertJob(job, makePayload(job.id));
+      tx.putOutput(job, makePayload(job.id));
+      tx.appendLog(job, 0, makePayload(job.id));
     }
   });
   return jobs;
 }
 
 const remove = (jobs: readonly StoredJob[]) =>
-  store.write(function* (tx) {
-    for (const job of jobs) yield* tx.removeJob(job);
+  store.write((tx) => {
+    for (const job of jobs) tx.removeJob(job);
   });
 
 function listFound(jobs: readonly StoredJob[]): string[] {

@@ -94,9 +94,9 @@ describe('a file of a payload', () => {
   it('is no problem before the upload has created it, or after its job was removed', async () => {
     const [file = ''] = await addJobs('a');
     const store = openSqliteStore({ path });
-    await store.write(function* (tx) {
-      yield* tx.beginFile('output', { endpointId: ENDPOINT, id: 'a' }, BYTES);
-      yield* tx.removeJob(makeJob({ id: 'a' }));
+    await store.write((tx) => {
+      tx.beginFile('output', { endpointId: ENDPOINT, id: 'a' }, BYTES);
+      tx.removeJob(makeJob({ id: 'a' }));
     });
     await store.close();
     rmSync(file);

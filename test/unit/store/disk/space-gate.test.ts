@@ -125,9 +125,9 @@ it('if the reserve cannot be released, the writers get the failure and the store
 
 it('a job whose webhook still needs its output is removed without copying the output', async () => {
   const job = makeJob({ id: 'a', webhook: 'https://example.com/' });
-  await store.write(function* (tx) {
-    yield* tx.putOutput(job, new Uint8Array(0.75 * MB));
-    yield* tx.insertDelivery(makeDelivery({ id: 'd' }), [{ outputOf: job }]);
+  await store.write((tx) => {
+    tx.putOutput(job, new Uint8Array(0.75 * MB));
+    tx.insertDelivery(makeDelivery({ id: 'd' }), [{ outputOf: job }]);
   });
   await insertLarge().catch(() => {});
   await store.write((tx) => tx.removeJob(job), ENDING);

@@ -6,7 +6,6 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../../../src/base/clock.ts';
 import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
 import { completeSettings } from '../../../../src/queue/settings.ts';
 import { holdPayloads, importPayloads } from '../../../../src/store/disk/payload-backup.ts';
@@ -68,7 +67,7 @@ describe('a backup with payloads in files', () => {
 
   beforeEach(() => {
     const settings = completeSettings();
-    payloads = new LargePayloads({ store, clock: systemClock, settings });
+    payloads = new LargePayloads({ store, settings });
     target = join(folder, 'copy.db');
   });
 
@@ -101,8 +100,8 @@ describe('a backup with payloads in files', () => {
     Buffer.compare(bytes ?? Buffer.from(''), Buffer.alloc(BYTES, value)) === 0;
 
   const readPayloads = (copy: Store, key: JobKey) =>
-    copy.read(function* (tx) {
-      return { input: yield* tx.input(key), output: yield* tx.output(key) };
+    copy.read((tx) => {
+      return { input: tx.input(key), output: tx.output(key) };
     });
 
   it('has their bytes in the copy, and leaves no links behind', async () => {
@@ -127,8 +126,8 @@ describe('a backup with payloads in files', () => {
     while (await payloads.deleteSome());
     backUpStore(path, target);
     const sizes = await readCopy((copy) =>
-      copy.read(function* (tx) {
-        const parts = [yield* tx.deliveryPart(delivery, 0), yield* tx.deliveryPart(delivery, 1)];
+      copy.read((tx) => {
+        const parts = [tx.deliveryPart(delivery, 0), tx.deliveryPart(delivery, 1)];
         return parts.map((part) => part?.length);
       }),
     );
@@ -141,7 +140,7 @@ describe('a backup with payloads in files', () => {
     backUpStore(path, target);
     const unused = await readCopy(async (copy) => {
       const settings = completeSettings();
-      const ofCopy = new LargePayloads({ store: copy, clock: systemClock, settings });
+      const ofCopy = new LargePayloads({ store: copy, settings });
       while (await ofCopy.deleteSome());
       return copy.read((tx) => tx.unusedPayloads(1));
     });

@@ -92,46 +92,48 @@ class Player {
     return this.#store.write((tx) => this.#act(tx, steps));
   }
 
-  *#act(tx: Transaction, steps: number): Step<void> {
-    for (let step = 0; step < steps; step++) yield* this.#change(tx);
-    if (this.#below(8) === 0) yield* this.#configure(tx);
+  #act(tx: Transaction, steps: number): void {
+    if (this.#below(4) === 0) tx.endpoints();
+    if (this.#below(3) === 0) this.#lease(tx);
+    for (let step = 0; step < steps; step++) this.#change(tx);
+    if (this.#below(8) === 0) this.#configure(tx);
     if (this.#below(6) === 0) throw new Refused();
   }
 
-  *#change(tx: Transaction): Step<void> {
+  #change(tx: Transaction): void {
     const endpointId = this.#below(4) === 0 ? OTHER : ENDPOINT;
-    const dice = this.#below(10);
-    if (dice < 4) return yield* this.#insert(tx, endpointId);
-    if (dice < 6) {
-      for (const job of yield* tx.readyJobs(endpointId, 1 + this.#below(3))) {
-        yield* tx.saveJob(job, { ...job, status: 'IN_PROGRESS', lease: makeLease() }, 0);
-      }
-      this.loads++;
+    const dice = this.#below(8);
+    if (dice < 4) {
+      this.#insert(tx, endpointId);
       return;
     }
     const id = this.#ids[this.#below(this.#ids.length)] ?? 'none';
-    const job = yield* tx.job({ endpointId, id });
+    const job = tx.job({ endpointId, id });
     if (!job) return;
-    if (dice < 7) yield* tx.removeJob(job);
-    else yield* tx.saveJob(job, this.#next(job), this.#below(2));
+    if (dice < 5) tx.removeJob(job);
+    else tx.saveJob(job, this.#next(job), this.#below(2));
   }
 
-  *#configure(tx: Transaction): Step<void> {
+  #lease(tx: Transaction): void {
+    const endpointId = this.#below(4) === 0 ? OTHER : ENDPOINT;
+    for (const job of tx.readyJobs(endpointId, 1 + this.#below(3))) {
+      tx.saveJob(job, { ...job, status: 'IN_PROGRESS', lease: makeLease() }, 0);
+    }
+    this.loads++;
+  }
+
+  #configure(tx: Transaction): void {
     const settings = endpointSettings.parse({ maxAttempts: 1 + this.#below(9) });
-    yield* tx.putEndpoint({ id: ENDPOINT, settings, createdAt: 1 });
-    const dice = this.#below(3);
-    if (dice === 0) yield* tx.endpoint(ENDPOINT);
-    else if (dice === 1) yield* tx.endpoints();
+    tx.putEndpoint({ id: ENDPOINT, settings, createdAt: 1 });
   }
 
-  *#insert(tx: Transaction, endpointId: string): Step<void> {
+  #insert(tx: Transaction, endpointId: string): void {
     const id = `job-${this.#ids.length}`;
     this.#ids.push(id);
     const position = 1_000 * this.#below(50) + this.#ids.length;
     const place = { position, priority: this.#below(2) };
-    yield* tx.insertJob(makeJob({ id, endpointId, ...place }), INPUT);
-    if (this.#below(2)) yield* tx.endpoints();
-    else yield* tx.endpoint(endpointId);
+    tx.insertJob(makeJob({ id, endpointId, ...place }), INPUT);
+    if (this.#below(2)) tx.endpoint(endpointId);
   }
 
   #next(job: StoredJob): StoredJob {
@@ -202,21 +204,21 @@ describe('jobs in memory', () => {
       },
     });
     const ids = Array.from({ length: 20 }, (_, i) => `job-${i + 10}`);
-    const write = (operation: (tx: Transaction) => Step<void>) => store.write(operation);
+    const write = (operation: (tx: Transaction) => void) => store.write(operation);
     await addEndpoint(store);
     await addJobs(
       store,
       ids.map((id, position) => makeJob({ id, position })),
     );
     expect(kept).toEqual([]);
-    await write(function* (tx) {
-      yield* tx.readyJobs(ENDPOINT, 1);
+    await write((tx) => {
+      tx.readyJobs(ENDPOINT, 1);
     });
     expect(kept).toEqual(['job-10', 'job-11']);
     for (const id of ids) {
-      await write(function* (tx) {
-        const job = yield* tx.job({ endpointId: ENDPOINT, id });
-        if (job) yield* tx.saveJob(job, { ...job, status: 'COMPLETED' }, 0);
+      await write((tx) => {
+        const job = tx.job({ endpointId: ENDPOINT, id });
+        if (job) tx.saveJob(job, { ...job, status: 'COMPLETED' }, 0);
       });
       expect(kept.length).toBeLessThanOrEqual(2 * 3 + 2);
     }

@@ -33,10 +33,10 @@ it('writes each row once, however many operations of the batch are refused', asy
   const addJobRows = vi.spyOn(tables, 'addJobRows');
   const operations = Array.from({ length: 10 }, (_, i) => [
     store.write((tx) => tx.insertJob(makeJob({ id: `job-${i}`, position: i }), INPUT)),
-    store.write(function* (tx) {
-      yield* tx.endpoint(ENDPOINT);
-      yield* tx.endpoint('unknown');
-      if (yield* tx.jobByIdempotencyKey(ENDPOINT, 'k')) throw new Error('refused');
+    store.write((tx) => {
+      tx.endpoint(ENDPOINT);
+      tx.endpoint('unknown');
+      if (tx.jobByIdempotencyKey(ENDPOINT, 'k')) throw new Error('refused');
     }),
   ]);
   const results = await Promise.allSettled(operations.flat());
@@ -48,11 +48,11 @@ it('finds jobs of the same batch by their idempotency keys', async () => {
   const store = openSqliteStore({ path: ':memory:' });
   await addEndpoint(store);
   const job = makeJob({ id: 'a', idempotencyKey: 'k' });
-  const found = await store.write(function* (tx) {
-    yield* tx.insertJob(job, INPUT);
-    const inserted = yield* tx.jobByIdempotencyKey(ENDPOINT, 'k');
-    yield* tx.removeJob(job);
-    return [inserted, yield* tx.jobByIdempotencyKey(ENDPOINT, 'k')];
+  const found = await store.write((tx) => {
+    tx.insertJob(job, INPUT);
+    const inserted = tx.jobByIdempotencyKey(ENDPOINT, 'k');
+    tx.removeJob(job);
+    return [inserted, tx.jobByIdempotencyKey(ENDPOINT, 'k')];
   });
   expect(found).toEqual([job, undefined]);
   await store.close();
@@ -66,7 +66,7 @@ it('forgets the input of a submission that ran twice', async () => {
   const clock = new ManualClock();
   const signals = new Signals(clock, new Presence());
   const positions = new Positions(clock);
-  const payloads = new LargePayloads({ store, clock, settings: completeSettings() });
+  const payloads = new LargePayloads({ store, settings: completeSettings() });
   const parts = { store, clock, signals, arrivals, positions, payloads };
   const submissions = new Submissions({ ...parts, webhooks: undefined, tracing: undefined });
   const again = store.write((tx) => tx.insertJob(makeJob({ id: 'twice' }), INPUT));
@@ -98,8 +98,8 @@ it('keeps a job complete if the commit of its removal fails', async () => {
   const job = makeJob({ id: 'job-1', ...running, history, progress: '1' });
   await addJobs(store, [job]);
   fails = true;
-  const removal = store.write(function* (tx) {
-    for (const each of yield* tx.jobs(ALL)) yield* tx.removeJob(each);
+  const removal = store.write((tx) => {
+    for (const each of tx.jobs(ALL)) tx.removeJob(each);
   });
   await expect(removal).rejects.toThrow('The commit failed');
   fails = false;
@@ -110,11 +110,11 @@ it('keeps the leases of an endpoint that is removed and added again in one commi
   const store = openSqliteStore({ path: ':memory:' });
   await addEndpoint(store);
   await store.read((tx) => tx.leasedJobs());
-  await store.write(function* (tx) {
-    yield* tx.removeEndpoint(ENDPOINT);
-    yield* tx.putEndpoint({ id: ENDPOINT, settings: endpointSettings.parse({}), createdAt: 1 });
+  await store.write((tx) => {
+    tx.removeEndpoint(ENDPOINT);
+    tx.putEndpoint({ id: ENDPOINT, settings: endpointSettings.parse({}), createdAt: 1 });
     const leased = makeJob({ id: 'j', status: 'IN_PROGRESS', lease: makeLease() });
-    yield* tx.insertJob(leased, INPUT);
+    tx.insertJob(leased, INPUT);
   });
   expect(await store.read((tx) => tx.leasedJobs())).toHaveLength(1);
   await store.close();
@@ -124,11 +124,11 @@ it('stores a small output after a query has written the row', async () => {
   const store = openSqliteStore({ path: ':memory:' });
   await addEndpoint(store);
   const job = makeJob({ id: 'job-1' });
-  await store.write(function* (tx) {
-    yield* tx.insertJob(job, INPUT);
-    yield* tx.queuedJobs(ENDPOINT, 1);
-    yield* tx.putOutput(job, INPUT);
-  });
+  await Promise.all([
+    store.write((tx) => tx.insertJob(job, INPUT)),
+    store.write((tx) => tx.queuedJobs(ENDPOINT, 1)),
+    store.write((tx) => tx.putOutput(job, INPUT)),
+  ]);
   expect(await store.read((tx) => tx.output(job))).toEqual(INPUT);
   await store.close();
 });

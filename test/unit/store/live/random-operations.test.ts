@@ -1,7 +1,10 @@
 // Random operations on SQLite while commits and statements fail: what is in memory always equals what a
 // new process would read from the database.
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import { LiveJobs } from '../../../../src/store/live/live-jobs.ts';
+import { readOperation } from '../../../../src/store/sql/sql-store.ts';
+import { SqlTables } from '../../../../src/store/sql/sql-tables.ts';
+import { openSqlite } from '../../../../src/store/sqlite/sqlite.ts';
 import { SqliteConnection } from '../../../../src/store/sqlite/sqlite-connection.ts';
 import { createRandom } from '../../../support/random.ts';
 import { play } from './random-operations.ts';
@@ -37,12 +40,16 @@ it.each(Array.from({ length: 30 }, (_, i) => i + 1))(
   'memory equals the database, seed %i',
   (seed) => {
     faults.random = createRandom(seed + 7777);
-    const store = openSqliteStore({
+    const { driver, store } = openSqlite({
       path: ':memory:',
       live: { windowJobs: 3, readyJobs: 5, endedJobs: 2 },
     });
     return play({
       ...{ store, seed, turns: 60 },
+      readFresh: (operation) => {
+        const tables = new SqlTables();
+        return driver.read(() => readOperation(tables, new LiveJobs(tables), operation));
+      },
       isExpected: (error) => /UNIQUE|StoreUnavailable/.test(String(error)),
       setFaults: (isOn) => {
         faults.isOn = isOn;

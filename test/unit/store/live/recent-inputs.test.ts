@@ -5,20 +5,22 @@ import { addEndpoint, INPUT, makeJob } from '../../../conformance/store/stored-j
 
 const read = (text: Uint8Array | undefined) => text && Buffer.from(text).toString();
 
-it('returns an input once, as it was when it was put', () => {
+it('returns an input as it was when it was put, until it is deleted', () => {
   const inputs = new RecentInputs();
   const input = Buffer.from('first');
   inputs.put({ endpointId: 'e', id: 'a' }, input);
   input.fill(0);
-  expect(inputs.take({ endpointId: 'other', id: 'a' })).toBeUndefined();
-  expect(read(inputs.take({ endpointId: 'e', id: 'a' }))).toBe('first');
-  expect(inputs.take({ endpointId: 'e', id: 'a' })).toBeUndefined();
+  expect(inputs.find({ endpointId: 'other', id: 'a' })).toBeUndefined();
+  inputs.delete({ endpointId: 'other', id: 'a' });
+  expect(read(inputs.find({ endpointId: 'e', id: 'a' }))).toBe('first');
+  inputs.delete({ endpointId: 'e', id: 'a' });
+  expect(inputs.find({ endpointId: 'e', id: 'a' })).toBeUndefined();
 });
 
 it('forgets the oldest inputs', () => {
   const inputs = new RecentInputs(2);
   for (const id of ['a', 'b', 'c']) inputs.put({ endpointId: 'e', id }, Buffer.from(id));
-  const found = ['a', 'b', 'c'].map((id) => read(inputs.take({ endpointId: 'e', id })));
+  const found = ['a', 'b', 'c'].map((id) => read(inputs.find({ endpointId: 'e', id })));
   expect(found).toEqual([undefined, 'b', 'c']);
 });
 

@@ -2,7 +2,12 @@
 // always what a model finds in the tables.
 import { describe, expect, it } from 'vitest';
 import { comparePlaces } from '../../../../src/store/live/ready-window.ts';
-import type { Step, StoredJob, Transaction } from '../../../../src/store/store.ts';
+import {
+  NEXT_TURN,
+  type Step,
+  type StoredJob,
+  type Transaction,
+} from '../../../../src/store/store.ts';
 import {
   addEndpoint,
   ENDPOINT,
@@ -91,19 +96,19 @@ class Player {
   }
 
   /** `isFirst`: the tables have all changes of the operations before. */
-  *#act(tx: Transaction, isFirst: boolean): Step<void> {
+  #act(tx: Transaction, isFirst: boolean): void {
     if (this.#below(12) === 0) this.groupLimit = 1 + this.#below(4);
-    if (isFirst) yield* this.#look(tx);
-    for (let step = 0; step < 1 + this.#below(3); step++) yield* this.#change(tx);
+    if (isFirst) this.#look(tx);
+    for (let step = 0; step < 1 + this.#below(3); step++) this.#change(tx);
     if (this.#below(6) === 0) throw new Refused();
   }
 
-  *#look(tx: Transaction): Step<void> {
+  #look(tx: Transaction): void {
     const limit = 1 + this.#below(5);
     const { groupLimit } = this;
     const request = { endpointId: ENDPOINT, limit, groupLimit };
     const expected = findTakeable(this.#jobs(), limit, groupLimit);
-    const { hasMore, jobs } = yield* tx.takeableJobs(request);
+    const { hasMore, jobs } = tx.takeableJobs(request);
     const ids = jobs.map(({ id }) => id);
     this.looks++;
     if (hasMore) this.short++;
@@ -112,41 +117,43 @@ class Player {
     expect(ids.length).toBeGreaterThan(hasMore && expected.length > 0 ? 0 : -1);
     if (this.#below(2) === 0) return;
     for (const job of jobs) {
-      yield* tx.saveJob(job, { ...job, status: 'IN_PROGRESS', lease: makeLease() }, 0);
+      tx.saveJob(job, { ...job, status: 'IN_PROGRESS', lease: makeLease() }, 0);
     }
   }
 
-  *#change(tx: Transaction): Step<void> {
-    if (this.#below(5) < 3) return yield* this.#insert(tx);
+  #change(tx: Transaction): void {
+    if (this.#below(5) < 3) {
+      this.#insert(tx);
+      return;
+    }
     const jobs = this.#jobs();
     const chosen = jobs[this.#below(jobs.length)];
-    const job = chosen && (yield* tx.job(chosen));
+    const job = chosen && tx.job(chosen);
     if (!job) return;
     const dice = this.#below(8);
     const isOpen = job.status === 'IN_QUEUE' || job.status === 'IN_PROGRESS';
-    if (dice === 0) return yield* tx.removeJob(job);
-    if (!isOpen) return;
-    if (dice <= 2) yield* tx.saveJob(job, { ...job, status: 'CANCELLED' }, 0);
+    if (dice === 0) tx.removeJob(job);
+    else if (!isOpen) return;
+    else if (dice <= 2) tx.saveJob(job, { ...job, status: 'CANCELLED' }, 0);
     else if (!job.lease) return;
     else if (dice === 3) {
       const lease = { ...job.lease, lost: 'failure' as const };
-      yield* tx.saveJob(job, { ...job, status: 'IN_QUEUE', lease }, 0);
+      tx.saveJob(job, { ...job, status: 'IN_QUEUE', lease }, 0);
     } else if (dice === 4) {
-      yield* tx.saveJob(job, { ...job, status: 'IN_QUEUE', lease: null }, 0);
-    } else yield* tx.saveJob(job, { ...job, status: 'COMPLETED', lease: null }, 0);
+      tx.saveJob(job, { ...job, status: 'IN_QUEUE', lease: null }, 0);
+    } else tx.saveJob(job, { ...job, status: 'COMPLETED', lease: null }, 0);
   }
 
-  *#insert(tx: Transaction): Step<void> {
-    if (this.#below(2) === 0) yield* tx.endpoint(ENDPOINT);
+  #insert(tx: Transaction): void {
+    if (this.#below(2) === 0) tx.endpoint(ENDPOINT);
     const lane = {
       endpointId: ENDPOINT,
       group: GROUPS[this.#below(GROUPS.length)] ?? null,
       priority: this.#below(2),
     };
     for (let i = 0; i < 1 + this.#below(4); i++) {
-      const turn = yield* tx.nextTurn(lane);
       const position = ++this.#count;
-      yield* tx.insertJob(makeJob({ id: `job-${position}`, ...lane, turn, position }), INPUT);
+      tx.insertJob(makeJob({ id: `job-${position}`, ...lane, turn: NEXT_TURN, position }), INPUT);
     }
   }
 

@@ -42,11 +42,11 @@ it('deletes at most 1 MB of payloads at once', async () => {
   const store = openSqliteStore({ path: ':memory:' });
   await addEndpoint(store);
   const jobs = listJobs(32);
-  await store.write(function* (tx) {
-    for (const job of jobs) yield* tx.insertJob(job, new Uint8Array(200_000));
+  await store.write((tx) => {
+    for (const job of jobs) tx.insertJob(job, new Uint8Array(200_000));
   });
-  await store.write(function* (tx) {
-    for (const job of jobs) yield* tx.removeJob(job);
+  await store.write((tx) => {
+    for (const job of jobs) tx.removeJob(job);
   });
   expect(await store.read((tx) => tx.unusedPayloads(100))).toHaveLength(27);
   await deleteUnused(store);

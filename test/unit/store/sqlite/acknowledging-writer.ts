@@ -9,9 +9,9 @@ await addEndpoint(store);
 async function writeOn(lane: number): Promise<void> {
   for (let position = 0; ; position++) {
     const job = makeJob({ id: `${lane}-${position}`, position });
-    await store.write(function* (tx) {
-      yield* tx.insertJob(job, INPUT);
-      yield* tx.putOutput({ endpointId: ENDPOINT, id: job.id }, INPUT);
+    await store.write((tx) => {
+      tx.insertJob(job, INPUT);
+      tx.putOutput({ endpointId: ENDPOINT, id: job.id }, INPUT);
     });
     process.stdout.write(`${job.id}\n`);
   }

@@ -37,11 +37,11 @@ it('every acknowledged write exists, complete and counted, after a kill during w
   expect(named.length).toBeGreaterThanOrEqual(500);
   const store = openSqliteStore({ path });
   try {
-    const found = await store.read(function* (tx) {
-      const jobs = yield* tx.queuedJobs(ENDPOINT, 1_000_000);
+    const found = await store.read((tx) => {
+      const jobs = tx.queuedJobs(ENDPOINT, 1_000_000);
       const whole: string[] = [];
-      for (const job of jobs) if (yield* tx.output(job)) whole.push(job.id);
-      const endpoint = yield* tx.endpoint(ENDPOINT);
+      for (const job of jobs) if (tx.output(job)) whole.push(job.id);
+      const endpoint = tx.endpoint(ENDPOINT);
       return { ids: new Set(whole), jobs: jobs.length, counted: endpoint?.inQueue };
     });
     expect(named.filter((id) => !found.ids.has(id))).toEqual([]);

@@ -93,8 +93,8 @@ describe('writes', () => {
   it('requested by an operation share its commit', async () => {
     const before = countCommits();
     let asked: Promise<void> | undefined;
-    await store.write(function* (tx) {
-      yield* tx.insertJob(makeJob({ id: 'a' }), INPUT);
+    await store.write((tx) => {
+      tx.insertJob(makeJob({ id: 'a' }), INPUT);
       asked = insert('b');
     });
     await asked;
@@ -104,8 +104,8 @@ describe('writes', () => {
   it('that are rolled back leave the others in one commit', async () => {
     const before = countCommits();
     const fail = (id: string) =>
-      store.write(function* (tx) {
-        yield* tx.insertJob(makeJob({ id }), INPUT);
+      store.write((tx) => {
+        tx.insertJob(makeJob({ id }), INPUT);
         throw new Error('no');
       });
     await Promise.allSettled([insert('a'), fail('b'), insert('c'), fail('d'), insert('e')]);
@@ -123,26 +123,26 @@ describe('writes', () => {
   });
 
   it('beyond 512 wait for the next turn', async () => {
-    let begun = 0;
-    const writes = Array.from({ length: 600 }, () =>
-      store.write(function* (tx) {
-        begun++;
-        yield* tx.endpoint(ENDPOINT);
+    const begun = new Set<number>();
+    const writes = Array.from({ length: 600 }, (_, index) =>
+      store.write((tx) => {
+        begun.add(index);
+        tx.endpoint(ENDPOINT);
       }),
     );
     await endTurn();
-    expect(begun).toBe(512);
+    expect(begun.size).toBe(512);
     await Promise.all(writes);
-    expect(begun).toBe(600);
+    expect(begun.size).toBe(600);
   });
 
   it('beyond 16 MB of payload wait for the next turn', async () => {
     const input = new Uint8Array(6 * 1_048_576);
     const begun: number[] = [];
     const writes = [1, 2, 3, 4, 5].map((id) =>
-      store.write(function* (tx) {
+      store.write((tx) => {
         begun.push(id);
-        yield* tx.insertJob(makeJob({ id: `${id}` }), input);
+        tx.insertJob(makeJob({ id: `${id}` }), input);
       }),
     );
     await endTurn();

@@ -6,9 +6,9 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { StoreFailure } from '../../../../src/store/disk/store-health.ts';
 import { openSqlite, type SqliteDriver } from '../../../../src/store/sqlite/sqlite.ts';
 import {
-  type StagedPayload,
   type Store,
   StoreUnavailableError,
+  type UploadedPayload,
 } from '../../../../src/store/store.ts';
 import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../../conformance/store/stored-jobs.ts';
 
@@ -49,8 +49,8 @@ function insert(id: string): Promise<void> {
 }
 
 function listIds(): Promise<string[]> {
-  return store.read(function* (tx) {
-    return (yield* tx.queuedJobs(ENDPOINT, 100)).map((job) => job.id);
+  return store.read((tx) => {
+    return tx.queuedJobs(ENDPOINT, 100).map((job) => job.id);
   });
 }
 
@@ -136,7 +136,7 @@ it('closing waits for the commit on its way and for those asked for', async () =
 const KB = 1_024;
 
 /** Begins a payload that no job has. */
-function stage(id: string, bytes: number): Promise<StagedPayload> {
+function stage(id: string, bytes: number): Promise<UploadedPayload> {
   const key = { endpointId: ENDPOINT, id };
   return store.write((tx) => tx.beginPayload('input', key, new Uint8Array(bytes)), {
     onDisk: 'later',

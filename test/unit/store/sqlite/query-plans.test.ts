@@ -148,10 +148,10 @@ const writes: [string, (tx: Tables) => Step<unknown>][] = [
   ['postponeDelivery', (tx) => tx.postponeDelivery(delivery)],
   ['removeDelivery', (tx) => tx.removeDelivery(key)],
   ['dropChunks', (tx) => tx.dropChunks(key)],
-  ['beginPayload', (tx) => tx.beginPayload('input', key, new Uint8Array(1))],
+  ['beginPayload', (tx) => tx.beginPayload(staged, new Uint8Array(1))],
   ['addPart', (tx) => tx.addPart(staged, 1, new Uint8Array(1))],
-  ['deleteUnused', (tx) => tx.deleteUnused(staged, 1)],
-  ['deleteUnused of chunks', (tx) => tx.deleteUnused({ ...staged, kind: 'chunks' }, 1)],
+  ['deleteUnused', (tx) => tx.deleteUnused([staged], 1)],
+  ['deleteUnused of chunks', (tx) => tx.deleteUnused([{ ...staged, kind: 'chunks' }], 1)],
 ];
 
 describe('on SQLite', () => {

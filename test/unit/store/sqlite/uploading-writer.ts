@@ -1,6 +1,5 @@
 // A process that uploads inputs in parts to the store at its first argument for as long as it lives, and
 // names each job on standard output once it is on disk.
-import { systemClock } from '../../../../src/base/clock.ts';
 import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
 import { completeSettings } from '../../../../src/queue/settings.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
@@ -11,7 +10,7 @@ const BYTES = 40_000;
 const store = openSqliteStore({ path: process.argv[2] ?? '' });
 await addEndpoint(store);
 const settings = completeSettings({ payloadPartBytes: 4_096 });
-const payloads = new LargePayloads({ store, clock: systemClock, settings });
+const payloads = new LargePayloads({ store, settings });
 
 async function writeOn(lane: number): Promise<void> {
   for (let position = 0; ; position++) {
