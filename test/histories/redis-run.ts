@@ -7,7 +7,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
-import type { JobStatus } from '../../src/wire/job/job.ts';
+import { isTerminal, type JobStatus } from '../../src/wire/job/job.ts';
 import type { RecordedInput } from '../support/handlers/recorded.ts';
 import { PowerLossDisk } from '../support/power-loss/disk.ts';
 import { createRandom } from '../support/random.ts';
@@ -90,7 +90,11 @@ class RedisMachine implements ReplayedMachine {
       while (Date.now() < until) {
         const input = { tag: `${name}-${++tags}`, ms: Math.floor(random() * LONGEST_JOB_MS) };
         const id = await submit(recorder, queue, input);
-        while ((await read(recorder, queue, id)) !== 'COMPLETED') await sleep(POLL_MS);
+        const isOpen = async () => {
+          const status = await read(recorder, queue, id);
+          return status !== undefined && !isTerminal(status);
+        };
+        while (await isOpen()) await sleep(POLL_MS);
       }
     };
     await Promise.all(Array.from({ length: CLIENTS }, play));
