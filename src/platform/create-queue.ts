@@ -1,17 +1,23 @@
-// Creates a queue with its webhook sender.
-
+// Creates a queue with the sender of its webhooks, and the sender of a budget's notices.
 import { runpodFormats } from '../api/runpod/client-forms.ts';
-import type { ResumableClock } from '../base/clock.ts';
+import type { Clock, ResumableClock } from '../base/clock.ts';
 import { createNameResolver } from '../base/net/name-resolver.ts';
 import { packageVersion } from '../base/package-info.ts';
+import type { NoticeSender } from '../control/billing/budget-notices.ts';
 import { Queue } from '../queue/queue.ts';
 import type { TracingOptions } from '../queue/tracing/job-tracing.ts';
 import type { FindScaling } from '../queue/waits/waits.ts';
 import { HttpWebhookSender } from '../queue/webhooks/webhook-sender.ts';
 import { generatePlatformSecret } from '../queue/webhooks/webhook-signature.ts';
+import {
+  decideAfterAttempt,
+  nameReceiver,
+  DEFAULT_WEBHOOK_SETTINGS as settings,
+  type WebhookSender,
+} from '../queue/webhooks/webhooks.ts';
 import type { Store } from '../store/store.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
-import { locateWebhookSecrets, useWebhookSecrets } from './files/webhook-secrets.ts';
+import { locateWebhookSecrets, useWebhookSecrets } from './files/secret-files.ts';
 import type { CompleteOptions } from './platform-options.ts';
 
 export interface QueueParts
@@ -51,4 +57,32 @@ export function createWebhookSender({
   const resolve = createNameResolver({ servers: nameServers });
   const version = packageVersion();
   return new HttpWebhookSender({ secrets, addresses, resolve, chooseProxy, version });
+}
+
+/**
+ * Posts the notices of budgets as the webhooks of jobs are posted: signed, to permitted addresses, with the same retries.
+ * The secret of a notice is derived from the ID of its budget.
+ */
+export function createNoticeSender(webhooks: WebhookSender, clock: Clock): NoticeSender {
+  return {
+    judge: (url) => webhooks.judge(url),
+    send: async ({ attempts, body, budgetId, id, url, userId }, signal) => {
+      const bytes = Buffer.from(body);
+      const delivery = {
+        ...{ id, userId, endpointId: budgetId, jobId: '', url, receiver: nameReceiver(url) },
+        // Only the number of attempts bounds a notice, so that its age need not be known.
+        ...{ bytes: bytes.length, attempts, createdAt: 0, platformRanMs: 0, nextAt: 0 },
+      };
+      const record = async function* () {
+        yield bytes;
+      };
+      const made = await webhooks.send(delivery, record, signal);
+      if (!made) return undefined;
+      const moment = { now: clock.now(), ranMs: 0, random: Math.random, settings };
+      const after = decideAfterAttempt(delivery, made, moment);
+      if (after.kind !== 'postponed') return after;
+      return { kind: 'postponed', nextAt: after.delivery.nextAt, reason: made.detail };
+    },
+    close: () => webhooks.close(),
+  };
 }

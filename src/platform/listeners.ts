@@ -1,12 +1,15 @@
-// Opens the ports of a platform: HTTP for everybody, gRPC for workers.
+// Opens the ports of a platform: HTTP for everybody, gRPC for workers. Code for gRPC, and for the limits of calls, is loaded
+// only if options ask for it.
 import type { ForwardingOptions } from '../api/forwarding/forwarding-options.ts';
-import type { GrpcServer } from '../api/grpc/server.ts';
+import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from '../api/grpc/limits.ts';
+import type { GrpcServer, GrpcServerOptions } from '../api/grpc/server.ts';
 import type { ServedRequest } from '../api/http/guard.ts';
-import type { CreateRateCounter } from '../api/limits/rate-limit.ts';
+import type { CreateRateCounter, RateGate, RateLimits } from '../api/limits/rate-limit.ts';
 import type { KeyPair } from '../api/listener.ts';
 import type { ReadFailed } from '../api/overviews.ts';
 import { CONSOLE_FOLDER } from '../api/routes/console-routes.ts';
 import { type ApiServer, createServer } from '../api/server.ts';
+import type { WorkerAllowance, WorkerLimits } from '../api/worker/worker-allowance.ts';
 import type { Clock } from '../base/clock.ts';
 import { packageVersion } from '../base/package-info.ts';
 import type { Keys } from '../control/keys/keys.ts';
@@ -16,11 +19,9 @@ import type { ReadActivity } from '../queue/activity/read-activity.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { UseCounts } from '../wire/resources/limits.ts';
 import type { NodeRecord } from '../wire/resources/nodes.ts';
-import { openRateGate, openWorkerAllowance } from './call-limits.ts';
 import type { Compute } from './compute/compute.ts';
 import type { DataStore } from './data-store.ts';
-import { completeGrpcPort, openGrpcPort } from './grpc-port.ts';
-import { PlatformOptionError } from './option-error.ts';
+import { describeError, PlatformOptionError } from './option-error.ts';
 import type { CompleteOptions } from './platform-options.ts';
 
 /** Lower ports need a privilege. */
@@ -198,4 +199,65 @@ export function explainListenError(error: unknown, places: Places): unknown {
   }
   const isTls = typeof code === 'string' && code.startsWith('ERR_OSSL');
   return isTls ? refuse('tls', `cannot be used: ${message}`) : error;
+}
+
+export interface GrpcPort {
+  port: number;
+  host: string;
+  keylessLimits: KeylessLimits;
+  tls: GrpcServerOptions['tls'];
+}
+
+/** Default: same address as HTTP, on a free port. */
+export function completeGrpcPort(
+  { host, keylessLimits, port, tls }: Partial<GrpcPort>,
+  http: { host: string; tls?: { cert: string; key: string } | undefined },
+): GrpcPort {
+  const pem = http.tls && { cert: http.tls.cert, key: http.tls.key };
+  return {
+    host: host ?? http.host,
+    port: port ?? 0,
+    keylessLimits: keylessLimits ?? DEFAULT_KEYLESS_LIMITS,
+    tls: tls ?? pem,
+  };
+}
+
+export type GrpcPortParts = Omit<GrpcServerOptions, 'host' | 'port' | 'tls' | 'keylessLimits'>;
+
+/** @throws PlatformOptionError */
+export async function openGrpcPort(
+  { host, keylessLimits, port, tls }: GrpcPort,
+  parts: GrpcPortParts,
+): Promise<{ url: string; server: GrpcServer }> {
+  const { createGrpcServer } = await import('../api/grpc/server.ts');
+  try {
+    const server = createGrpcServer({ ...parts, host, port, keylessLimits, ...(tls && { tls }) });
+    return { server, url: (await server.start()).url };
+  } catch (error) {
+    const said = describeError(error);
+    // The library puts the system's error in brackets after a count of addresses.
+    const [, reason = said] = /\[(.*)\]/.exec(said) ?? [];
+    const problem = `${port} on ${host} cannot be used: ${reason}`;
+    throw new PlatformOptionError('unusable', 'grpc.port', problem);
+  }
+}
+
+export async function openWorkerAllowance(
+  limits: WorkerLimits | undefined,
+  { workerLoads }: Pick<Queues, 'workerLoads'>,
+  createCounter: CreateRateCounter | undefined,
+): Promise<WorkerAllowance | undefined> {
+  if (!limits) return undefined;
+  const { WorkerAllowance } = await import('../api/worker/worker-allowance.ts');
+  const isPresent = (endpointId: string, id: string) => workerLoads.isPresent(endpointId, id);
+  return new WorkerAllowance({ limits, isPresent, createCounter });
+}
+
+export async function openRateGate(
+  limits: RateLimits | undefined,
+  createCounter: CreateRateCounter | undefined,
+): Promise<RateGate | undefined> {
+  if (!limits) return undefined;
+  const { RateGate } = await import('../api/limits/rate-limit.ts');
+  return new RateGate(limits, createCounter);
 }

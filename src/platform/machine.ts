@@ -1,12 +1,26 @@
-// This machine as pods use it: its engine, what pods may hold, and the folders of workers.
+// This machine as pods use it: its engine with the facts that it needs, what pods may hold, the use of its GPUs, and the
+// folders of workers.
+
+import { statfsSync } from 'node:fs';
+import { availableParallelism, totalmem } from 'node:os';
 import { join } from 'node:path';
-import type { Amounts } from '../control/limits/capacity.ts';
-import type { Engine } from '../engine/engine.ts';
+import { constrainedMemory } from 'node:process';
+import { type Clock, systemClock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { launcherPath } from '../base/package-info.ts';
+import type { EngineKind } from '../control/endpoints/deployment-rules.ts';
+import { type Amounts, limitAmounts, type Overcommit } from '../control/limits/capacity.ts';
+import type { Containment } from '../engine/docker/containment.ts';
+import type { ContainerStats, Engine } from '../engine/engine.ts';
 import type { PodUser } from '../engine/process/pod-user.ts';
-import { openEngine } from './compute/open-engine.ts';
+import type { Device } from '../wire/link/worker-link.ts';
+import { readNvidiaSmi, type SmiReading } from '../worker/gpu/nvidia-smi.ts';
+import type { SmiGpu } from '../worker/gpu/nvidia-smi-report.ts';
+import { locateCode } from './compute/pod-user-choice.ts';
 import { WorkerFolders } from './compute/worker-folders.ts';
-import { GpuUsage } from './gpu-usage.ts';
-import { measureLimits } from './machine-limits.ts';
+import { readEngineName } from './files/kept-names.ts';
+import { type KubernetesChoice, readKubernetesSettings } from './files/kubernetes-file.ts';
+import { describeError, PlatformOptionError } from './option-error.ts';
 import type { CompleteOptions } from './platform-options.ts';
 
 export interface Machine {
@@ -38,4 +52,154 @@ export async function openMachine(
       ? new WorkerFolders({ path: join(dataFolder, 'workers'), user: podUser, log })
       : undefined;
   return { engine, limits, workerFolders };
+}
+
+export interface EngineOptions {
+  kind: EngineKind;
+  dockerHost?: string | undefined;
+  kubernetes?: KubernetesChoice | undefined;
+  dataFolder: string;
+  /** Devices for pods. */
+  devices: readonly Device[];
+  /** Measures GPUs by UUID. */
+  measureGpus: (uuids: readonly string[]) => Promise<ContainerStats['gpus']>;
+  podUser?: PodUser | undefined;
+  /** For the engine `docker`; `pids` also for `process`. */
+  containment?: Containment | undefined;
+  /** Engine `process`: variables of workers. */
+  workerEnvironment?: Readonly<Record<string, string>> | undefined;
+  /** For the engine `kubernetes`: see KubernetesEngineOptions. */
+  openFence?: (() => () => void) | undefined;
+  log: Log;
+}
+
+/** Loads only the requested engine. @throws PlatformOptionError */
+export async function openEngine(options: EngineOptions): Promise<Engine | undefined> {
+  const { containment, dataFolder, devices, kind, log, measureGpus, podUser } = options;
+  if (kind === 'none') return undefined;
+  if (kind === 'docker') return openDocker(options);
+  if (kind === 'kubernetes') return openKubernetes(options);
+  const { ProcessEngine } = await import('../engine/process/process-engine.ts');
+  return new ProcessEngine({
+    folder: join(dataFolder, 'pods'),
+    log,
+    devices,
+    measureGpus,
+    podUser,
+    maxProcesses: containment?.pids,
+    runHandler: {
+      execPath: process.execPath,
+      args: [launcherPath, 'worker'],
+      // Node's compile cache: with a cache in a temporary folder of its own, a worker's start takes
+      // twice as long.
+      env: { ...options.workerEnvironment, NODE_COMPILE_CACHE: locateCode(dataFolder) },
+    },
+  });
+}
+
+/** The API server is first called when pods are listed. */
+async function openKubernetes(options: EngineOptions): Promise<Engine> {
+  const { dataFolder, kubernetes, log, openFence } = options;
+  const { KubernetesEngine } = await import('../engine/kubernetes/kubernetes-engine.ts');
+  const { environment = {}, kubeconfig, namespace } = kubernetes ?? {};
+  const { settings = readKubernetesSettings(undefined) } = kubernetes ?? {};
+  const platform = settings.platform ?? readEngineName(dataFolder);
+  const access = { kubeconfig, namespace, environment };
+  return new KubernetesEngine({ platform, access, settings, openFence, log });
+}
+
+async function openDocker(options: EngineOptions): Promise<Engine> {
+  const { containment, dataFolder, devices, dockerHost: host, log, measureGpus } = options;
+  const { DockerEngine } = await import('../engine/docker/docker-engine.ts');
+  const platform = readEngineName(dataFolder);
+  try {
+    const machineGpus = devices.filter(({ kind }) => kind === 'gpu').length;
+    return new DockerEngine({
+      ...{ platform, log, measureGpus, machineGpus },
+      ...(host !== undefined && { host }),
+      ...(containment && { containment }),
+    });
+  } catch (error) {
+    throw new PlatformOptionError('invalid', 'compute.dockerHost', describeError(error));
+  }
+}
+
+const GB = 1_073_741_824;
+const UNBOUNDED = 100_000_000;
+
+/** Undefined amounts are measured. */
+export interface CapacityChoice {
+  overcommit: Overcommit;
+  machine: Partial<Amounts>;
+}
+
+export interface MachineOptions {
+  engine: EngineKind;
+  dataFolder: string;
+}
+
+/** Measures the amounts that the operator does not set. */
+export function measureLimits(
+  { machine, overcommit }: CapacityChoice,
+  options: MachineOptions,
+): Amounts {
+  return limitAmounts({ ...measureMachine(options), ...machine }, overcommit);
+}
+
+function measureMachine({ dataFolder, engine }: MachineOptions): Amounts {
+  // The cluster knows its machines, and a quota of the namespace bounds the pods.
+  if (engine === 'kubernetes') return { memoryGb: UNBOUNDED, vcpus: UNBOUNDED, diskGb: UNBOUNDED };
+  // Pods of the process engine share this process's own memory limit.
+  const own = engine === 'process' ? constrainedMemory() : 0;
+  const memory = own > 0 ? Math.min(own, totalmem()) : totalmem();
+  const { blocks, bsize } = statfsSync(dataFolder);
+  return {
+    memoryGb: Math.max(1, Math.floor(memory / GB)),
+    vcpus: availableParallelism(),
+    // A file system that reports no size has no limit.
+    diskGb: blocks === 0 ? Number.MAX_SAFE_INTEGER : Math.max(1, Math.floor((blocks * bsize) / GB)),
+  };
+}
+
+const READING_SERVES_MS = 2_000;
+
+/** Measures the utilization of GPUs in pods with nvidia-smi. One reading serves all calls within two seconds. */
+export class GpuUsage {
+  readonly #command: string;
+  readonly #clock: Clock;
+  #reading: Promise<SmiReading> | undefined;
+  #readAt = 0;
+
+  /** `command`: path of nvidia-smi. */
+  constructor(command: string, clock: Clock = systemClock) {
+    this.#command = command;
+    this.#clock = clock;
+  }
+
+  /**
+   * Returns the GPUs that were found, in the order of the UUIDs; none if the driver does not
+   * respond.
+   */
+  async measure(uuids: readonly string[]): Promise<ContainerStats['gpus']> {
+    if (uuids.length === 0) return [];
+    const reading = await this.#read();
+    if (reading.kind === 'fault') return [];
+    const { gpus } = reading.report;
+    return uuids.flatMap((uuid) => gpus.filter((gpu) => gpu.uuid === uuid).map(describe));
+  }
+
+  #read(): Promise<SmiReading> {
+    const now = this.#clock.now();
+    if (!this.#reading || now - this.#readAt > READING_SERVES_MS) {
+      this.#readAt = now;
+      this.#reading = readNvidiaSmi({ command: this.#command });
+    }
+    return this.#reading;
+  }
+}
+
+function describe({ memory, utilization = 0 }: SmiGpu): ContainerStats['gpus'][number] {
+  const { totalBytes = 0, usedBytes = 0 } = memory;
+  const share = totalBytes > 0 ? Math.round((usedBytes / totalBytes) * 100) : 0;
+  return { util: Math.round(utilization), memoryUtil: Math.min(100, share) };
 }

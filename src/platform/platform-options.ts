@@ -1,5 +1,6 @@
-// The options of a platform, with their defaults.
+// The options of a platform: their defaults, and checks of some.
 import type { Access } from '../api/http/auth.ts';
+import { ANY_ORIGIN, findOriginProblem, MAX_ORIGINS } from '../api/http/cors.ts';
 import type { HttpBounds } from '../api/limits/bounds.ts';
 import type { RateLimits } from '../api/limits/rate-limit.ts';
 import type { WorkerLimits } from '../api/worker/worker-allowance.ts';
@@ -14,10 +15,11 @@ import type { StoreGuardOptions } from '../store/disk/store-guard.ts';
 import type { PostgresOptions } from '../store/postgres/postgres.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import type { KubernetesChoice } from './files/kubernetes-file.ts';
-import type { GrpcPort } from './grpc-port.ts';
-import type { CapacityChoice } from './machine-limits.ts';
+import type { GrpcPort } from './listeners.ts';
+import type { CapacityChoice } from './machine.ts';
 import type { NodeOptions } from './nodes/node-options.ts';
-import type { TraceOptions } from './traces/open-traces.ts';
+import { PlatformOptionError } from './option-error.ts';
+import type { TraceOptions } from './trace-exporter.ts';
 
 export interface PlatformOptions {
   /**
@@ -207,4 +209,21 @@ export function completeOptions(options: PlatformOptions): CompleteOptions {
     storage: { reserveBytes: 0, eraseAfterMs: 30_000, checkMs: 60_000, ...storage },
     webhooks: webhooks ?? {},
   };
+}
+
+/** @throws PlatformOptionError */
+export function checkCorsOrigins({
+  access,
+  corsOrigins = [],
+}: Pick<CompleteOptions, 'access' | 'corsOrigins'>): void {
+  const refuse = (problem: string) => new PlatformOptionError('invalid', 'corsOrigins', problem);
+  if (corsOrigins.length > MAX_ORIGINS) {
+    throw refuse(`${corsOrigins.length} origins, at most ${MAX_ORIGINS}`);
+  }
+  const problem = corsOrigins.map(findOriginProblem).find((found) => found !== undefined);
+  if (problem !== undefined) throw refuse(problem);
+  if (access === 'keys' || !corsOrigins.includes(ANY_ORIGIN)) return;
+  throw refuse(
+    'calls from this machine need no key, so with * every web page could use the platform; name the origin of your page',
+  );
 }

@@ -1,6 +1,4 @@
-// Assembles the platform in this process: data folder, store, queue, keys, engine, HTTP server. No
-// other code does.
-
+// Assembles the platform in this process: data folder, store, queue, keys, engine, HTTP server. No other code does.
 import type { ServedRequest } from '../api/http/guard.ts';
 import { type ResumableClock, systemClock } from '../base/clock.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
@@ -12,25 +10,27 @@ import type { FindScaling } from '../queue/waits/waits.ts';
 import type { Store } from '../store/store.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { Compute } from './compute/compute.ts';
-import { createNoticeSender } from './compute/notice-sender.ts';
 import { choosePodUser, shareDataFolder } from './compute/pod-user-choice.ts';
 import { checkWorkerUrl, openWorkerAccess } from './compute/worker-access.ts';
-import { checkCorsOrigins } from './cors-origins.ts';
-import { createQueue, createWebhookSender } from './create-queue.ts';
+import { createNoticeSender, createQueue, createWebhookSender } from './create-queue.ts';
 import { explainStoreError, openDataStore } from './data-store.ts';
 import { declare } from './declare-endpoint.ts';
 import { openCatalog } from './files/catalog-file.ts';
 import { checkDataFolder, lockDataFolder } from './files/data-lock.ts';
 import { type PlatformKeys, prepareKeys } from './files/key-file.ts';
-import { listSecretFiles, warnOfOpenFiles } from './files/secret-files.ts';
-import { openSealer } from './files/secret-keys.ts';
+import { listSecretFiles, openSealer, warnOfOpenFiles } from './files/secret-files.ts';
 import { listen, type PlatformUrls } from './listeners.ts';
 import { openMachine } from './machine.ts';
 import { createSelfReader, listOnlyNode } from './node-list.ts';
 import { checkNodeOptions } from './nodes/node-options.ts';
 import { PlatformOptionError } from './option-error.ts';
-import { type CompleteOptions, completeOptions, type PlatformOptions } from './platform-options.ts';
-import { openTraces } from './traces/open-traces.ts';
+import {
+  type CompleteOptions,
+  checkCorsOrigins,
+  completeOptions,
+  type PlatformOptions,
+} from './platform-options.ts';
+import { openTraces } from './trace-exporter.ts';
 
 export interface RunningPlatform extends PlatformUrls {
   /** Undefined on a later start without a key file. */

@@ -192,7 +192,7 @@ export const NODE_BREAKS: Break[] = [
   },
   {
     promise: 'a statement on a frozen connection ends within a takeover',
-    file: 'src/platform/nodes/shard-store.ts',
+    file: 'src/platform/nodes/shard-opener.ts',
     from: 'const MAX_STATEMENT_MS = 8_000;',
     to: 'const MAX_STATEMENT_MS = 60_000;',
     seen: /nobody has served|a call failed in calm/,

@@ -1,9 +1,7 @@
 // `millrace backup` copies the data of a platform to a new folder while it runs; `millrace restore` checks a backup and
 // puts it into the data folder of a platform that does not run.
 import { resolve } from 'node:path';
-import { type Backup, backUp } from '../../platform/backup/back-up.ts';
-import { BackupError } from '../../platform/backup/manifest.ts';
-import { restore } from '../../platform/backup/restore.ts';
+import { type Backup, BackupError, backUp, restore } from '../../platform/backup.ts';
 import { explainFailure, nameStorageFailure } from '../../store/disk/sqlite-errors.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
 import { checkArguments, parseOptions } from '../option-parser.ts';

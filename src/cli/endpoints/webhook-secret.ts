@@ -1,6 +1,6 @@
 // `millrace endpoints webhook-secret`: prints the secrets that verify the webhooks of one endpoint.
 import { resolve } from 'node:path';
-import { locateWebhookSecrets, readReceiverSecrets } from '../../platform/files/webhook-secrets.ts';
+import { locateWebhookSecrets, readReceiverSecrets } from '../../platform/files/secret-files.ts';
 import { CommandError, EXIT, type Verb } from '../command.ts';
 import { checkArguments, parseOptions } from '../option-parser.ts';
 import { explainPlatformError, webhookSecretFileOption } from '../options/platform-flags.ts';

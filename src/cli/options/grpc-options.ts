@@ -1,6 +1,6 @@
 // Options of the gRPC port.
 import { DEFAULT_KEYLESS_LIMITS } from '../../api/grpc/limits.ts';
-import type { GrpcPort } from '../../platform/grpc-port.ts';
+import type { GrpcPort } from '../../platform/listeners.ts';
 import { integer, text, UsageError } from '../options.ts';
 import { describeLimits, readLimits } from './limit-options.ts';
 import { readCertificates } from './tls-options.ts';

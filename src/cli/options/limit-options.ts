@@ -7,7 +7,7 @@ import {
   type WorkerLimits,
 } from '../../api/worker/worker-allowance.ts';
 import { DEFAULT_OVERCOMMIT, DEFAULT_QUOTAS, type Quotas } from '../../platform/defaults.ts';
-import type { CapacityChoice } from '../../platform/machine-limits.ts';
+import type { CapacityChoice } from '../../platform/machine.ts';
 import { mapResources, RESOURCES } from '../../wire/routes/routes.ts';
 import { text, UsageError } from '../options.ts';
 

@@ -9,7 +9,7 @@ import {
   type SessionTimes,
 } from '../../platform/defaults.ts';
 import type { PlatformOptions, PlatformTls } from '../../platform/platform-options.ts';
-import type { TraceOptions } from '../../platform/traces/open-traces.ts';
+import type { TraceOptions } from '../../platform/trace-exporter.ts';
 import { EXIT } from '../command.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';
 import { flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';

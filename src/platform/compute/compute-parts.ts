@@ -1,4 +1,6 @@
 // Opens the records and services of the control plane and connects them to each other; starts none of them.
+
+import { statSync } from 'node:fs';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { Balancer, type BalancerOptions } from '../../control/balancing/balancer.ts';
@@ -15,6 +17,7 @@ import { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Templates } from '../../control/endpoints/templates.ts';
 import type { Amounts, Place } from '../../control/limits/capacity.ts';
 import type { Quotas } from '../../control/limits/quotas.ts';
+import type { PodUse } from '../../control/pods/pod-use.ts';
 import { Pods } from '../../control/pods/pods.ts';
 import type { Registries } from '../../control/registries/registries.ts';
 import type { SecretSealer } from '../../control/registries/sealed-secret.ts';
@@ -31,10 +34,8 @@ import { VolumeGrowth } from '../../control/volumes/volume-growth.ts';
 import { VolumeRemovals } from '../../control/volumes/volume-removals.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { Store } from '../../store/store.ts';
-import { findHandlerFault } from '../files/handler-fault.ts';
-import { LaterParts } from './later-parts.ts';
+import { WorkerVolumes } from './endpoint-remains.ts';
 import type { WorkerFolders } from './worker-folders.ts';
-import { WorkerVolumes } from './worker-volumes.ts';
 
 export interface ComputeOptions {
   store: Store;
@@ -216,4 +217,48 @@ function connectEngine(
   const { stateVolumes: volumes } = engine;
   const workerVolumes = volumes && new WorkerVolumes({ volumes, log });
   return { engine, pods, balancer, workerVolumes };
+}
+
+/**
+ * Parts of the control plane that earlier ones ask, because they depend on each other: volumes, pods and endpoints. Until
+ * a part is open, the answers are those of a platform that has none of its records.
+ */
+export class LaterParts {
+  networkVolumes: NetworkVolumeService | undefined;
+  /** Stays undefined without an engine. */
+  pods: Pods | undefined;
+  endpoints: Endpoints | undefined;
+
+  listVolumes(): ReturnType<NetworkVolumeService['entries']> {
+    return this.networkVolumes?.entries() ?? [];
+  }
+
+  /** Those that are being created included. */
+  listPods(): readonly PodUse[] {
+    return this.pods?.live.allAndComing() ?? [];
+  }
+
+  listEndpoints(): ReturnType<Endpoints['all']> {
+    return this.endpoints?.all() ?? [];
+  }
+
+  nameOfEndpoint(id: string): string | undefined {
+    return this.endpoints?.nameOf(id);
+  }
+
+  /** Returns its ID; undefined if the user has none with this ID or name. */
+  findEndpoint(userId: string, idOrName: string): string | undefined {
+    const id = this.endpoints?.resolve(userId, idOrName) ?? idOrName;
+    return this.endpoints?.find(id)?.userId === userId ? id : undefined;
+  }
+}
+
+/**
+ * Whether a handler that a template names by its path is on this machine.
+ * `path`: absolute. The handler itself is loaded by workers only.
+ */
+export function findHandlerFault(path: string): string | undefined {
+  const found = statSync(path, { throwIfNoEntry: false });
+  if (!found) return `handler: no file ${path} on the platform's machine`;
+  return found.isFile() ? undefined : `handler: ${path} is not a file`;
 }

@@ -5,9 +5,9 @@ import { EndpointDeletion, type EndpointJobs } from '../../control/endpoints/end
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Pods } from '../../control/pods/pods.ts';
 import type { Versions } from '../../control/versions/versions.ts';
+import type { StateVolumes } from '../../engine/engine.ts';
 import type { Store } from '../../store/store.ts';
 import type { FolderUse, WorkerFolders } from './worker-folders.ts';
-import type { WorkerVolumes } from './worker-volumes.ts';
 
 export interface EndpointRemainsOptions {
   store: Store;
@@ -82,5 +82,50 @@ export class EndpointRemains {
   async tidyState(): Promise<void> {
     await this.#options.workerFolders?.tidy(() => this.listUse());
     await this.tidyVolumes();
+  }
+}
+
+export interface WorkerVolumesOptions {
+  volumes: StateVolumes;
+  log: Log;
+}
+
+/** Removes the state volumes of deleted endpoints. Workers clean up inside a volume. */
+export class WorkerVolumes {
+  readonly #options: WorkerVolumesOptions;
+  /** Endpoints whose volumes could not be removed, which is logged once. */
+  readonly #stuck = new Set<string>();
+  #tidying: Promise<void> = Promise.resolve();
+
+  constructor(options: WorkerVolumesOptions) {
+    this.#options = options;
+  }
+
+  /** Calls do not overlap. Never rejects. */
+  tidy(readUse: () => Pick<FolderUse, 'endpoints'>): Promise<void> {
+    this.#tidying = this.#tidying
+      .then(() => this.#tidy(readUse))
+      .catch((error: unknown) => {
+        this.#options.log.warn({ err: error }, 'state volumes cannot be listed');
+      });
+    return this.#tidying;
+  }
+
+  async #tidy(readUse: () => Pick<FolderUse, 'endpoints'>): Promise<void> {
+    for (const endpointId of await this.#options.volumes.listEndpoints()) {
+      if (!readUse().endpoints.has(endpointId)) await this.#remove(endpointId);
+    }
+  }
+
+  async #remove(endpoint: string): Promise<void> {
+    const { log, volumes } = this.#options;
+    try {
+      await volumes.remove(endpoint);
+      this.#stuck.delete(endpoint);
+    } catch (error) {
+      if (this.#stuck.has(endpoint)) return;
+      this.#stuck.add(endpoint);
+      log.warn({ endpoint, err: error }, 'state volume cannot be removed');
+    }
   }
 }

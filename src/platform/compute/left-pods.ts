@@ -4,8 +4,8 @@ import type { Log } from '../../base/log.ts';
 import type { EngineKind } from '../../control/endpoints/deployment-rules.ts';
 import { type Container, type Engine, EngineError } from '../../engine/engine.ts';
 import type { KubernetesChoice } from '../files/kubernetes-file.ts';
+import { openEngine } from '../machine.ts';
 import { PlatformOptionError } from '../option-error.ts';
-import { openEngine } from './open-engine.ts';
 
 export interface LeftPods {
   kind: EngineKind;

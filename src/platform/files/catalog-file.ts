@@ -1,4 +1,4 @@
-// Reads the operator's catalog file and the passwords that it refers to.
+// The catalog: the operator's file with the passwords that it refers to, and over nodes the GPUs of the machines that answer.
 // control/endpoints/catalog-contents.ts defines the contents.
 import { readFileSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
@@ -15,6 +15,7 @@ import {
 } from '../../control/endpoints/catalog-contents.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import { describeIssues } from '../../wire/problem.ts';
+import type { MachineInfo } from '../machines/machine-messages.ts';
 import { describeError, PlatformOptionError } from '../option-error.ts';
 
 /** Pods run on nodes of a cluster that nobody has described, not on this machine. Many nodes can run this. */
@@ -115,4 +116,32 @@ function warnOfUnknownGpus({ gpus }: CatalogContents, devices: readonly Device[]
 
 function refuse(problem: string): PlatformOptionError {
   return new PlatformOptionError('invalid', 'compute.catalogFile', problem);
+}
+
+/** The catalog over the machines of all nodes: the operator's file, with the GPUs of the machines that answer. */
+export class MachineCatalog {
+  readonly catalog: Catalog;
+  readonly #compose: ReturnType<typeof openCatalogOfMachines>['compose'];
+  /** Of all machines since the start, by UUID: a type whose GPUs are gone keeps its price. */
+  readonly #devices = new Map<string, Device>();
+
+  /** With the GPUs of this machine. @throws PlatformOptionError */
+  constructor(options: CatalogOptions) {
+    const { catalog, compose } = openCatalogOfMachines(options);
+    this.catalog = catalog;
+    this.#compose = compose;
+  }
+
+  /** These machines answer now. */
+  update(machines: readonly MachineInfo[]): void {
+    const found = machines.flatMap(({ devices }) => devices);
+    for (const device of found) this.#devices.set(device.uuid, device);
+    const usable = new Set(found.map(({ uuid }) => uuid));
+    const { gpus, ...rest } = this.#compose([...this.#devices.values()]);
+    const offered = gpus.map((type) => ({
+      ...type,
+      devices: type.devices.filter((uuid) => usable.has(uuid)),
+    }));
+    this.catalog.replace({ ...rest, gpus: offered });
+  }
 }

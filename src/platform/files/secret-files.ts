@@ -1,6 +1,17 @@
-// The files of secrets that options name, and a warning if all users of the machine can read one.
+// The files of secrets that options name: keys that encrypt the secrets of users, and secrets that sign webhooks. Warns if
+// all users of the machine can read one.
+
+import { randomBytes } from 'node:crypto';
 import { statSync } from 'node:fs';
+import { join } from 'node:path';
 import type { Log } from '../../base/log.ts';
+import { SECRET_KEY_BYTES, SecretSealer } from '../../control/registries/sealed-secret.ts';
+import {
+  deriveEndpointSecret,
+  generatePlatformSecret,
+  isPlatformSecret,
+} from '../../queue/webhooks/webhook-signature.ts';
+import { createOptionFile, PlatformOptionError, readOptionFile } from '../option-error.ts';
 import type { CompleteOptions } from '../platform-options.ts';
 
 /** Permissions of all who are neither the owner nor in the group. */
@@ -41,4 +52,95 @@ export function warnOfOpenFiles(
     const note = { option, path, mode: (mode & PERMISSIONS).toString(8) };
     log.warn(note, 'file of secrets is open to all users of this machine');
   }
+}
+
+// The keys that encrypt the secrets of users: one per line, the current one first.
+
+const KEYS_OPTION = 'secretsKeyFile';
+const MAX_KEYS = 100;
+
+/** Undefined: without a key. @throws PlatformOptionError */
+export function openSealer(path: string | undefined): SecretSealer {
+  return new SecretSealer(path === undefined ? [] : readSecretKeys(path));
+}
+
+/** At least one. @throws PlatformOptionError that names the line */
+export function readSecretKeys(path: string): Uint8Array[] {
+  const content = readOptionFile(KEYS_OPTION, path);
+  if (content === undefined) {
+    throw refuse(
+      KEYS_OPTION,
+      `${path} does not exist; make it: openssl rand -base64 ${SECRET_KEY_BYTES}`,
+    );
+  }
+  const lines = content.split(/\r?\n/).map((line, index) => ({ text: line.trim(), at: index + 1 }));
+  const given = lines.filter(({ text }) => text !== '' && !text.startsWith('#'));
+  if (given.length === 0) throw refuse(KEYS_OPTION, `${path} contains no key`);
+  if (given.length > MAX_KEYS)
+    throw refuse(KEYS_OPTION, `${path} contains more than ${MAX_KEYS} keys`);
+  return given.map(({ at, text }) => {
+    const key = Buffer.from(text, 'base64');
+    // The decoder ignores what is not base64; the line itself stays out of the message.
+    if (key.length === SECRET_KEY_BYTES && key.toString('base64') === text) return key;
+    const wanted = `write ${SECRET_KEY_BYTES} random bytes as base64`;
+    throw refuse(KEYS_OPTION, `${path}, line ${at}: invalid key; ${wanted}`);
+  });
+}
+
+/** @throws PlatformOptionError if the file exists or cannot be written */
+export function makeSecretsKey(path: string): void {
+  createOptionFile(KEYS_OPTION, path, `${randomBytes(SECRET_KEY_BYTES).toString('base64')}\n`);
+}
+
+// The secrets that sign webhooks: one per line, created at the first start.
+
+const WEBHOOKS_OPTION = 'webhooks.secretFile';
+
+/** Default path. */
+export function locateWebhookSecrets(dataFolder: string): string {
+  return join(dataFolder, 'webhook-secrets');
+}
+
+/**
+ * Secrets with which receivers verify webhooks of the endpoint. Undefined: the file does not exist.
+ * @throws PlatformOptionError
+ */
+export function readReceiverSecrets(path: string, endpointId: string): string[] | undefined {
+  return readWebhookSecrets(path)?.map((secret) => deriveEndpointSecret(secret, endpointId));
+}
+
+/**
+ * Returns at least one secret; creates the file with one if it is missing. @throws
+ * PlatformOptionError
+ */
+export function useWebhookSecrets(path: string): string[] {
+  return readWebhookSecrets(path) ?? makeWebhookSecrets(path);
+}
+
+/** Undefined: the file does not exist. @throws PlatformOptionError */
+export function readWebhookSecrets(path: string): string[] | undefined {
+  const content = readOptionFile(WEBHOOKS_OPTION, path);
+  if (content === undefined) return undefined;
+  const lines = content.split(/\r?\n/).map((line) => line.trim());
+  const secrets = lines.filter((line) => line !== '' && !line.startsWith('#'));
+  const wrong = lines.findIndex((line) => secrets.includes(line) && !isPlatformSecret(line));
+  if (wrong >= 0) {
+    throw refuse(
+      WEBHOOKS_OPTION,
+      `${path}, line ${wrong + 1}: invalid secret; write mrw_ and 43 base64url characters`,
+    );
+  }
+  if (secrets.length === 0) throw refuse(WEBHOOKS_OPTION, `${path} contains no secret`);
+  return secrets;
+}
+
+/** @throws PlatformOptionError if the file exists or cannot be written */
+export function makeWebhookSecrets(path: string): string[] {
+  const secret = generatePlatformSecret();
+  createOptionFile(WEBHOOKS_OPTION, path, `${secret}\n`);
+  return [secret];
+}
+
+function refuse(option: string, problem: string): PlatformOptionError {
+  return new PlatformOptionError('invalid', option, problem);
 }

@@ -14,22 +14,18 @@ import type { Store } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import { Compute } from '../compute/compute.ts';
-import { createNoticeSender } from '../compute/notice-sender.ts';
 import type { WorkerHost } from '../compute/pod-control.ts';
 import type { FolderUse } from '../compute/worker-folders.ts';
-import { createWebhookSender } from '../create-queue.ts';
-import { openSealer } from '../files/secret-keys.ts';
+import { createNoticeSender, createWebhookSender } from '../create-queue.ts';
+import { MachineCatalog } from '../files/catalog-file.ts';
+import { openSealer } from '../files/secret-files.ts';
 import { type Machine, openMachine } from '../machine.ts';
-import { callNode } from '../nodes/node-calls.ts';
+import { callNode, type MachineCallHandlers } from '../nodes/node-calls.ts';
 import { findClusterName, type NodePlatformOptions } from '../nodes/node-options.ts';
-import { LeaderScaling } from './leader-scaling.ts';
 import { MachineAgent } from './machine-agent.ts';
-import type { MachineCallHandlers } from './machine-calls.ts';
-import { MachineCatalog } from './machine-catalog.ts';
 import { type MachineInfo, type UseAnswer, useAnswer } from './machine-messages.ts';
 import { Machines } from './machines.ts';
-import { NodeWork, type NodeWorkOptions } from './node-work.ts';
-import { createWorkerHost } from './node-worker-host.ts';
+import { createWorkerHost, LeaderScaling, NodeWork, type NodeWorkOptions } from './node-work.ts';
 import { NodesEngine } from './nodes-engine.ts';
 
 export interface NodeComputeOptions {

@@ -1,15 +1,19 @@
 // The work of endpoints across nodes: the leader scales workers, and the owner of each endpoint has its jobs. The leader
-// asks the owners for their load and to drain workers. The owners report endpoints that have new jobs.
-import { setTimeout as sleep } from 'node:timers/promises';
+// asks the owners for their load and to drain workers. The owners report endpoints that have new jobs, and ask the leader
+// what its scaler knows.
+import { setTimeout as pause } from 'node:timers/promises';
 import type { Place } from '../../api/forwarding/placement.ts';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
+import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { WorkLoad, WorkView } from '../../control/scaling/work-view.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { StoreUnavailableError } from '../../store/store.ts';
+import { type KnownScaling, scalingFacts } from '../../wire/resources/scaling.ts';
+import type { WorkerHost } from '../compute/pod-control.ts';
 import { callNode } from '../nodes/node-calls.ts';
 import { leaseRefs, machineAnswer, workLoad } from './machine-messages.ts';
-import { MACHINE_CALL } from './machines.ts';
+import { MACHINE_CALL, type Machines } from './machines.ts';
 
 /** Endpoints that got jobs within this time are told in one call, ms. */
 const GATHER_MS = 20;
@@ -137,14 +141,14 @@ export class NodeWork implements WorkView {
     const { signal } = this.#closing;
     this.#isTelling = true;
     while (this.#untold.size > 0 && !signal.aborted) {
-      await sleep(GATHER_MS, undefined, { signal }).catch(() => {});
+      await pause(GATHER_MS, undefined, { signal }).catch(() => {});
       const told = this.#untold;
       this.#untold = new Set();
       try {
         await this.#tellLeader([...told]);
       } catch {
         this.#untold = this.#untold.union(told);
-        await sleep(RETRY_MS, undefined, { signal }).catch(() => {});
+        await pause(RETRY_MS, undefined, { signal }).catch(() => {});
       }
     }
     this.#isTelling = false;
@@ -161,4 +165,138 @@ export class NodeWork implements WorkView {
 
 function unserved(endpointId: string): StoreUnavailableError {
   return new StoreUnavailableError(`no node serves endpoint ${endpointId} at the moment`);
+}
+
+/** An answer is given without asking again for this time, ms. */
+const FRESH_MS = 1_000;
+/** After it, the last answer is still given, up to this age, while the leader is asked again, ms. */
+const USABLE_MS = 10_000;
+/** Endpoints whose answers are kept. */
+const MAX_KEPT = 1_000;
+
+export interface LeaderScalingOptions {
+  client: NodeClient;
+  clock: Clock;
+  findLeader: () => Place;
+  /** What the scaler of this node knows, if it leads. */
+  own: (endpointId: string) => KnownScaling;
+}
+
+interface KeptAnswer {
+  at: number;
+  scaling: KnownScaling;
+}
+
+/**
+ * What the scaler of the leader knows of an endpoint's workers, for the endpoint's owner: asked for when a status read
+ * needs it, and kept for a moment, because status reads are frequent.
+ */
+export class LeaderScaling {
+  readonly #options: LeaderScalingOptions;
+  readonly #kept = new Map<string, KeptAnswer>();
+  readonly #asking = new Map<string, Promise<KnownScaling>>();
+
+  constructor(options: LeaderScalingOptions) {
+    this.#options = options;
+  }
+
+  /** Never rejects. Waits for the leader only if the last answer is too old. */
+  find(endpointId: string): KnownScaling | Promise<KnownScaling> {
+    const { clock, findLeader, own } = this.#options;
+    const leader = findLeader();
+    if (leader.kind === 'here') return own(endpointId);
+    const kept = this.#kept.get(endpointId);
+    const age = kept ? clock.now() - kept.at : Number.POSITIVE_INFINITY;
+    if (kept && age < FRESH_MS) return kept.scaling;
+    const asked = this.#asking.get(endpointId) ?? this.#ask(endpointId, leader);
+    return kept && age < USABLE_MS ? kept.scaling : asked;
+  }
+
+  #ask(endpointId: string, leader: Place): Promise<KnownScaling> {
+    const asked = this.#call(endpointId, leader).then((scaling) => {
+      if (this.#kept.size >= MAX_KEPT) this.#kept.clear();
+      this.#kept.set(endpointId, { at: this.#options.clock.now(), scaling });
+      this.#asking.delete(endpointId);
+      return scaling;
+    });
+    this.#asking.set(endpointId, asked);
+    return asked;
+  }
+
+  async #call(endpointId: string, leader: Place): Promise<KnownScaling> {
+    if (leader.kind !== 'node') return 'unknown';
+    try {
+      const answer = await callNode(this.#options.client, leader.url, 'scaling', { endpointId });
+      return scalingFacts.parse(answer);
+    } catch {
+      // The leader does not answer, or has not decided yet.
+      return 'unknown';
+    }
+  }
+}
+
+/** Default of `replaceWorkersMs`. */
+const REPLACE_MS = 300_000;
+/** Workers that end within this time share a removal of folders, ms. */
+const TIDY_MS = 1_000;
+
+export interface NodeWorkerHostOptions {
+  machines: Machines;
+  work: NodeWork;
+  queues: Queues;
+  /** For a pod whose node has not told its own. */
+  workerUrl: string;
+  /** Workers keep undelivered outcomes in folders of their node. */
+  hasFolders: boolean;
+  /** Undefined: the engine has no state volumes. */
+  tidyVolumes: (() => Promise<void>) | undefined;
+  replaceWorkersMs: number | undefined;
+  clock: Clock;
+}
+
+/** What workers need from the machine of their node, and from the node that has their endpoint's queue. */
+export function createWorkerHost(options: NodeWorkerHostOptions): WorkerHost {
+  const { hasFolders, machines, queues, work, workerUrl } = options;
+  const { replaceWorkersMs: replaceMs = REPLACE_MS } = options;
+  const certainUrlOf: WorkerHost['certainUrlOf'] = ({ node }) =>
+    node === undefined ? undefined : machines.info(node)?.workerUrl;
+  return {
+    urlOf: (pod) => certainUrlOf(pod) ?? workerUrl,
+    certainUrlOf,
+    ...(hasFolders && {
+      stateDirOf: async (endpointId, { node = '' }) =>
+        String(await machines.act(node, { verb: 'provideFolder', endpointId })),
+    }),
+    endWorker: async ({ endpointId, node, podId }) => {
+      const url = node === undefined ? undefined : machines.urlOf(node);
+      const { term } = machines;
+      const isRead = hasFolders && url !== undefined && term !== undefined;
+      await work.endPod({ endpointId, podId, outbox: isRead ? { url, term } : null });
+    },
+    tidy: createTidy(options),
+    listWorkers: () => queues.workerLoads.listPresent(),
+    view: work,
+    onWork: (listener) => work.onWork(listener),
+    findUnreachable: (pod) => machines.findUnreachable(pod),
+    replaceAfterMs: replaceMs > 0 ? replaceMs : undefined,
+    leaseMs: queues.settings.leaseMs,
+  };
+}
+
+function createTidy({ clock, hasFolders, machines, tidyVolumes }: NodeWorkerHostOptions) {
+  let isDue = false;
+  const tidyFolders = async () => {
+    await sleep(clock, TIDY_MS);
+    isDue = false;
+    // A node that is gone now gets its turn at the end of a later worker.
+    await Promise.allSettled(
+      machines.names.map((name) => machines.act(name, { verb: 'tidyFolders' })),
+    );
+  };
+  return async () => {
+    await tidyVolumes?.();
+    if (!hasFolders || isDue) return;
+    isDue = true;
+    void tidyFolders();
+  };
 }

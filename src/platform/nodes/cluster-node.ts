@@ -1,6 +1,5 @@
 // One node of a cluster: follows the view of the cluster, serves the shards that it owns, and leads while it owns
 // shard 0.
-
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { ResumableClock } from '../../base/clock.ts';
@@ -16,15 +15,18 @@ import type { QueueSettings } from '../../queue/settings.ts';
 import { ShardedQueues } from '../../queue/sharded-queues.ts';
 import type { Store } from '../../store/store.ts';
 import type { UseCounts } from '../../wire/resources/limits.ts';
-import { forwardMachineCalls, type MachineCallHandlers } from '../machines/machine-calls.ts';
 import type { ReadSelf } from '../node-list.ts';
-import { ControlCopies } from './control-copies.ts';
-import type { ControlStore } from './control-store.ts';
-import { answerCalls, callNode } from './node-calls.ts';
+import { ControlCopies, type ControlStore } from './control-store.ts';
+import {
+  answerCalls,
+  callNode,
+  forwardMachineCalls,
+  type MachineCallHandlers,
+} from './node-calls.ts';
 import { NodePlacement } from './node-placement.ts';
 import { ShardOpener, type ShardStore } from './shard-opener.ts';
 import { SharedRates } from './shared-rates.ts';
-import { compareSecrets } from './webhook-secrets-check.ts';
+import { compareSecrets } from './start-checks.ts';
 
 /** Longest wait for other nodes to learn what the leader wrote, ms; later they learn it by themselves. */
 const ANNOUNCE_MS = 500;

@@ -6,8 +6,22 @@ import { ERROR_CODES } from '../../wire/job/job.ts';
 import { describeIssues, ProblemError } from '../../wire/problem.ts';
 import { FAILED_LIMIT } from '../../wire/resources/activity.ts';
 import { machineBody } from '../machines/machine-messages.ts';
-import { ratesBody } from './rate-messages.ts';
-import { secretDigests } from './webhook-digests.ts';
+import { ratesBody } from './rate-counts.ts';
+
+/** Of one node. */
+export const MAX_SECRETS = 500;
+
+/** With it a node that starts shows which webhook secrets it has. */
+export const secretDigests = z.object({
+  /** New for each comparison. */
+  salt: z.string().min(32).max(128),
+  /** HMAC-SHA-256 of each secret with the salt as the key, hex. */
+  digests: z.array(z.string().length(64)).max(MAX_SECRETS),
+});
+
+export type SecretDigests = z.infer<typeof secretDigests>;
+
+export type SecretsVerdict = 'equal' | 'shared' | 'different';
 
 const CALLS = {
   /** A shard was offered to the node: it looks for its shards at once. */
@@ -124,4 +138,23 @@ function read<T>(schema: z.ZodType<T>, body: unknown): T {
   const parsed = schema.safeParse(body);
   if (parsed.success) return parsed.data;
   throw new ProblemError('invalid', describeIssues(parsed.error, 'call').join('; '));
+}
+
+export type MachineCallHandlers = Pick<
+  NodeCallHandlers,
+  'describe' | 'machine' | 'work' | 'load' | 'scaling' | 'drain' | 'endPod' | 'use'
+>;
+
+/** For handlers that do not exist yet when other nodes begin to call. */
+export function forwardMachineCalls(find: () => MachineCallHandlers): MachineCallHandlers {
+  return {
+    describe: (body) => find().describe(body),
+    machine: (body) => find().machine(body),
+    work: (body) => find().work(body),
+    load: (body) => find().load(body),
+    scaling: (body) => find().scaling(body),
+    drain: (body) => find().drain(body),
+    endPod: (body) => find().endPod(body),
+    use: (body) => find().use(body),
+  };
 }

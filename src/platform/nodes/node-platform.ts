@@ -2,6 +2,7 @@
 // forwards everything else.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { NodeClient, readNodeAddress } from '../../api/nodes/node-client.ts';
+import { type ResumableClock, SteadyTime, systemClock } from '../../base/clock.ts';
 import { chooseShard } from '../../cluster/choose-shard.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
 import { Membership } from '../../cluster/membership.ts';
@@ -17,29 +18,24 @@ import { logMigration, type MigrationListener } from '../../store/schema-migrati
 import { openWorkerAccess } from '../compute/worker-access.ts';
 import { createQueue } from '../create-queue.ts';
 import { declare } from '../declare-endpoint.ts';
-import { createNodeId, readNodeName } from '../files/node-name.ts';
-import { useWebhookSecrets } from '../files/webhook-secrets.ts';
+import { createNodeId, readNodeName } from '../files/kept-names.ts';
+import { useWebhookSecrets } from '../files/secret-files.ts';
 import { listen } from '../listeners.ts';
-import { checkEngines } from '../machines/equal-engines.ts';
 import { NodeCompute } from '../machines/node-compute.ts';
 import { createSelfReader } from '../node-list.ts';
 import { PlatformOptionError } from '../option-error.ts';
 import type { PlatformSeams, RunningPlatform } from '../platform.ts';
 import { explainOpening, PostgresFailures, readTarget } from '../postgres-store.ts';
-import { readClusterActivity, readClusterFailed } from './cluster-activity.ts';
 import { ClusterNode } from './cluster-node.ts';
+import { listNodes, readClusterActivity, readClusterFailed } from './cluster-reads.ts';
 import { ControlStore } from './control-store.ts';
-import { Leader } from './leader.ts';
-import { sendToLeader } from './leader-changes.ts';
-import { readLeaderUse } from './leader-use.ts';
-import { listNodes } from './list-nodes.ts';
+import { Leader, readLeaderUse, sendToLeader } from './leader.ts';
 import { callNode } from './node-calls.ts';
-import { createNodeClock } from './node-clock.ts';
 import { findClusterName, type NodeOptions, type NodePlatformOptions } from './node-options.ts';
 import type { NodePlacement } from './node-placement.ts';
 import { NodeStatus } from './node-status.ts';
-import { boundTimes, openShardStore } from './shard-store.ts';
-import { checkWebhookSecrets } from './webhook-secrets-check.ts';
+import { boundTimes, openShardStore } from './shard-opener.ts';
+import { checkEngines, checkWebhookSecrets } from './start-checks.ts';
 
 /** Longest wait at the start for a node that leads, ms. */
 const LEADER_WAIT_MS = 60_000;
@@ -307,4 +303,11 @@ async function untilLed(placement: NodePlacement): Promise<void> {
     }
     await sleep(LEADER_STEP_MS);
   }
+}
+
+/** The clock of a node: the database's time, so that the nodes agree however their own clocks are set. `databaseNow`: Unix ms. */
+export function createNodeClock(databaseNow: () => number): ResumableClock {
+  const time = new SteadyTime({ wall: databaseNow, monotonic: () => performance.now() });
+  const { monotonic, now, startFrom } = time;
+  return { monotonic, now, startFrom, after: (ms, act) => systemClock.after(ms, act) };
 }

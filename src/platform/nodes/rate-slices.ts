@@ -1,6 +1,5 @@
 // A node's part of the count of calls over all nodes: it spends slices of limits, asks the leader for more ahead of
 // need, and admits its fair share while no leader answers.
-
 import type { RateCount } from '../../api/limits/rate-limit.ts';
 import {
   MAX_REPORTS,
@@ -8,7 +7,7 @@ import {
   type RateReport,
   type RatesAnswer,
   type RatesBody,
-} from './rate-messages.ts';
+} from './rate-counts.ts';
 
 /** After an answer without calls left, a full window is not asked for again in this time, ms. */
 const FULL_MS = 100;

@@ -5,8 +5,7 @@ import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { callNode } from './node-calls.ts';
-import { RateCounts } from './rate-counts.ts';
-import { type RatesAnswer, type RatesBody, ratesAnswer } from './rate-messages.ts';
+import { RateCounts, type RatesAnswer, type RatesBody, ratesAnswer } from './rate-counts.ts';
 import { RateSlices, type RateSubject } from './rate-slices.ts';
 
 /** Longest wait of a request for the leader's answer, ms. */

@@ -1,7 +1,7 @@
 // The store of one shard on one simulated node: the real driver and the real live jobs on a simulated server. Reports
 // where memory differs from rows that are loaded anew.
 import { isDeepStrictEqual } from 'node:util';
-import { boundTimes } from '../../../src/platform/nodes/shard-store.ts';
+import { boundTimes } from '../../../src/platform/nodes/shard-opener.ts';
 import type { KeptJobsOptions } from '../../../src/store/live/kept-jobs.ts';
 import { LiveJobs } from '../../../src/store/live/live-jobs.ts';
 import { PostgresDriver } from '../../../src/store/postgres/postgres.ts';

@@ -2,7 +2,7 @@
 import { expect, it, onTestFinished, vi } from 'vitest';
 import type { Place } from '../../../src/api/forwarding/placement.ts';
 import { NodeClient } from '../../../src/api/nodes/node-client.ts';
-import { readClusterFailed } from '../../../src/platform/nodes/cluster-activity.ts';
+import { readClusterFailed } from '../../../src/platform/nodes/cluster-reads.ts';
 import { type FailedPage, mergeFailed } from '../../../src/queue/job-lists.ts';
 import { SqlJobReader } from '../../../src/store/sql/sql-job-reader.ts';
 import { startPlatform, takeJob } from '../api/platform.ts';

@@ -10,7 +10,7 @@ import {
   readRateLimits,
 } from '../../../../src/cli/options/limit-options.ts';
 import { DEFAULT_QUOTAS } from '../../../../src/control/limits/quotas.ts';
-import { measureLimits } from '../../../../src/platform/machine-limits.ts';
+import { measureLimits } from '../../../../src/platform/machine.ts';
 
 describe('--rate-limit', () => {
   it('has the platform’s default', () => {

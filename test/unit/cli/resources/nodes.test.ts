@@ -4,8 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { nodesCommands } from '../../../../src/cli/resources/nodes.ts';
-import { readSecretKeys } from '../../../../src/platform/files/secret-keys.ts';
-import { readWebhookSecrets } from '../../../../src/platform/files/webhook-secrets.ts';
+import { readSecretKeys, readWebhookSecrets } from '../../../../src/platform/files/secret-files.ts';
 import { checkSecrets } from '../../../../src/platform/nodes/node-options.ts';
 import { printVerb } from '../../../support/runs/verb-run.ts';
 

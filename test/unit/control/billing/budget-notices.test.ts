@@ -8,7 +8,7 @@ import { Billing } from '../../../../src/control/billing/billing.ts';
 import { keepBilling } from '../../../../src/control/billing/billing-keeper.ts';
 import { Budgets } from '../../../../src/control/billing/budgets.ts';
 import { Spending } from '../../../../src/control/billing/spending.ts';
-import { createNoticeSender } from '../../../../src/platform/compute/notice-sender.ts';
+import { createNoticeSender } from '../../../../src/platform/create-queue.ts';
 import { HttpWebhookSender } from '../../../../src/queue/webhooks/webhook-sender.ts';
 import {
   deriveEndpointSecret,

@@ -1,11 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { RateCounts, sliceOf } from '../../../../src/platform/nodes/rate-counts.ts';
 import {
+  RateCounts,
   type RatesAnswer,
   type RatesBody,
   ratesAnswer,
   ratesBody,
-} from '../../../../src/platform/nodes/rate-messages.ts';
+  sliceOf,
+} from '../../../../src/platform/nodes/rate-counts.ts';
 import { RateSlices } from '../../../../src/platform/nodes/rate-slices.ts';
 import { fc } from '../../../support/properties.ts';
 import { createRandom } from '../../../support/random.ts';

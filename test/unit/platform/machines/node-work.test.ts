@@ -3,7 +3,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import type { Place } from '../../../../src/api/forwarding/placement.ts';
 import { NodeClient } from '../../../../src/api/nodes/node-client.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { LeaderScaling } from '../../../../src/platform/machines/leader-scaling.ts';
+import { LeaderScaling } from '../../../../src/platform/machines/node-work.ts';
 import type { ScalingFacts } from '../../../../src/wire/resources/scaling.ts';
 import { SECRET, startNodes } from '../../api/forwarding/two-nodes.ts';
 

@@ -1,11 +1,15 @@
-// Sends spans to a collector (OTLP/HTTP), in batches and in the background. If the collector is slow or away, spans are
-// dropped: neither memory nor jobs depend on it.
-import { backoffMs, readRetryAfterMs } from '../../base/backoff.ts';
-import { sleep, systemClock } from '../../base/clock.ts';
-import type { Log } from '../../base/log.ts';
-import { loadUndici } from '../../base/net/undici.ts';
-import type { Span, SpanSink } from '../../queue/tracing/job-spans.ts';
-import { composeTraces, type TraceResource } from './otlp.ts';
+// The export of traces that the options ask for: sends spans to a collector (OTLP/HTTP), in batches and in the background. If
+// the collector is slow or away, spans are dropped: neither memory nor jobs depend on it.
+
+import { hostname } from 'node:os';
+import { backoffMs, readRetryAfterMs } from '../base/backoff.ts';
+import { sleep, systemClock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { loadUndici } from '../base/net/undici.ts';
+import { packageVersion } from '../base/package-info.ts';
+import type { Span, SpanKind, SpanSink } from '../queue/tracing/job-spans.ts';
+import type { TracingOptions } from '../queue/tracing/job-tracing.ts';
+import { PlatformOptionError } from './option-error.ts';
 
 /** Spans of about 1 KB each that wait for the collector; more are dropped. */
 const MAX_WAITING = 8_192;
@@ -133,4 +137,101 @@ export class TraceExporter implements SpanSink {
       return { kind: 'again', reason: error instanceof Error ? error.message : String(error) };
     }
   }
+}
+
+const TRACES_PATH = '/v1/traces';
+
+export interface TraceOptions {
+  /** URL of a collector for OTLP over HTTP; without a path, `/v1/traces` is added. */
+  url: string;
+  /** Headers of each request to it. Default: none. */
+  headers?: Readonly<Record<string, string>> | undefined;
+  /** Share of the jobs without a trace of their client that get one, 0 to 1. Default 1. */
+  ratio?: number | undefined;
+}
+
+export interface OpenTraces extends TracingOptions {
+  close(): Promise<void>;
+}
+
+/** @throws PlatformOptionError */
+export function openTraces({
+  log,
+  traces,
+  url: ownUrl,
+}: {
+  log: Log;
+  traces?: TraceOptions | undefined;
+  /** Names this platform among others. Default: the host. */
+  url?: string | undefined;
+}): OpenTraces | undefined {
+  if (!traces) return undefined;
+  const { headers = {}, ratio = 1 } = traces;
+  if (!(ratio >= 0 && ratio <= 1)) {
+    throw new PlatformOptionError('invalid', 'traces.ratio', `must be from 0 to 1, got ${ratio}`);
+  }
+  const instance = ownUrl ?? hostname();
+  const resource = { name: 'millrace', version: packageVersion(), instance };
+  const sink = new TraceExporter({ url: completeUrl(traces.url), headers, resource, log });
+  return { sink, ratio, close: () => sink.close() };
+}
+
+function completeUrl(given: string): string {
+  const url = URL.parse(given);
+  if (!url || !/^https?:$/.test(url.protocol)) {
+    const problem = `must be an http or https URL such as http://127.0.0.1:4318, got ${given}`;
+    throw new PlatformOptionError('invalid', 'traces.url', problem);
+  }
+  if (url.pathname === '/') url.pathname = TRACES_PATH;
+  return url.href;
+}
+
+const KINDS: Readonly<Record<SpanKind, number>> = { internal: 1, server: 2, client: 3 };
+const STATUS_ERROR = 2;
+
+export interface TraceResource {
+  /** `service.name`. */
+  name: string;
+  version: string;
+  /** `service.instance.id`. */
+  instance: string;
+}
+
+/** The body of one request: OTLP/HTTP JSON (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding). */
+export function composeTraces(spans: readonly Span[], resource: TraceResource): string {
+  const { instance, name, version } = resource;
+  const attributes = listAttributes({
+    ...{ 'service.name': name, 'service.version': version, 'service.instance.id': instance },
+  });
+  const scope = { name: 'millrace', version };
+  const scopeSpans = [{ scope, spans: spans.map(composeSpan) }];
+  return JSON.stringify({ resourceSpans: [{ resource: { attributes }, scopeSpans }] });
+}
+
+function composeSpan(span: Span): object {
+  const { attributes, endMs, error, kind, name, parentSpanId, spanId, startMs, traceId } = span;
+  return {
+    ...{ traceId, spanId, name, kind: KINDS[kind] },
+    ...(parentSpanId !== undefined && { parentSpanId }),
+    ...(span.tracestate !== undefined && { traceState: span.tracestate }),
+    startTimeUnixNano: toNano(startMs),
+    endTimeUnixNano: toNano(endMs),
+    attributes: listAttributes(attributes),
+    ...(error !== undefined && { status: { code: STATUS_ERROR, message: error } }),
+  };
+}
+
+function listAttributes(attributes: Span['attributes']): object[] {
+  return Object.entries(attributes).map(([key, value]) => ({ key, value: typed(value) }));
+}
+
+/** JSON of 64-bit integers is text. */
+function typed(value: string | number | boolean): object {
+  if (typeof value === 'string') return { stringValue: value };
+  if (typeof value === 'boolean') return { boolValue: value };
+  return Number.isSafeInteger(value) ? { intValue: String(value) } : { doubleValue: value };
+}
+
+function toNano(ms: number): string {
+  return `${Math.round(ms)}000000`;
 }

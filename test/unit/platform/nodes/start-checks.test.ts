@@ -1,7 +1,7 @@
 // A node starts only with the engine of the nodes that serve already.
 import { expect, it, onTestFinished } from 'vitest';
 import { NodeClient } from '../../../../src/api/nodes/node-client.ts';
-import { checkEngines } from '../../../../src/platform/machines/equal-engines.ts';
+import { checkEngines } from '../../../../src/platform/nodes/start-checks.ts';
 import { SECRET, startNodes } from '../../api/forwarding/two-nodes.ts';
 
 const LIMITS = { memoryGb: 8, vcpus: 8, diskGb: 8 };

@@ -1,10 +1,9 @@
 // The exporter of spans, against a real HTTP server that takes OTLP.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { silentLog } from '../../../../src/base/log.ts';
-import { openTraces } from '../../../../src/platform/traces/open-traces.ts';
-import { TraceExporter } from '../../../../src/platform/traces/trace-exporter.ts';
-import type { Span } from '../../../../src/queue/tracing/job-spans.ts';
-import { TraceCollector } from '../../../support/network/trace-collector.ts';
+import { silentLog } from '../../../src/base/log.ts';
+import { openTraces, TraceExporter } from '../../../src/platform/trace-exporter.ts';
+import type { Span } from '../../../src/queue/tracing/job-spans.ts';
+import { TraceCollector } from '../../support/network/trace-collector.ts';
 
 const MAX_WAITING = 8_192;
 

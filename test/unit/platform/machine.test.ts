@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
-import { GpuUsage } from '../../../src/platform/gpu-usage.ts';
+import { GpuUsage } from '../../../src/platform/machine.ts';
 import { standIn } from '../../support/nvidia-smi/stand-in.ts';
 
 const H200 = 'GPU-6f2d41c8-9a07-5be3-8c14-d3a0b7e95f21';
