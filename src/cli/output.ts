@@ -1,7 +1,7 @@
 // Prints the output of commands. Names, logs and outputs may be untrusted, so control characters
 // are written as `\u001b`, also to files, which may be shown on a terminal later.
 import { onFailedWrite } from '../base/standard-streams.ts';
-import { escapeControls } from '../base/text/printable.ts';
+import { escapeControls, escapeLine } from '../base/text/printable.ts';
 import { EXIT } from './command.ts';
 
 let isWatched = false;
@@ -112,4 +112,62 @@ function flatten(cell: string): string {
 function fill(cell: readonly string[], width: number): string {
   if (cell.length > width) return `${cell.slice(0, width - 1).join('')}…`;
   return cell.join('') + ' '.repeat(width - cell.length);
+}
+
+const UNITS = ['bytes', 'KB', 'MB'] as const;
+const STEP = 1_024;
+
+/** `512 bytes`, `18.4 KB`, `2.0 MB`. */
+export function formatSize(bytes: number): string {
+  const index = UNITS.findIndex((_, at) => bytes < STEP ** (at + 1) || at === UNITS.length - 1);
+  if (bytes === 1) return '1 byte';
+  const value = bytes / STEP ** index;
+  return `${index === 0 ? value : value.toFixed(1)} ${UNITS[index]}`;
+}
+
+/** Moves to the start of the line and erases it. */
+const REWRITE = '\r\u001b[2K';
+const DEFAULT_COLUMNS = 80;
+
+interface StatusStream {
+  isTTY?: boolean;
+  columns?: number;
+  write(text: string): unknown;
+}
+
+export class StatusLine {
+  readonly #stream: StatusStream;
+  #shown = '';
+
+  constructor(stream: StatusStream = process.stderr) {
+    this.#stream = stream;
+  }
+
+  get isTerminal(): boolean {
+    return this.#stream.isTTY === true;
+  }
+
+  /** Replaces the text on a terminal; elsewhere prints it if it is new. */
+  show(text: string): void {
+    if (text === this.#shown) return;
+    this.#shown = text;
+    if (!this.#stream.isTTY) {
+      this.#stream.write(`${escapeLine(text)}\n`);
+      return;
+    }
+    const columns = this.#stream.columns ?? DEFAULT_COLUMNS;
+    this.#stream.write(REWRITE + escapeLine(text).slice(0, columns - 1));
+  }
+
+  /** Removes the text from a terminal; the next line is printed in its place. */
+  clear(): void {
+    if (this.#stream.isTTY && this.#shown !== '') this.#stream.write(REWRITE);
+    this.#shown = '';
+  }
+
+  /** Prints lines that stay. */
+  note(text: string): void {
+    this.clear();
+    printNote(`${text}\n`);
+  }
 }

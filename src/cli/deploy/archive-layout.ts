@@ -1,7 +1,7 @@
 // Decides which files an archive has besides the project's own folder: the local packages that it depends on, the files of path
 // aliases, and the lock file of its workspace. All keep their places relative to each other.
 import { existsSync, realpathSync, statSync } from 'node:fs';
-import { dirname, join, relative, sep } from 'node:path';
+import { dirname, join, posix, relative, sep } from 'node:path';
 import { type AliasRules, readAliasRules } from '../../base/alias-rules.ts';
 import { isPlainObject } from '../../wire/json.ts';
 import { CommandError } from '../command.ts';
@@ -15,7 +15,6 @@ import {
   toPath,
   writeManifest,
 } from './local-packages.ts';
-import { type Lock, moveLock } from './move-lock.ts';
 import type { Project } from './project.ts';
 
 const MANIFEST = 'package.json';
@@ -205,4 +204,60 @@ function writeFiles(
 function readName({ folder, manifest }: LocalPackage): string {
   const name = manifest?.['name'];
   return typeof name === 'string' && name !== '' ? name : (folder.split(sep).at(-1) ?? 'project');
+}
+
+/** The member `packages` of package-lock.json. */
+export type Lock = Readonly<Record<string, unknown>>;
+
+interface Move {
+  /** Folder of the lock file in the root of the archive; "." for the root itself. */
+  from: string;
+  /** The package.json of each local package, by its folder in the root; "." for the root. */
+  manifests: ReadonlyMap<string, Record<string, unknown>>;
+}
+
+const OWN_NAME = 'millrace';
+/** Lists of a package.json that the lock file repeats. */
+const LISTS = ['dependencies', 'optionalDependencies', 'peerDependencies'];
+const REPEATED = ['name', 'version', ...LISTS, 'peerDependenciesMeta', 'engines', 'bin'];
+
+function moveLock(lock: Lock, { from, manifests }: Move): Record<string, unknown> {
+  const moved: Record<string, unknown> = {};
+  for (const [folder, manifest] of manifests) {
+    moved[folder === '.' ? '' : folder] = Object.fromEntries(
+      REPEATED.flatMap((key) => (manifest[key] === undefined ? [] : [[key, manifest[key]]])),
+    );
+  }
+  for (const [path, entry] of Object.entries(lock)) {
+    const place = posix.join(from, path);
+    const [holder = '', first] = place.split(/\/?node_modules\//, 2);
+    // Local packages are there already, with what their package.json has now.
+    if (first === undefined || !isPlainObject(entry)) continue;
+    if (!manifests.has(holder || '.') || new RegExp(`node_modules/${OWN_NAME}(/|$)`).test(place))
+      continue;
+    if (entry['link'] !== true) moved[place] = entry;
+    else if (typeof entry['resolved'] === 'string') {
+      const resolved = posix.join(from, entry['resolved']);
+      if (manifests.has(resolved)) moved[place] = { resolved, link: true };
+    }
+  }
+  for (const [folder, manifest] of manifests) {
+    const listed = LISTS.flatMap((list) => Object.entries(Object(manifest[list])));
+    for (const [name, spec] of listed) {
+      const path = /^file:(.*)$/.exec(String(spec))?.[1];
+      const resolved = path === undefined ? undefined : posix.join(folder, path);
+      if (resolved === undefined || !manifests.has(resolved)) continue;
+      const isLinked = listPlaces(folder).some((place) => {
+        const link = moved[posix.join(place, 'node_modules', name)];
+        return isPlainObject(link) && link['link'] === true;
+      });
+      if (!isLinked) moved[posix.join('node_modules', name)] = { resolved, link: true };
+    }
+  }
+  return moved;
+}
+
+/** The folder and those above it. */
+function listPlaces(folder: string): string[] {
+  return folder === '.' ? ['.'] : [folder, ...listPlaces(posix.dirname(folder))];
 }

@@ -1,11 +1,27 @@
 // `millrace deploy`: packs a handler's project, uploads it as a new version, and rolls it out.
+
+import { escapeLine } from '../../base/text/printable.ts';
 import type { Platform } from '../../client/platform-client.ts';
+import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
+import type { Rollout } from '../../wire/resources/rollout.ts';
+import type { VersionRecord } from '../../wire/resources/version.ts';
 import { type Command, EXIT } from '../command.ts';
 import { parseOptions } from '../option-parser.ts';
-import { flag, type OptionValues, text } from '../options.ts';
-import { print, printNote } from '../output.ts';
-import { clientOptions, connectPlatform } from '../resources/client-options.ts';
-import { findInput, finish } from './deploy-result.ts';
+import { flag, type OptionValues, text, UsageError } from '../options.ts';
+import {
+  formatSize,
+  formatTable,
+  print,
+  printNote,
+  readTableWidth,
+  StatusLine,
+} from '../output.ts';
+import {
+  callPlatform,
+  clientOptions,
+  connectPlatform,
+  type GivenTarget,
+} from '../resources/client-options.ts';
 import {
   findSame,
   follow,
@@ -15,19 +31,24 @@ import {
   withStatus,
 } from './deployment.ts';
 import { checkLoads, describePackage, type PackedProject, packProject } from './package-files.ts';
-import { chooseName, findProject } from './project.ts';
-import type { RolloutGoal } from './rollout.ts';
-import { DEPLOY_EXIT_CODES, nameOption, rolloutOptions } from './rollout-options.ts';
-import { StatusLine } from './status-line.ts';
+import { chooseName, findProject, needName } from './project.ts';
+import {
+  DEPLOY_EXIT_CODES,
+  findInput,
+  finish,
+  nameOption,
+  type RolloutGoal,
+  rolloutOptions,
+} from './rollout.ts';
 import {
   changeEndpoint,
   createEndpoint,
   findEndpoint,
+  needEndpoint,
   readSettings,
   resolveNames,
   targetOptions,
 } from './target.ts';
-import { listVersions } from './version-list.ts';
 
 const options = {
   name: nameOption,
@@ -147,4 +168,62 @@ function describeDryRun(name: string, packed: PackedProject): object {
   const { bytes, files, layout, sha256, unpackedBytes } = packed;
   const { entry, root: folder } = layout;
   return { name, folder, entry, bytes: bytes.length, unpackedBytes, sha256, files };
+}
+
+interface ListValues extends GivenTarget {
+  name: string | undefined;
+  json: boolean;
+}
+
+/** @throws UsageError, CommandError */
+async function listVersions(
+  positionals: readonly string[],
+  values: ListValues,
+): Promise<number> {
+  const [surplus] = positionals;
+  if (surplus !== undefined) {
+    throw new UsageError(`${surplus}: unexpected argument; --list takes --name NAME`);
+  }
+  const name = needName(values.name);
+  const { platform } = connectPlatform(values);
+  const { endpoint, versions } = await callPlatform(async () => {
+    const found = await needEndpoint(platform, name);
+    const all = await Array.fromAsync(platform.endpoints.versions(found.id).list());
+    return { endpoint: found, versions: all };
+  });
+  const { rollout, version: running } = endpoint;
+  if (values.json) void print(`${JSON.stringify({ running, rollout, versions })}\n`);
+  else void print(`${formatVersions(endpoint, versions)}\n`);
+  return EXIT.ok;
+}
+
+export function formatVersions(
+  endpoint: Pick<EndpointRecord, 'name' | 'rollout' | 'version'>,
+  versions: readonly VersionRecord[],
+): string {
+  if (versions.length === 0) return `${endpoint.name} has no versions`;
+  const rows = versions.map((each) => [
+    ...[String(each.version), describeState(endpoint, each.version), each.createdAt],
+    ...[String(each.files), formatSize(each.bytes), each.entry, each.message ?? ''],
+  ]);
+  const titles = ['VERSION', 'STATE', 'CREATED', 'FILES', 'SIZE', 'HANDLER', 'MESSAGE'];
+  const table = formatTable(titles, rows, readTableWidth({ wide: false }));
+  const { rollout } = endpoint;
+  return rollout?.state === 'FAILED' ? `${table}\n\n${describeFailure(rollout)}` : table;
+}
+
+function describeFailure({ endedAt, reason, version }: Rollout): string {
+  const when = endedAt === null ? '' : ` at ${endedAt}`;
+  return escapeLine(
+    `version ${version} failed${when}: ${reason ?? 'the platform gives no reason'}`,
+  );
+}
+
+function describeState(
+  { rollout, version: running }: Pick<EndpointRecord, 'rollout' | 'version'>,
+  version: number,
+): string {
+  if (version === running) return 'running';
+  if (rollout?.version !== version) return '-';
+  return rollout.state === 'DONE' ? '-' : rollout.state.toLowerCase();
 }

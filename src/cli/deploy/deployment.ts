@@ -5,12 +5,11 @@ import { ApiError, UnreachableError } from '../../client.ts';
 import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
 import type { VersionRecord } from '../../wire/resources/version.ts';
 import { CommandError } from '../command.ts';
+import { formatSize, type StatusLine } from '../output.ts';
 import { callPlatform } from '../resources/client-options.ts';
 import { listenForStop } from '../stop-signals.ts';
-import { formatSize } from './byte-size.ts';
 import type { PackedProject } from './package-files.ts';
 import { followRollout, isUnderWay, type RolloutEnd, type RolloutGoal } from './rollout.ts';
-import type { StatusLine } from './status-line.ts';
 
 /** How long the platform may be unreachable while a rollout is followed, ms. */
 const OUTAGE_MS = 60_000;

@@ -13,8 +13,8 @@ import type {
 import { ARCHIVE_LIMITS } from '../../wire/archive-limits.ts';
 import { CommandError, NotLoadedError } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
+import { formatSize } from '../output.ts';
 import type { ArchiveLayout } from './archive-layout.ts';
-import { formatSize } from './byte-size.ts';
 import { toPath } from './local-packages.ts';
 import type { Project } from './project.ts';
 

@@ -3,13 +3,11 @@ import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
 import { type Command, CommandError } from '../command.ts';
 import { parseOptions } from '../option-parser.ts';
 import { UsageError } from '../options.ts';
+import { StatusLine } from '../output.ts';
 import { clientOptions, connectPlatform } from '../resources/client-options.ts';
-import { finish } from './deploy-result.ts';
 import { follow, startRollout, withStatus } from './deployment.ts';
 import { needName } from './project.ts';
-import { isUnderWay } from './rollout.ts';
-import { DEPLOY_EXIT_CODES, nameOption, rolloutOptions } from './rollout-options.ts';
-import { StatusLine } from './status-line.ts';
+import { DEPLOY_EXIT_CODES, finish, isUnderWay, nameOption, rolloutOptions } from './rollout.ts';
 import { needEndpoint } from './target.ts';
 
 const options = { name: nameOption, ...rolloutOptions, ...clientOptions };

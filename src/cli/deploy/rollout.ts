@@ -1,7 +1,41 @@
 // Follows the rollout of a version until the endpoint runs it, or keeps the earlier one.
 import { setTimeout as sleep } from 'node:timers/promises';
+import { createClient } from '../../client.ts';
 import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
 import type { Rollout } from '../../wire/resources/rollout.ts';
+import { fillPath } from '../../wire/routes/route.ts';
+import { JOB_ROUTES } from '../../wire/routes/routes.ts';
+import { CommandError, EXIT, type ExitCode, NotLoadedError } from '../command.ts';
+import { chooseExample } from '../example-input.ts';
+import { flag, integer, text } from '../options.ts';
+import { print, printNote } from '../output.ts';
+import { type GivenTarget, spellTarget, type Target } from '../resources/client-options.ts';
+
+export const nameOption = text({
+  placeholder: 'NAME',
+  help: "name of the endpoint, lower-case letters, digits and hyphens; default: the name in package.json, else the handler file's",
+});
+
+export const rolloutOptions = {
+  timeout: integer({
+    ...{ min: 5, max: 3_600, placeholder: 'S' },
+    help: 'time for the first worker to install the version and load the handler, s; default: 600',
+  }),
+  noFollow: flag({ help: 'do not wait for the rollout' }),
+  json: flag({ help: 'print the result as one line of JSON' }),
+};
+
+export const DEPLOY_EXIT_CODES: readonly ExitCode[] = [
+  { code: EXIT.ok, meaning: 'the version is running; with --no-follow, its rollout has started' },
+  {
+    code: EXIT.failed,
+    meaning:
+      'the files break a limit, the platform refused a request or did not respond, or it was superseded by another deployment',
+  },
+  { code: EXIT.usage, meaning: 'wrong usage' },
+  { code: EXIT.notLoaded, meaning: 'the handler does not load; the earlier version keeps running' },
+  { code: EXIT.interrupted, meaning: 'interrupted by a signal; the rollout continues' },
+];
 
 const POLL_MS = 500;
 
@@ -70,4 +104,121 @@ export async function followRollout({
       return { kind: 'interrupted' };
     }
   }
+}
+
+interface DeployResult {
+  endpoint: EndpointRecord;
+  /** Name or ID by which the user calls it. */
+  name: string;
+  version: number;
+  /** `unchanged`: the version ran before. `started`: its rollout continues unwatched. */
+  end: RolloutEnd | { kind: 'unchanged' | 'started' };
+  target: Target;
+  json: boolean;
+  /** Input of the printed commands. Without it, none is printed. */
+  example?: Example;
+}
+
+interface Example {
+  input: object;
+  /** Options that chose the platform and the key. */
+  given: GivenTarget;
+}
+
+/** Finds an input that the handler accepts. Never rejects. */
+export async function findInput(
+  handler: string,
+  { key, name, url }: Target & { name: string },
+): Promise<object> {
+  try {
+    const { schema } = await createClient({ endpoint: name, key, url, repeats: 0 }).inputSchema();
+    return chooseExample(handler, schema);
+  } catch {
+    // The deployment does not depend on it, and the key may lack the scope.
+    return chooseExample(handler, null);
+  }
+}
+
+/** Returns the exit code. @throws CommandError, NotLoadedError if the version does not run */
+export function finish(result: DeployResult): number {
+  const { end, json, name, version } = result;
+  if (json) void print(`${JSON.stringify(summarize(result))}\n`);
+  switch (end.kind) {
+    case 'failed':
+      throw new NotLoadedError(explainFailure(result, end.reason));
+    case 'replaced':
+      throw new CommandError(`superseded by another deployment: version ${end.version} of ${name}`);
+    case 'interrupted':
+      printNote(
+        `The rollout of version ${version} continues; see \`millrace endpoints show ${name}\`.\n`,
+      );
+      return EXIT.interrupted;
+    default:
+      if (!json) void print(describe(result));
+      return EXIT.ok;
+  }
+}
+
+function explainFailure({ endpoint, version }: DeployResult, reason: string): string {
+  const running =
+    endpoint.version === null
+      ? 'no earlier version exists'
+      : `version ${endpoint.version} keeps running`;
+  return `Version ${version} failed to start, and ${running}. ${showReason(reason)}`;
+}
+
+/** Reason that a worker printed before it exited, without the prefixes that all workers print. */
+function showReason(reason: string): string {
+  const [, code, last] =
+    /^it exited with code (\d+): (?:millrace worker: )?(?:no worker process could be started: )?(.+)$/s.exec(
+      reason,
+    ) ?? [];
+  return last === undefined ? reason : `${last} (worker exit code ${code})`;
+}
+
+function describe(result: DeployResult): string {
+  const { end, example, name, version } = result;
+  if (end.kind === 'started') {
+    return `The rollout of version ${version} of ${name} has started.\n`;
+  }
+  const state = end.kind === 'unchanged' ? 'is already running' : 'is running';
+  const first = `Version ${version} of ${name} ${state} at ${locate(result)}\n`;
+  // Without the handler, an input for its schema is unknown, and a command that fails helps nobody.
+  return example ? `${first}\n  ${listCalls(result, example).join('\n  ')}\n` : first;
+}
+
+function summarize(result: DeployResult): object {
+  const { end, endpoint, name, version } = result;
+  return {
+    ...{ endpoint: endpoint.id, name, version, result: end.kind, url: locate(result) },
+    ...(end.kind === 'failed' && { reason: end.reason, running: endpoint.version }),
+    ...(end.kind === 'replaced' && { replacedBy: end.version }),
+  };
+}
+
+function locate({ name, target }: DeployResult): string {
+  return `${target.url.replace(/\/+$/, '')}/v2/${encodeURIComponent(name)}`;
+}
+
+/** Commands that call the endpoint. */
+function listCalls({ name, target }: DeployResult, { given, input }: Example): string[] {
+  const { bearer, flags } = spellTarget(given, target);
+  const url = target.url.replace(/\/+$/, '') + fillPath(JOB_ROUTES.runJobSync, { endpoint: name });
+  const curl = [
+    `curl -s ${url}`,
+    ...(bearer === undefined ? [] : [`-H "authorization: Bearer ${bearer}"`]),
+    "-H 'content-type: application/json'",
+    `-d ${quoteJson({ input })}`,
+  ];
+  const submit = [
+    `npx millrace jobs submit --endpoint ${name}`,
+    ...flags,
+    `--input ${quoteJson(input)} --wait`,
+  ];
+  return [curl.join(' '), submit.join(' ')];
+}
+
+/** For a POSIX shell. */
+function quoteJson(value: object): string {
+  return `'${JSON.stringify(value).replaceAll("'", String.raw`'\''`)}'`;
 }

@@ -7,21 +7,73 @@ import { HIDDEN_VALUE } from '../../wire/resources/pod.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 import { CommandError } from '../command.ts';
 import { composeScaler, updateOptions } from '../endpoints/endpoints.ts';
-import { integer, type OptionValues, text } from '../options.ts';
+import { integer, type OptionValues, text, UsageError } from '../options.ts';
 import { containerOptions, readContainerFlags } from '../resources/request-body.ts';
-import {
-  findRegistryId,
-  findVolumeId,
-  readRegistryOption,
-  readVolumeOption,
-  registryOption,
-  volumeOption,
-} from './named-resources.ts';
+
+const NOT_FOUND = 404;
+
+const volumeOption = text({
+  placeholder: 'NAME[:PATH]',
+  help: 'network volume that the workers mount, by name or ID, and where; `none`: no volume. Default of PATH: as it was, else /runpod-volume',
+});
+
+const registryOption = text({
+  placeholder: 'NAME',
+  help: 'Docker and Kubernetes: registry whose login pulls the image, by name or ID; `none`: no login',
+});
+
+/** Fields of the endpoint; undefined for what is not given. @throws UsageError */
+function readVolumeOption(given: string | undefined) {
+  if (given === undefined) return {};
+  if (given === NONE) return { networkVolumeId: null };
+  const at = given.indexOf(':');
+  if (at < 0) return { networkVolumeId: given };
+  const [name, path] = [given.slice(0, at), given.slice(at + 1)];
+  if (name !== '' && path.startsWith('/')) {
+    return { networkVolumeId: name, networkVolumePath: path };
+  }
+  const example = 'write NAME:PATH with an absolute path, such as models:/data';
+  throw new UsageError(`--network-volume: ${JSON.stringify(given)} is invalid; ${example}`);
+}
+
+/** Field of the template. */
+function readRegistryOption({
+  registry,
+}: OptionValues<{ registry: typeof registryOption }>) {
+  return registry === NONE ? null : registry;
+}
+
+const NONE = 'none';
+
+/** Replaces a name by its ID, so that it can be compared with the endpoint's. @throws CommandError if you have none */
+async function findVolumeId(platform: Platform, idOrName: string): Promise<string> {
+  const found = await findOrNone(() => platform.networkVolumes.get(idOrName));
+  if (found) return found.id;
+  const remedy = `create it: millrace network-volumes create --name ${idOrName} --size GB`;
+  throw new CommandError(`you have no network volume ${idOrName}; ${remedy}`);
+}
+
+/** Like `findVolumeId`. */
+async function findRegistryId(platform: Platform, idOrName: string): Promise<string> {
+  const found = await findOrNone(() => platform.registries.get(idOrName));
+  if (found) return found.id;
+  throw new CommandError(
+    `you have no registry ${idOrName}; \`millrace registries list\` shows yours`,
+  );
+}
+
+async function findOrNone<T>(read: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await read();
+  } catch (error) {
+    if (error instanceof ApiError && error.status === NOT_FOUND) return undefined;
+    throw error;
+  }
+}
 
 const DEFAULT_IMAGE = 'millrace-worker';
 /** Read by model processes. */
 const PYTHON_VARIABLE = 'MILLRACE_PYTHON';
-const NOT_FOUND = 404;
 /** Number of endpoints that an error names. */
 const NAMED_ENDPOINTS = 5;
 

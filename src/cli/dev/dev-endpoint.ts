@@ -4,16 +4,18 @@ import { sep } from 'node:path';
 import { backoffMs } from '../../base/backoff.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { launcherPath } from '../../base/package-info.ts';
 import type { Device, WorkerLink } from '../../wire/link/worker-link.ts';
 import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import {
   describeEnd,
   type ProcessEnd,
-  type WorkerProcess,
+  WorkerProcess,
 } from '../../worker/supervisor/worker-process.ts';
 import { EXIT } from '../command.ts';
-import { type DevFailure, type DevWorkerState, describeDevScaling } from './dev-scaling.ts';
-import { startDevWorker } from './dev-worker.ts';
+import { inheritWithoutKeys } from '../config.ts';
+import { readLogEntry, showLogLines } from '../terminal-log.ts';
+import { DEVICE_SET_VARIABLE } from '../worker/worker-flags.ts';
 
 const RESTART_PACE = { baseMs: 500, maxMs: 30_000, jitter: 0.2 };
 /** After this run time, the next crash of a worker counts as its first, ms. */
@@ -189,4 +191,77 @@ export class DevEndpoint {
     const text = `${first.replace(/\.?$/, '.')} ${instead}`;
     this.#log.error({ file: this.file, ...err }, text);
   }
+}
+
+interface DevWorkerState {
+  /** A worker takes jobs. */
+  isServed: boolean;
+  /** The worker that loads the handler. */
+  starting: { workerId: string; since: number } | undefined;
+  /** Why the last worker ended. */
+  failure: DevFailure | undefined;
+}
+
+interface DevFailure {
+  reason: string;
+  isHandler: boolean;
+  /** Unix ms. */
+  since: number;
+  /** Unix ms; null: none starts before a file changes. */
+  restartAt: number | null;
+}
+
+function describeDevScaling(state: DevWorkerState): KnownScaling {
+  const { failure, isServed, starting } = state;
+  // All that can keep a job from a worker that runs is known to the queue.
+  if (isServed) return 'none';
+  if (!starting && !failure) return 'unknown';
+  const { isHandler = false, reason = '', restartAt = null, since = 0 } = failure ?? {};
+  return {
+    ...{ workersMax: 1, workers: starting ? 1 : 0, unversioned: null, since, costPerHour: 0 },
+    ...(failure ? { cause: 'crashed', reason } : { cause: 'first', reason: 'a worker starts' }),
+    crashes: {
+      ...{ streak: failure ? 1 : 0, reason, isHandler },
+      notBefore: starting ? starting.since : restartAt,
+    },
+    starting: starting
+      ? { podId: starting.workerId, since: starting.since, isPulling: false, reason: null }
+      : null,
+  };
+}
+
+interface DevWorkerOptions {
+  file: string;
+  endpointId: string;
+  url: string;
+  /** Worker key. */
+  key: string;
+  workerId: string;
+  logLevel: string;
+  /** The workers of `dev` are not pinned; each sees all devices. */
+  devices: readonly Device[];
+}
+
+function startDevWorker(options: DevWorkerOptions): WorkerProcess {
+  const { devices, endpointId, file, key, logLevel, url, workerId } = options;
+  const named = [`--worker-id=${workerId}`, `--endpoint=${endpointId}`, `--url=${url}`];
+  const args = ['worker', file, '--under-dev', '--link=http', ...named, `--log-level=${logLevel}`];
+  return new WorkerProcess({
+    command: [process.execPath, launcherPath, ...args],
+    environment: inheritWithoutKeys({ [DEVICE_SET_VARIABLE]: JSON.stringify(devices) }),
+    input: JSON.stringify({ MILLRACE_KEY: key }),
+    onLine: (line) => showWorkerLine(endpointId, line),
+  });
+}
+
+/** Logs a line that a library or a child process of the handler wrote. */
+function showWorkerLine(endpoint: string, line: string): void {
+  const entry: Record<string, unknown> = readLogEntry(line) ?? {
+    level: 30,
+    time: Date.now(),
+    msg: line,
+  };
+  // The endpoint prints the reason, with what follows from it.
+  if (entry['msg'] === 'worker failed' && 'reason' in entry) return;
+  showLogLines(`${JSON.stringify({ ...entry, endpoint })}\n`);
 }

@@ -29,10 +29,8 @@ import {
   pageOptions,
   showRecord,
 } from '../resources/resource-command.ts';
-import { readDetails, shortenInput } from './job-details.ts';
-import { followOptions, printLog } from './job-log.ts';
+import { followOptions, noteWaits, printLog, readDetails, shortenInput } from './job-output.ts';
 import { submitEach } from './submit-each.ts';
-import { noteWaits } from './wait-notes.ts';
 
 const endpoint = requiredText({
   placeholder: 'ID',

@@ -12,9 +12,8 @@ import {
   UnreachableError,
 } from '../../client.ts';
 import { EXIT } from '../command.ts';
-import { StatusLine } from '../deploy/status-line.ts';
 import { UsageError } from '../options.ts';
-import { noteFailedOutput, outliveOutput, print, printNote } from '../output.ts';
+import { noteFailedOutput, outliveOutput, print, printNote, StatusLine } from '../output.ts';
 import { parseObject } from '../resources/request-body.ts';
 
 type LineJob = NewJob<object>;

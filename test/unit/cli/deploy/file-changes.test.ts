@@ -1,9 +1,8 @@
 // The differences between two versions: files, and the lines of small text files.
 import { describe, expect, it } from 'vitest';
-import { formatSize } from '../../../../src/cli/deploy/byte-size.ts';
 import { describeUpload } from '../../../../src/cli/deploy/deployment.ts';
-import { findChanges, formatTextChange } from '../../../../src/cli/deploy/file-changes.ts';
-import { StatusLine } from '../../../../src/cli/deploy/status-line.ts';
+import { findChanges, formatTextChange } from '../../../../src/cli/deploy/diff.ts';
+import { formatSize, StatusLine } from '../../../../src/cli/output.ts';
 
 const file = (path: string, sha256 = 'a', isExecutable = false) => ({
   ...{ path, bytes: sha256.length, sha256, isExecutable },
