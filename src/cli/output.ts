@@ -1,4 +1,4 @@
-// Prints the output of commands. Names, logs and outputs may be untrusted, so control characters
+// Prints the output of commands, as text, tables and a status line. Names, logs and outputs may be untrusted, so control characters
 // are written as `\u001b`, also to files, which may be shown on a terminal later.
 import { onFailedWrite } from '../base/standard-streams.ts';
 import { escapeControls, escapeLine } from '../base/text/printable.ts';

@@ -1,4 +1,5 @@
-// Asks on a terminal before a command deletes data. Programs are not asked.
+// Asks the person at a terminal: before a command deletes data (programs are not asked), and for an API key, which is not
+// echoed. Without a terminal the key is the whole standard input.
 import { createInterface, type Interface } from 'node:readline';
 import { Writable } from 'node:stream';
 import { escapeControls } from '../base/text/printable.ts';

@@ -1,4 +1,5 @@
-// `millrace profiles`: lists profiles and chooses the current one.
+// `millrace profiles`, `login` and `logout`: store and remove the URL and the key of a platform, list profiles, choose the
+// current one.
 
 import { ApiError } from '../../client/api-caller.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';

@@ -1,4 +1,4 @@
-// `millrace deploy`: packs a handler's project, uploads it as a new version, and rolls it out.
+// `millrace deploy`: packs a handler's project, uploads it as a new version, and rolls it out; --list prints the versions.
 
 import { escapeLine } from '../../base/text/printable.ts';
 import type { Platform } from '../../client/platform-client.ts';
@@ -176,10 +176,7 @@ interface ListValues extends GivenTarget {
 }
 
 /** @throws UsageError, CommandError */
-async function listVersions(
-  positionals: readonly string[],
-  values: ListValues,
-): Promise<number> {
+async function listVersions(positionals: readonly string[], values: ListValues): Promise<number> {
   const [surplus] = positionals;
   if (surplus !== undefined) {
     throw new UsageError(`${surplus}: unexpected argument; --list takes --name NAME`);

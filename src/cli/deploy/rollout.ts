@@ -1,4 +1,5 @@
-// Follows the rollout of a version until the endpoint runs it, or keeps the earlier one.
+// The rollout of a version, which `deploy` and `rollback` share: its options, the wait until the endpoint runs it or keeps the
+// earlier one, and the result that is printed.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createClient } from '../../client.ts';
 import type { EndpointRecord } from '../../wire/resources/endpoint.ts';

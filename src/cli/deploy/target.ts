@@ -37,9 +37,7 @@ function readVolumeOption(given: string | undefined) {
 }
 
 /** Field of the template. */
-function readRegistryOption({
-  registry,
-}: OptionValues<{ registry: typeof registryOption }>) {
+function readRegistryOption({ registry }: OptionValues<{ registry: typeof registryOption }>) {
   return registry === NONE ? null : registry;
 }
 

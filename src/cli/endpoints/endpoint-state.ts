@@ -1,4 +1,4 @@
-// The state of an endpoint beside its record: counts of jobs and workers, its pods, and its last scaling decision.
+// The state of an endpoint beside its record: counts of jobs and workers, its pods, and its scaling decisions.
 import { type ApiCaller, ApiError, callOf } from '../../client/api-caller.ts';
 import { connectEndpoints } from '../../client/endpoints.ts';
 import { connectPods } from '../../client/platform-client.ts';

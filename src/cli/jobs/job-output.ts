@@ -1,4 +1,4 @@
-// What `millrace jobs show` prints: the record of a job, its times and its input.
+// What `millrace jobs` prints of one job: its record with times and input, what its handler logged, and why it waits.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Client, JobDetails, JobRecord, WaitCode } from '../../client.ts';

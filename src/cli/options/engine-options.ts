@@ -1,4 +1,4 @@
-// Options that choose the engine for pods and workers of endpoints.
+// Options that choose the engine for pods and workers of endpoints, restrict pods, and set the variables of workers.
 
 import { type Containment, USUAL_CAPABILITIES } from '../../platform/defaults.ts';
 import {

@@ -1,4 +1,5 @@
-// Parses options that set several limits: `calls=100,bytes=65536`.
+// The options of `serve` that name several limits at once: calls of users and workers, quotas, and the capacity that all
+// pods share.
 
 import { DEFAULT_RATE_LIMITS, type RateLimits, WINDOW_NAMES } from '../../api/limits/rate-limit.ts';
 import {
@@ -10,62 +11,6 @@ import { DEFAULT_OVERCOMMIT, DEFAULT_QUOTAS, type Quotas } from '../../platform/
 import type { CapacityChoice } from '../../platform/machine.ts';
 import { mapResources, RESOURCES } from '../../wire/routes/routes.ts';
 import { text, UsageError } from '../options.ts';
-
-export function describeLimits(limits: object): string {
-  return Object.entries(limits)
-    .map(([name, limit]) => `${name}=${limit}`)
-    .join(',');
-}
-
-/** Returns the given limits, and the defaults of the others. @throws UsageError */
-export function readLimits<T extends object>(flag: string, given: string, defaults: T): T {
-  const limits = new Map<string, unknown>(Object.entries(defaults));
-  for (const part of given.split(',')) {
-    const [, name = '', digits] = /^\s*([a-z]+)=(\d{1,9})\s*$/.exec(part) ?? [];
-    const limit = Number(digits);
-    if (!limits.has(name) || limit < 1) {
-      const form = `NAME=N, NAME one of ${[...limits.keys()].join(', ')}, N from 1 to 999999999`;
-      throw new UsageError(`${flag}: ${JSON.stringify(part)} is invalid; write ${form}`);
-    }
-    limits.set(name, limit);
-  }
-  return { ...defaults, ...Object.fromEntries(limits) };
-}
-
-interface NumberRange {
-  min: number;
-  max: number;
-}
-
-/** Returns the given numbers; the last one if a name is repeated. @throws UsageError naming the option */
-function readNumbers<Name extends string>(
-  option: string,
-  given: string,
-  ranges: Readonly<Record<Name, NumberRange>>,
-): Partial<Record<Name, number>> {
-  const numbers: Partial<Record<Name, number>> = {};
-  for (const part of given.split(',')) {
-    const [, name = '', digits = ''] = /^\s*([A-Za-z]+)=(\d{1,9})\s*$/.exec(part) ?? [];
-    const value = Number(digits);
-    const known = listNames(ranges).find((each) => each === name);
-    if (!known || value < ranges[known].min || value > ranges[known].max) {
-      const forms = listNames(ranges).map(
-        (each) => `${each}=${ranges[each].min}..${ranges[each].max}`,
-      );
-      const shown = JSON.stringify(part);
-      throw new UsageError(
-        `${option}: ${shown} is invalid; write one or more of ${forms.join(', ')}`,
-      );
-    }
-    numbers[known] = value;
-  }
-  return numbers;
-}
-
-function listNames<Name extends string>(ranges: Readonly<Record<Name, NumberRange>>): Name[] {
-  // The ranges are an object literal of this program, so their keys are exactly these names.
-  return Object.keys(ranges) as Name[];
-}
 
 const MAX_CALLS = 1_000_000_000;
 
@@ -195,4 +140,60 @@ export function readCapacity(values: {
       ...(disk !== undefined && { diskGb: disk }),
     },
   };
+}
+
+export function describeLimits(limits: object): string {
+  return Object.entries(limits)
+    .map(([name, limit]) => `${name}=${limit}`)
+    .join(',');
+}
+
+/** Returns the given limits, and the defaults of the others. @throws UsageError */
+export function readLimits<T extends object>(flag: string, given: string, defaults: T): T {
+  const limits = new Map<string, unknown>(Object.entries(defaults));
+  for (const part of given.split(',')) {
+    const [, name = '', digits] = /^\s*([a-z]+)=(\d{1,9})\s*$/.exec(part) ?? [];
+    const limit = Number(digits);
+    if (!limits.has(name) || limit < 1) {
+      const form = `NAME=N, NAME one of ${[...limits.keys()].join(', ')}, N from 1 to 999999999`;
+      throw new UsageError(`${flag}: ${JSON.stringify(part)} is invalid; write ${form}`);
+    }
+    limits.set(name, limit);
+  }
+  return { ...defaults, ...Object.fromEntries(limits) };
+}
+
+interface NumberRange {
+  min: number;
+  max: number;
+}
+
+/** Returns the given numbers; the last one if a name is repeated. @throws UsageError naming the option */
+function readNumbers<Name extends string>(
+  option: string,
+  given: string,
+  ranges: Readonly<Record<Name, NumberRange>>,
+): Partial<Record<Name, number>> {
+  const numbers: Partial<Record<Name, number>> = {};
+  for (const part of given.split(',')) {
+    const [, name = '', digits = ''] = /^\s*([A-Za-z]+)=(\d{1,9})\s*$/.exec(part) ?? [];
+    const value = Number(digits);
+    const known = listNames(ranges).find((each) => each === name);
+    if (!known || value < ranges[known].min || value > ranges[known].max) {
+      const forms = listNames(ranges).map(
+        (each) => `${each}=${ranges[each].min}..${ranges[each].max}`,
+      );
+      const shown = JSON.stringify(part);
+      throw new UsageError(
+        `${option}: ${shown} is invalid; write one or more of ${forms.join(', ')}`,
+      );
+    }
+    numbers[known] = value;
+  }
+  return numbers;
+}
+
+function listNames<Name extends string>(ranges: Readonly<Record<Name, NumberRange>>): Name[] {
+  // The ranges are an object literal of this program, so their keys are exactly these names.
+  return Object.keys(ranges) as Name[];
 }

@@ -1,4 +1,5 @@
-// Options of every command that runs a platform.
+// What every command that runs a platform shares: options, errors that name the flag of an option, and the end of the process
+// whose database is lost.
 
 import type { Log } from '../../base/log.ts';
 import { PlatformOptionError } from '../../platform/option-error.ts';

@@ -1,4 +1,5 @@
-// The flags of HTTPS, and the files that they name.
+// The flags of HTTPS, and the certificates and keys that they name. The files are read again when they change, so that
+// renewed ones need no restart.
 
 import { readFileSync, statSync } from 'node:fs';
 import type { Log } from '../../base/log.ts';

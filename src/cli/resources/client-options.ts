@@ -1,4 +1,5 @@
-// Options of commands that call a running platform, and the errors that its refusals become.
+// How a command reaches its platform: options of URL, key and profile, the client, and the errors that refusals become. Flags
+// win over the environment, the environment over the profile.
 import { describeProxy, readProxies } from '../../base/net/outgoing-proxy.ts';
 import { loadUndici, openProxy } from '../../base/net/undici.ts';
 import { ApiCaller } from '../../client/api-caller.ts';

@@ -1,4 +1,5 @@
-// Composes a request body from a JSON file and from options, which override the file.
+// Composes a request body from a JSON file and from options, which override the file; the options of containers, which pods
+// and templates share.
 import { readFileSync } from 'node:fs';
 import { integer, list, text, UsageError } from '../options.ts';
 

@@ -1,4 +1,5 @@
-// Defines the commands that all resources share: list, create, show, update and delete.
+// Defines commands that call a running platform and print its answer, and those that all resources share: list, create,
+// show, update and delete.
 import type { ApiCaller } from '../../client/api-caller.ts';
 import {
   connectResources,

@@ -1,3 +1,4 @@
+// What `serve` prints at its start, and what further signals do while a stopping platform lets its clients leave.
 import { expect, it } from 'vitest';
 import { listNames, ShutdownDelay } from '../../../../src/cli/commands/serve.ts';
 import type { StopSignal } from '../../../../src/cli/stop-signals.ts';

@@ -1,3 +1,4 @@
+// The options of `serve` that name several limits at once.
 import { tmpdir } from 'node:os';
 import { describe, expect, it } from 'vitest';
 import { DEFAULT_RATE_LIMITS } from '../../../../src/api/limits/rate-limit.ts';
