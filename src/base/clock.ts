@@ -22,7 +22,7 @@ export interface ResumableClock extends Clock {
 /** Speed of time while this clock is ahead of the wall clock, which gains 3 s a minute on it. */
 const CATCH_UP_RATE = 0.95;
 
-export interface TimeSources {
+interface TimeSources {
   /** Unix ms; the wall clock may be set back or forward at any time. */
   wall: () => number;
   /** Monotonic time, ms. */

@@ -187,7 +187,7 @@ function isInstalled(program: string): boolean {
 export const FIRST_PROJECT = 1_073_741_824;
 const PROJECTS = 1_073_741_824;
 
-export interface ProjectUse {
+interface ProjectUse {
   usedBytes: number;
   /** 0: no limit. */
   limitBytes: number;
@@ -225,7 +225,7 @@ function isOwn(id: number): boolean {
   return id >= FIRST_PROJECT && id < FIRST_PROJECT + PROJECTS;
 }
 
-export interface Mount {
+interface Mount {
   mountPoint: string;
   /** `ext4`, `xfs`, `overlay`, … */
   type: string;
@@ -277,6 +277,6 @@ function isWithin(path: string, folder: string): boolean {
   return folder === '/' || path === folder || path.startsWith(`${folder}/`);
 }
 
-export const MOUNTS = '/proc/self/mountinfo';
+const MOUNTS = '/proc/self/mountinfo';
 /** setquota and repquota are not on the PATH of each user. */
-export const SEARCH_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+const SEARCH_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';

@@ -28,7 +28,7 @@ import { lockDataFolder } from './files/data-lock.ts';
 import { syncPath } from './files/durable-files.ts';
 import { describeError } from './option-error.ts';
 
-export const DATABASE = 'millrace.db';
+const DATABASE = 'millrace.db';
 const OWNER_ONLY_FOLDER = 0o700;
 const OWNER_ONLY = 0o600;
 /** Secrets, keys and names have some KB. Larger files are not the platform's. */
@@ -209,7 +209,7 @@ function copyFiles(manifest: BackupManifest, { backup, dataFolder }: RestoreOpti
 // The manifest lists the files of a backup with sizes and hashes. It is written last, so a folder without it is no complete
 // backup.
 
-export const MANIFEST = 'backup.json';
+const MANIFEST = 'backup.json';
 
 /** Name of a file directly in the folder. */
 const fileName = z
@@ -234,8 +234,8 @@ const backupManifest = z.object({
   ),
 });
 
-export type BackupManifest = z.infer<typeof backupManifest>;
-export type BackupFile = BackupManifest['files'][number];
+type BackupManifest = z.infer<typeof backupManifest>;
+type BackupFile = BackupManifest['files'][number];
 
 /** A backup or a restore that cannot be made; the message names the path and what to do. */
 export class BackupError extends Error {
@@ -243,7 +243,7 @@ export class BackupError extends Error {
 }
 
 /** @throws BackupError */
-export function readManifest(folder: string): BackupManifest {
+function readManifest(folder: string): BackupManifest {
   const path = join(folder, MANIFEST);
   const parsed = backupManifest.safeParse(readJson(path, folder));
   if (parsed.success) return parsed.data;
@@ -264,7 +264,7 @@ function readJson(path: string, folder: string): unknown {
   }
 }
 
-export async function hashFile(path: string): Promise<string> {
+async function hashFile(path: string): Promise<string> {
   const hash = createHash('sha256');
   await pipeline(createReadStream(path), hash);
   return hash.digest('hex');

@@ -20,8 +20,7 @@ import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { locateWebhookSecrets, useWebhookSecrets } from './files/secret-files.ts';
 import type { CompleteOptions } from './platform-options.ts';
 
-export interface QueueParts
-  extends Pick<CompleteOptions, 'dataFolder' | 'log' | 'settings' | 'webhooks'> {
+interface QueueParts extends Pick<CompleteOptions, 'dataFolder' | 'log' | 'settings' | 'webhooks'> {
   store: Store;
   clock: ResumableClock;
   /** Wraps the link between the carriers and the queue of an endpoint. Default: nothing does. */

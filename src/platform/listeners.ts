@@ -27,7 +27,7 @@ import type { CompleteOptions } from './platform-options.ts';
 /** Lower ports need a privilege. */
 const FIRST_OPEN_PORT = 1_024;
 
-export interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
+interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
   queue: Queues;
   keys: Keys;
   sessions: Sessions;
@@ -61,7 +61,7 @@ export interface PlatformUrls {
   readonly grpcUrl: string | undefined;
 }
 
-export interface Listening extends PlatformUrls {
+interface Listening extends PlatformUrls {
   /** Tells load balancers and clients to leave; see `ApiServer`. */
   announceShutdown: () => void;
   /** Replaces the certificate of HTTPS and gRPC, and the authorities of gRPC clients if given. @throws the error of the TLS library */
@@ -209,7 +209,7 @@ export interface GrpcPort {
 }
 
 /** Default: same address as HTTP, on a free port. */
-export function completeGrpcPort(
+function completeGrpcPort(
   { host, keylessLimits, port, tls }: Partial<GrpcPort>,
   http: { host: string; tls?: { cert: string; key: string } | undefined },
 ): GrpcPort {
@@ -222,10 +222,10 @@ export function completeGrpcPort(
   };
 }
 
-export type GrpcPortParts = Omit<GrpcServerOptions, 'host' | 'port' | 'tls' | 'keylessLimits'>;
+type GrpcPortParts = Omit<GrpcServerOptions, 'host' | 'port' | 'tls' | 'keylessLimits'>;
 
 /** @throws PlatformOptionError */
-export async function openGrpcPort(
+async function openGrpcPort(
   { host, keylessLimits, port, tls }: GrpcPort,
   parts: GrpcPortParts,
 ): Promise<{ url: string; server: GrpcServer }> {
@@ -242,7 +242,7 @@ export async function openGrpcPort(
   }
 }
 
-export async function openWorkerAllowance(
+async function openWorkerAllowance(
   limits: WorkerLimits | undefined,
   { workerLoads }: Pick<Queues, 'workerLoads'>,
   createCounter: CreateRateCounter | undefined,
@@ -253,7 +253,7 @@ export async function openWorkerAllowance(
   return new WorkerAllowance({ limits, isPresent, createCounter });
 }
 
-export async function openRateGate(
+async function openRateGate(
   limits: RateLimits | undefined,
   createCounter: CreateRateCounter | undefined,
 ): Promise<RateGate | undefined> {

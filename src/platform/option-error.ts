@@ -6,7 +6,7 @@ import { createFile, hasCode } from './files/durable-files.ts';
 const OWNER_ONLY = 0o600;
 
 /** `invalid`: the value is never valid. `unusable`: this machine cannot use it at the moment. */
-export type OptionFault = 'invalid' | 'unusable';
+type OptionFault = 'invalid' | 'unusable';
 
 /**
  * Names the option by its property, such as `grpc.port`, so that each caller can use its own words

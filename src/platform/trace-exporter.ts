@@ -150,7 +150,7 @@ export interface TraceOptions {
   ratio?: number | undefined;
 }
 
-export interface OpenTraces extends TracingOptions {
+interface OpenTraces extends TracingOptions {
   close(): Promise<void>;
 }
 
@@ -189,7 +189,7 @@ function completeUrl(given: string): string {
 const KINDS: Readonly<Record<SpanKind, number>> = { internal: 1, server: 2, client: 3 };
 const STATUS_ERROR = 2;
 
-export interface TraceResource {
+interface TraceResource {
   /** `service.name`. */
   name: string;
   version: string;
@@ -198,7 +198,7 @@ export interface TraceResource {
 }
 
 /** The body of one request: OTLP/HTTP JSON (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding). */
-export function composeTraces(spans: readonly Span[], resource: TraceResource): string {
+function composeTraces(spans: readonly Span[], resource: TraceResource): string {
   const { instance, name, version } = resource;
   const attributes = listAttributes({
     ...{ 'service.name': name, 'service.version': version, 'service.instance.id': instance },

@@ -42,9 +42,9 @@ function findQuote(json: Uint8Array, from: number): number {
 }
 
 /** Longest JSON text of a schema, bytes. */
-export const MAX_INPUT_SCHEMA_BYTES = 65_536;
+const MAX_INPUT_SCHEMA_BYTES = 65_536;
 /** Deepest nesting of a schema's objects and arrays. */
-export const MAX_INPUT_SCHEMA_DEPTH = 64;
+const MAX_INPUT_SCHEMA_DEPTH = 64;
 
 /** Says why the text is not the schema of an input; undefined if it is one. */
 export function findSchemaFault(text: string): string | undefined {

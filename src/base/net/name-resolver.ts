@@ -18,7 +18,7 @@ export interface NameResolverOptions {
   searchPath?: string | undefined;
 }
 
-export class NameTimeoutError extends Error {
+class NameTimeoutError extends Error {
   override readonly name = 'NameTimeoutError';
   readonly code = 'ETIMEOUT';
 }
@@ -121,7 +121,7 @@ const FRESH_MS = 2_000;
 const DEFAULT_NDOTS = 1;
 const MAX_NDOTS = 15;
 
-export interface SearchRules {
+interface SearchRules {
   /** Domains to append, in order. */
   search: readonly string[];
   /** A name with at least this many dots is tried without search domains first. */
@@ -161,7 +161,7 @@ function stripComment(line: string): string {
 }
 
 /** Parses a small file and keeps the result until the file changes; a missing file is empty. */
-export class WatchedFile<T> {
+class WatchedFile<T> {
   readonly #path: string;
   readonly #parse: (text: string) => T;
   #stamp: string | undefined;

@@ -3,7 +3,7 @@
 
 const MAX_URL_CHARS = 300;
 
-export interface RedirectFacts {
+interface RedirectFacts {
   /** 0: a browser does not tell. */
   status: number;
   location: string | null | undefined;

@@ -36,7 +36,7 @@ export interface ContainerCreatorOptions {
   log: Log;
 }
 
-export type GpuTerms = Pick<RequestOptions, 'gpuMeans' | 'gpuMemory'>;
+type GpuTerms = Pick<RequestOptions, 'gpuMeans' | 'gpuMemory'>;
 
 /** Sends the create request, with the terms that this engine supports. */
 export class ContainerCreator {
@@ -164,7 +164,7 @@ function describeMount(platform: string, id: string, mount: ContainerMount): Mou
 }
 
 /** A folder of the engine's machine that the operator has named. */
-export function isFolder({ kind, source }: ContainerMount): boolean {
+function isFolder({ kind, source }: ContainerMount): boolean {
   return kind === 'network' && source.startsWith('/');
 }
 
@@ -183,23 +183,23 @@ export function namePort(port: ContainerPort): string {
 // NVIDIA GPUs: some engines ignore members of the request that they do not know.
 
 /** `cdi`: by device files of NVIDIA's toolkit, for any engine; `nvidia`: by its hook in Docker. */
-export type GpuMeans = 'cdi' | 'nvidia';
+type GpuMeans = 'cdi' | 'nvidia';
 
-export interface DeviceRequest {
+interface DeviceRequest {
   Driver: string;
   DeviceIDs: string[];
   Capabilities?: string[][];
 }
 
 /** Which members an engine reports depends on its kind and version. */
-export const gpuInfo = z.object({
+const gpuInfo = z.object({
   MemTotal: z.number(),
   CDISpecDirs: z.array(z.string()).nullish(),
   DiscoveredDevices: z.array(z.object({ ID: z.string() })).nullish(),
 });
 
 /** The parts of an inspected container that describe devices. */
-export interface GivenDevices {
+interface GivenDevices {
   DeviceRequests?:
     | readonly { DeviceIDs?: readonly string[] | null | undefined }[]
     | null

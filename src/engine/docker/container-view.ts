@@ -216,7 +216,7 @@ const event = z.object({
   Actor: z.object({ Attributes: z.record(z.string(), z.string()).nullish() }).optional(),
 });
 
-export interface EventWatch {
+interface EventWatch {
   client: DockerClient;
   platform: string;
   /** IDs of all containers. */

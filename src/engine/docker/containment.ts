@@ -40,7 +40,7 @@ export function describeContainment({ capabilities, newPrivileges, pids }: Conta
   };
 }
 
-export interface Machine {
+interface Machine {
   memoryBytes: number;
   /** Number of GPUs; 0: unknown. */
   gpus: number;

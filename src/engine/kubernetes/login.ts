@@ -27,7 +27,7 @@ export interface ApiAccess {
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-export interface TlsTerms {
+interface TlsTerms {
   ca?: string;
   cert?: string;
   key?: string;

@@ -42,7 +42,7 @@ const VOLUME_GROUP = 1_000;
 /** Of a Secret, bytes; the API server refuses more than 1 MiB. */
 const MAX_SECRET_BYTES = 1_000_000;
 
-export interface ManifestTerms {
+interface ManifestTerms {
   platform: string;
   settings: KubernetesSettings;
 }

@@ -8,7 +8,7 @@ export const PLATFORM_LABEL = 'millrace.dev/platform';
 export const POD_LABEL = 'millrace.dev/pod';
 export const ENDPOINT_LABEL = 'millrace.dev/endpoint';
 /** The parts of the spec that the view of a container needs, as JSON. */
-export const SPEC_ANNOTATION = 'millrace.dev/spec';
+const SPEC_ANNOTATION = 'millrace.dev/spec';
 /** How a Pod ended that `stop` had to delete, as JSON. */
 export const END_ANNOTATION = 'millrace.dev/end';
 
@@ -20,7 +20,7 @@ const keptSpec = z.object({
   gpus: z.array(z.string()),
   limits: z.object({ vcpus: z.number(), memoryGb: z.number() }).nullable(),
 });
-export type KeptSpec = z.infer<typeof keptSpec>;
+type KeptSpec = z.infer<typeof keptSpec>;
 
 const keptEnd = z.object({
   /** UID of the Pod. */
@@ -47,7 +47,7 @@ export function keepSpec(spec: ContainerSpec): Record<string, string> {
   return { [SPEC_ANNOTATION]: JSON.stringify(kept) };
 }
 
-export interface Labelled {
+interface Labelled {
   labels?: Readonly<Record<string, string>> | undefined;
   annotations?: Readonly<Record<string, string>> | undefined;
 }

@@ -18,7 +18,7 @@ const podLabels = z.object({
 
 const change = z.object({ type: z.string(), object: podLabels });
 
-export interface PodWatch {
+interface PodWatch {
   client: ApiClient;
   /** Label selector of the platform's Pods. */
   labelSelector: string;

@@ -30,7 +30,7 @@ export interface CgroupHome {
 
 export const NO_CGROUPS: CgroupHome = { tracking: null, memory: null, cpu: null, pids: null };
 
-export interface Hierarchy {
+interface Hierarchy {
   /** Mount point. */
   mount: string;
   /** The part of the hierarchy that is mounted there. */
@@ -108,7 +108,7 @@ function delegate(folder: string, controllers: readonly string[]): boolean {
   return tryWrite(path, controllers.map((name) => `+${name}`).join(' ')) && isThere();
 }
 
-export interface RunBounds {
+interface RunBounds {
   /** Null: no limit of memory and processor time. */
   limits: ContainerSpec['limits'];
   /** Processes and threads; 0: no limit. */

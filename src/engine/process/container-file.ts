@@ -34,7 +34,7 @@ const containerSpec: z.ZodType<ContainerSpec> = z.object({
 
 const diskName = z.object({ disk: z.string(), isDiskLimited: z.boolean() });
 
-export interface ContainerFile {
+interface ContainerFile {
   spec: ContainerSpec;
   /** Name of the disk. */
   disk: string;
@@ -90,7 +90,7 @@ export function parseDiskName(name: string): DiskOwner | undefined {
   return id === undefined ? undefined : { id, generation: Number(generation) };
 }
 
-export function isDiskOf(name: string, { generation, id }: DiskOwner): boolean {
+function isDiskOf(name: string, { generation, id }: DiskOwner): boolean {
   const owner = parseDiskName(name);
   return owner?.id === id && owner.generation === generation;
 }

@@ -293,7 +293,7 @@ export interface DiscardedFolder {
 }
 
 /** The folders of removed containers, which are moved here first because their removal can take long or fail. */
-export class DiscardedFolders {
+class DiscardedFolders {
   readonly #root: string;
   readonly #folder: string;
   readonly #user: PodUser | undefined;

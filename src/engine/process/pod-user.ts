@@ -32,7 +32,7 @@ export async function provideOwn(path: string, user: PodUser | undefined): Promi
 }
 
 /** Does nothing if the folder already belongs to the user. @throws Error */
-export async function chownTree(path: string, { gid, uid }: PodUser): Promise<void> {
+async function chownTree(path: string, { gid, uid }: PodUser): Promise<void> {
   const before = await lstat(path);
   if (before.uid === uid && before.gid === gid) return;
   // The folder itself comes last, so that an interrupted call is repeated. chown follows no links

@@ -2,7 +2,7 @@
 import { createServer } from 'node:net';
 import type { ContainerPort, PublicPort } from '../engine.ts';
 
-export const PORT_ADDRESS = '127.0.0.1';
+const PORT_ADDRESS = '127.0.0.1';
 /** Ports offered by the system that may be rejected before giving up. */
 const MAX_OFFERS = 100;
 

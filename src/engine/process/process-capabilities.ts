@@ -3,7 +3,7 @@
 import type { EngineCapabilities } from '../engine.ts';
 import type { CgroupHome } from './cgroups.ts';
 
-export interface ProcessMachine {
+interface ProcessMachine {
   groups: CgroupHome;
   /** Of a pod; 0: no limit. */
   maxProcesses: number;

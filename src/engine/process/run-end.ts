@@ -21,7 +21,7 @@ const RECHECK_MS = 10;
 const KILL_LIMIT_MS = 10_000;
 
 /** Identifies the processes of a run, or of all runs of a container. */
-export interface ProcessSearch {
+interface ProcessSearch {
   /** The run's file, as its processes know it; or the common prefix of the files of all runs. */
   name: string;
   /**
@@ -34,7 +34,7 @@ export interface ProcessSearch {
   known?: readonly ProcessEntry[];
 }
 
-export interface GracefulEnd {
+interface GracefulEnd {
   record: RunRecord;
   clock: Clock;
   /** Time to exit by itself, ms. */

@@ -207,7 +207,7 @@ export function shellArgs(runFile: string): string[] {
 }
 
 /** File descriptor for the exit code. */
-export const EXIT_FD = 3;
+const EXIT_FD = 3;
 
 /** The line after the input, which is JSON. */
 const END = 'end of input';

@@ -132,7 +132,7 @@ async function readText(path: string): Promise<string> {
 }
 
 /** Groups of the run, as folders; empty if none can be created. */
-export const runGroups = z.object({
+const runGroups = z.object({
   /** Contains every process of the run. */
   tracking: z.string().nullable(),
   memory: z.string().nullable(),
@@ -172,7 +172,7 @@ export interface RunRecord extends RunNote {
   leader: ProcessIdentity;
 }
 
-export interface RunExit {
+interface RunExit {
   /** Null: the run has not reported one, because it runs or was killed. */
   exitCode: number | null;
   outOfMemory: boolean;
@@ -181,8 +181,8 @@ export interface RunExit {
 }
 
 /** Lines in the file of the exit code. */
-export const OUT_OF_MEMORY = 'out of memory';
-export const END_UNSEEN = 'end unseen';
+const OUT_OF_MEMORY = 'out of memory';
+const END_UNSEEN = 'end unseen';
 
 /** `stat`: of the leader, from /proc. */
 export function writeRunRecord(stat: string, bootId: string, note: RunNote): string {

@@ -61,7 +61,7 @@ export interface ComputeOptions {
   nodes?: ComputeOfNodes | undefined;
 }
 
-export interface ComputeOfNodes {
+interface ComputeOfNodes {
   /** Of pods and scaling decisions. Only the leader reads and writes it. */
   store: Store;
   /** The machines that take pods now. */
@@ -223,7 +223,7 @@ function connectEngine(
  * Parts of the control plane that earlier ones ask, because they depend on each other: volumes, pods and endpoints. Until
  * a part is open, the answers are those of a platform that has none of its records.
  */
-export class LaterParts {
+class LaterParts {
   networkVolumes: NetworkVolumeService | undefined;
   /** Stays undefined without an engine. */
   pods: Pods | undefined;
@@ -257,7 +257,7 @@ export class LaterParts {
  * Whether a handler that a template names by its path is on this machine.
  * `path`: absolute. The handler itself is loaded by workers only.
  */
-export function findHandlerFault(path: string): string | undefined {
+function findHandlerFault(path: string): string | undefined {
   const found = statSync(path, { throwIfNoEntry: false });
   if (!found) return `handler: no file ${path} on the platform's machine`;
   return found.isFile() ? undefined : `handler: ${path} is not a file`;

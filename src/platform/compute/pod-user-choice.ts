@@ -20,7 +20,7 @@ export function locateCode(dataFolder: string): string {
   return join(dataFolder, 'code');
 }
 
-export interface PodUserChoice {
+interface PodUserChoice {
   given: string | undefined;
   engine: string;
   dataFolder: string;

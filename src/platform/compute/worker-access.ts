@@ -23,7 +23,7 @@ export interface WorkerAccessOptions {
   clock: Clock;
 }
 
-export interface WorkerAccess {
+interface WorkerAccess {
   /** URL for the workers of endpoints. */
   url: string;
   close(): Promise<void>;
@@ -101,7 +101,7 @@ async function provide(
 const HOST_NAME = 'host.docker.internal';
 const WILDCARDS: ReadonlySet<string> = new Set(['0.0.0.0', '::']);
 
-export interface WorkerUrlChoice {
+interface WorkerUrlChoice {
   engine: EngineKind;
   /** Of the options. Undefined: chosen here. */
   given: string | undefined;
@@ -111,7 +111,7 @@ export interface WorkerUrlChoice {
   url: string;
 }
 
-export interface WorkerUrl {
+interface WorkerUrl {
   url: string;
   /**
    * `host`: containers call this machine by its name for them. `bridge`: also by its name, and the platform listens only on
@@ -146,7 +146,7 @@ export function chooseWorkerUrl({ engine, given, host, url }: WorkerUrlChoice): 
   return { url: given ?? url, way: 'elsewhere' };
 }
 
-export type Verdict =
+type Verdict =
   | { kind: 'reachable' }
   /** The platform must also listen on this address. */
   | { kind: 'listen'; host: string }

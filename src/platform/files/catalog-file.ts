@@ -42,7 +42,7 @@ export function openCatalog(options: CatalogOptions): Catalog {
  * With a function that returns the contents for other devices, from the file as it was read.
  * @throws PlatformOptionError as `openCatalog` does
  */
-export function openCatalogOfMachines(options: CatalogOptions) {
+function openCatalogOfMachines(options: CatalogOptions) {
   const { log, path } = options;
   const machine = { vcpus: availableParallelism(), memoryBytes: totalmem() };
   const processors = options.engine === 'kubernetes' ? USUAL_NODE : machine;

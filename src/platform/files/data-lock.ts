@@ -170,7 +170,7 @@ export function findLockOwners(locks: string, inode: bigint): number[] {
  * Whether the process holds a write lock on the file. If the system does not list its locks, or not this one, the
  * process must at least belong to the owner of the file, so that nobody can have root signal the process of another.
  */
-export function holdsLock(path: string, pid: number): boolean {
+function holdsLock(path: string, pid: number): boolean {
   const { ino, uid } = statSync(path, { bigint: true });
   const owners = findLockOwners(readLocks(), ino);
   if (owners.length > 0) return owners.includes(pid);

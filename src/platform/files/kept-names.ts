@@ -53,7 +53,7 @@ export function createName(host: string): string {
   return `${readable.slice(0, MAX_HOST) || 'node'}-${suffix}`;
 }
 
-export interface KeptName {
+interface KeptName {
   dataFolder: string;
   /** Name of the file. */
   file: string;
@@ -64,7 +64,7 @@ export interface KeptName {
 }
 
 /** @throws PlatformOptionError if the file does not contain a name */
-export function keepName({ create, dataFolder, file, pattern, requirement }: KeptName): string {
+function keepName({ create, dataFolder, file, pattern, requirement }: KeptName): string {
   const path = join(dataFolder, file);
   try {
     // If two processes create the file, the first wins.

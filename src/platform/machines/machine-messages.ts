@@ -62,7 +62,7 @@ const id = z.string();
 const endpointId = z.string();
 
 /** Something to do or to read on the machine of a node. */
-export const machineAct = z.discriminatedUnion('verb', [
+const machineAct = z.discriminatedUnion('verb', [
   z.object({ verb: z.literal('create'), spec: containerSpec }),
   z.object({ verb: z.literal('start'), id, gpus: z.array(z.string()).exactOptional() }),
   z.object({ verb: z.literal('stop'), id, graceMs: z.number() }),

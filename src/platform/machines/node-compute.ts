@@ -46,7 +46,7 @@ export interface NodeComputeOptions {
 }
 
 /** The parts of the node that exist once it serves requests. */
-export interface ServingParts extends Pick<NodeWorkOptions, 'queues' | 'findOwner' | 'findLeader'> {
+interface ServingParts extends Pick<NodeWorkOptions, 'queues' | 'findOwner' | 'findLeader'> {
   /** URL at which workers on this machine reach the platform. */
   workerUrl: string;
 }

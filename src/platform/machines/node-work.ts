@@ -31,7 +31,7 @@ export interface NodeWorkOptions {
   log: Log;
 }
 
-export interface EndedPod {
+interface EndedPod {
   endpointId: string;
   podId: string;
   /** Node on whose machine its undelivered outcomes are; null: nobody can read them. */

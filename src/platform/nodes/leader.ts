@@ -78,7 +78,7 @@ export class Leader {
   }
 }
 
-export interface LeaderRoute {
+interface LeaderRoute {
   client: NodeClient;
   /** Undefined while this node starts. */
   findLeader: () => Pick<Placement, 'find'> | undefined;

@@ -12,7 +12,7 @@ import { ratesBody } from './rate-counts.ts';
 export const MAX_SECRETS = 500;
 
 /** With it a node that starts shows which webhook secrets it has. */
-export const secretDigests = z.object({
+const secretDigests = z.object({
   /** New for each comparison. */
   salt: z.string().min(32).max(128),
   /** HMAC-SHA-256 of each secret with the salt as the key, hex. */
@@ -86,11 +86,11 @@ const CALLS = {
 } as const;
 
 type Calls = typeof CALLS;
-export type NodeCallName = keyof Calls;
+type NodeCallName = keyof Calls;
 type BodyOf<Name extends NodeCallName> = z.infer<Calls[Name]['body']>;
 
 /** Resolves with the answer, if there is one, when it is done; rejects if it cannot be done now. */
-export type NodeCallHandlers = {
+type NodeCallHandlers = {
   readonly [Name in NodeCallName]: (body: BodyOf<Name>) => Promise<unknown>;
 };
 

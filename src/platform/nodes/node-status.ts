@@ -4,7 +4,7 @@ import type { DatabaseSize } from '../../store/postgres/database-size.ts';
 import type { PostgresFailures } from '../postgres-store.ts';
 
 /** IDs of shards. */
-export interface NodeShards {
+interface NodeShards {
   open: readonly number[];
   /** Owned by this node, which cannot open them. */
   failing: readonly number[];

@@ -11,13 +11,13 @@ import { machineInfo } from '../machines/machine-messages.ts';
 import { PlatformOptionError } from '../option-error.ts';
 import { callNode, MAX_SECRETS, type SecretDigests, type SecretsVerdict } from './node-calls.ts';
 
-export interface OwnEngine {
+interface OwnEngine {
   engine: EngineKind;
   /** Name of the platform in its cluster. Undefined: each node has a machine of its own. */
   cluster?: string | undefined;
 }
 
-export interface OtherNodes {
+interface OtherNodes {
   membership: Pick<Membership, 'id' | 'view'>;
   client: NodeClient;
 }
@@ -64,7 +64,7 @@ const answer = z.object({ secrets: z.enum(['equal', 'shared', 'different']) });
 // salted digests do.
 
 /** Of the secrets of a node, in their order. */
-export function digestSecrets(secrets: readonly string[], salt: string): string[] {
+function digestSecrets(secrets: readonly string[], salt: string): string[] {
   return secrets
     .slice(0, MAX_SECRETS)
     .map((secret) => createHmac('sha256', salt).update(secret).digest('hex'));

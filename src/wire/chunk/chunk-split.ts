@@ -35,7 +35,7 @@ export const HEAD = '{"output":';
 export const METRICS_KEY = ',"metrics":';
 export const BOUNDARY = Buffer.from(`${METRICS_KEY}{`);
 export const PIECE_BOUNDARY = Buffer.from(`${METRICS_KEY}{"part":`);
-export const PIECE_FRAME = `${HEAD}""${METRICS_KEY}{"part":,"parts":,"encoding":0}}`;
+const PIECE_FRAME = `${HEAD}""${METRICS_KEY}{"part":,"parts":,"encoding":0}}`;
 
 /** A Buffer over the same bytes. */
 export function viewBuffer(bytes: Uint8Array): Buffer {
@@ -45,7 +45,7 @@ export function viewBuffer(bytes: Uint8Array): Buffer {
 /** A piece must hold the longest sequence that is never split, `\uXXXX`, twice. */
 const MIN_CAPACITY_BYTES = 12;
 
-export interface Range {
+interface Range {
   readonly start: number;
   readonly end: number;
 }
@@ -71,7 +71,7 @@ export function splitJson(json: Buffer, metricsText: string, maxBytes: number): 
  * Returns the bytes of output in each piece. The metrics count in every piece although only the
  * last has them: one size for all pieces is simpler and costs only a few bytes.
  */
-export function computeCapacity(bytes: number, metricsText: string, maxBytes: number): number {
+function computeCapacity(bytes: number, metricsText: string, maxBytes: number): number {
   const metricsBytes = metricsText === '{}' ? 0 : bufferByteLength(metricsText) - 1;
   for (let digits = 1; ; digits += 1) {
     const capacity = maxBytes - PIECE_FRAME.length - metricsBytes - 2 * digits;
@@ -98,17 +98,14 @@ function writePieces(
   return pieces;
 }
 
-export interface SplitValue {
+interface SplitValue {
   readonly json: Buffer;
   readonly ranges: readonly Range[];
   readonly encoding: number;
   readonly metricsText: string;
 }
 
-export function writePiece(
-  { encoding, json, metricsText, ranges }: SplitValue,
-  part: number,
-): Buffer {
+function writePiece({ encoding, json, metricsText, ranges }: SplitValue, part: number): Buffer {
   const range = ranges[part];
   if (range === undefined) throw new RangeError(`part ${part} does not exist`);
   const open = encoding === ENCODING.array ? '[' : '"';
@@ -124,7 +121,7 @@ export function writePiece(
   ]);
 }
 
-export function cutString(json: Buffer, capacity: number): Range[] {
+function cutString(json: Buffer, capacity: number): Range[] {
   const ranges: Range[] = [];
   const stop = json.length - 1;
   let start = 1;
@@ -156,7 +153,7 @@ function findCut(json: Buffer, start: number, limit: number): number {
 }
 
 /** How far an array is cut into runs of whole elements, without the commas between runs. */
-export interface ArrayCut {
+interface ArrayCut {
   /** Undefined as soon as an element is too large for a piece. */
   ranges: Range[] | undefined;
   start: number;
@@ -164,7 +161,7 @@ export interface ArrayCut {
   elementStart: number;
 }
 
-export function startArrayCut(): ArrayCut {
+function startArrayCut(): ArrayCut {
   return { ranges: [], start: 1, fitting: 0, elementStart: 1 };
 }
 
@@ -172,12 +169,7 @@ export function startArrayCut(): ArrayCut {
  * Cuts up to the first element that begins after `limit`. Returns true when the whole array is cut, or
  * cannot be cut.
  */
-export function advanceArrayCut(
-  json: Buffer,
-  capacity: number,
-  cut: ArrayCut,
-  limit: number,
-): boolean {
+function advanceArrayCut(json: Buffer, capacity: number, cut: ArrayCut, limit: number): boolean {
   const { ranges } = cut;
   if (ranges === undefined) return true;
   while (cut.elementStart < json.length) {

@@ -1,7 +1,7 @@
 // Says in words what an engine can do for a pod, for the command line and the console. Loads no schemas.
 import type { EngineCapabilitiesRecord } from '../resources/catalog.ts';
 
-export interface CapabilityText {
+interface CapabilityText {
   name: string;
   value: string;
 }
@@ -15,7 +15,7 @@ const DISK_LIMITS: Readonly<Record<SizeLimit, string>> = {
 };
 
 /** Whether the size of a network volume is a limit. */
-export const VOLUME_LIMITS: Readonly<Record<SizeLimit, string>> = {
+const VOLUME_LIMITS: Readonly<Record<SizeLimit, string>> = {
   always: 'is enforced',
   some: 'is enforced if the storage of the volume can',
   never: 'is not enforced',

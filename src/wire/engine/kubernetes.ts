@@ -14,7 +14,7 @@ const MAX_VALUES = 64;
 export const labelValue = z.string().regex(/^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$/, {
   error: 'must be a label value: at most 63 letters, digits, ".", "_" and "-"',
 });
-export const labelKey = z
+const labelKey = z
   .string()
   .regex(/^([a-z0-9.-]{1,253}\/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$/, {
     error: 'must be a label key such as team or example.com/team',
@@ -38,7 +38,7 @@ export const toleration = z.strictObject({
   effect: z.enum(['NoSchedule', 'PreferNoSchedule', 'NoExecute']).exactOptional(),
   tolerationSeconds: z.int().min(0).exactOptional(),
 });
-export type Toleration = z.infer<typeof toleration>;
+type Toleration = z.infer<typeof toleration>;
 
 /** Each part only within the limits of the operator. */
 export const podKubernetes = z

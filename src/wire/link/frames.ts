@@ -20,7 +20,7 @@ export class FrameError extends Error {
 /** The message exceeds the receiver's bounds. */
 export class FrameBoundError extends FrameError {}
 
-export interface FrameBounds {
+interface FrameBounds {
   /** Frames of the message. */
   frames: number;
   /** JSON values of all headers together, counted by `countValues`. */

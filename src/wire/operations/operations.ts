@@ -73,7 +73,7 @@ export const SYSTEM_OPERATIONS = describeOperations('platform', SYSTEM_ROUTES, {
 });
 
 /** HEAD of the probes: operations of their own, because probes use them. */
-export const PROBE_OPERATIONS: readonly Operation[] = [
+const PROBE_OPERATIONS: readonly Operation[] = [
   describeProbe(SYSTEM_OPERATIONS.getHealth),
   describeProbe(SYSTEM_OPERATIONS.getReadiness),
 ];
@@ -84,7 +84,7 @@ function describeProbe(operation: Operation): Operation {
 }
 
 /** Requests to the workers of a load-balancing endpoint; the answers are the workers' own. */
-export const LB_OPERATIONS: readonly Operation[] = LB_METHODS.map((method) => ({
+const LB_OPERATIONS: readonly Operation[] = LB_METHODS.map((method) => ({
   ...{ id: `forward${method.charAt(0)}${method.slice(1).toLowerCase()}`, tag: 'load balancing' },
   ...{ method, path: `${LB_ROUTE.path}/:path`, access: LB_ROUTE.access },
   summary: 'Forward a request to a worker of a load-balancing endpoint',
@@ -134,7 +134,7 @@ const answerModel = <S extends z.ZodType>(schema: S, example: z.output<S>) => ({
   200: { description: 'Answer of the handler.', content: { [JSON_TYPE]: { schema, example } } },
 });
 
-export const OPENAI_OPERATIONS = describeOperations('openai', OPENAI_ROUTES, {
+const OPENAI_OPERATIONS = describeOperations('openai', OPENAI_ROUTES, {
   postOpenAi: {
     summary: 'Send a request of the OpenAI API to the handler',
     description:

@@ -10,7 +10,7 @@ import { rollout, storedRollout } from './rollout.ts';
 /** Where RunPod mounts the volume of an endpoint, so that its images find their files. */
 export const DEFAULT_VOLUME_PATH = '/runpod-volume';
 
-export const volumeFields = {
+const volumeFields = {
   networkVolumeId: z
     .string()
     .min(1)
@@ -116,7 +116,7 @@ const deploymentFields = {
   scaler: endpointScaler,
 };
 
-export const HANDLER_SOURCES = ['TEMPLATE', 'VERSION'] as const;
+const HANDLER_SOURCES = ['TEMPLATE', 'VERSION'] as const;
 export type HandlerSource = (typeof HANDLER_SOURCES)[number];
 
 interface DeploymentParts {
@@ -194,7 +194,7 @@ export const endpointCreation = z
 export type EndpointCreation = z.infer<typeof endpointCreation>;
 
 /** Body of `PATCH /v1/endpoints/{id}`; omitted members stay unchanged. The type cannot change. */
-export const endpointUpdate = z.strictObject({
+const endpointUpdate = z.strictObject({
   name: deploymentFields.name.exactOptional(),
   templateId: deploymentFields.templateId.exactOptional(),
   gpuTypeIds: deploymentFields.gpuTypeIds.exactOptional(),

@@ -79,7 +79,7 @@ const scalerInput = z.object({
 export type ScalerInput = z.infer<typeof scalerInput>;
 
 /** Why the decision was made; a new cause is worth a record. */
-export const SCALER_CAUSES = [
+const SCALER_CAUSES = [
   'first',
   'delay',
   'count',
