@@ -55,7 +55,9 @@ function measureTurns(registry: Registry): void {
   for (const [name, [help, readNs]] of Object.entries(TURNS)) {
     registry.removeSingleMetric(`${LAG}${name}_seconds`);
     new Gauge({
-      ...{ name: `${LAG}${name}_seconds`, help, registers: [registry] },
+      name: `${LAG}${name}_seconds`,
+      help,
+      registers: [registry],
       collect() {
         this.set(turns.count > 0 ? readNs(turns) / NS_PER_S : 0);
         if (name === 'max') turns.reset();

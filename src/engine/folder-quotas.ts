@@ -154,8 +154,11 @@ export function canLimitFolder(path: string, mounts = MOUNTS): boolean {
     if (!PROGRAMS.every(isInstalled)) return false;
     // The mount's options do not tell whether this process may use quotas; in a container it may not.
     execFileSync('repquota', ['-P', '-n', '-O', 'csv', mount.mountPoint], {
-      ...{ cwd: '/', env: { PATH: SEARCH_PATH, LC_ALL: 'C' }, stdio: 'ignore' },
-      ...{ timeout: REPORT_LIMIT_MS, maxBuffer: MAX_OUTPUT_BYTES },
+      cwd: '/',
+      env: { PATH: SEARCH_PATH, LC_ALL: 'C' },
+      stdio: 'ignore',
+      timeout: REPORT_LIMIT_MS,
+      maxBuffer: MAX_OUTPUT_BYTES,
     });
     return true;
   } catch {

@@ -68,9 +68,18 @@ export function createNoticeSender(webhooks: WebhookSender, clock: Clock): Notic
     send: async ({ attempts, body, budgetId, id, url, userId }, signal) => {
       const bytes = Buffer.from(body);
       const delivery = {
-        ...{ id, userId, endpointId: budgetId, jobId: '', url, receiver: nameReceiver(url) },
+        id,
+        userId,
+        endpointId: budgetId,
+        jobId: '',
+        url,
+        receiver: nameReceiver(url),
         // Only the number of attempts bounds a notice, so that its age need not be known.
-        ...{ bytes: bytes.length, attempts, createdAt: 0, platformRanMs: 0, nextAt: 0 },
+        bytes: bytes.length,
+        attempts,
+        createdAt: 0,
+        platformRanMs: 0,
+        nextAt: 0,
       };
       const record = async function* () {
         yield bytes;

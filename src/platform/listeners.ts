@@ -132,7 +132,8 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Li
     const { url } = await server.start();
     const streams = await listenForStreams(parts, server, closers);
     return {
-      ...{ url, grpcUrl: streams?.url },
+      url,
+      grpcUrl: streams?.url,
       announceShutdown() {
         server.announceShutdown();
         streams?.server.announceShutdown();
@@ -157,7 +158,12 @@ async function listenForStreams(
   const isClosing = () => queue.isClosing;
   const opened = await openGrpcPort(completeGrpcPort(grpc, { host, tls }), {
     ...workers,
-    ...{ bounds, clock, endpoints: compute.endpoints, isClosing, keys, log },
+    bounds,
+    clock,
+    endpoints: compute.endpoints,
+    isClosing,
+    keys,
+    log,
     lookUp: forwarding && (() => forwarding.placement.lookUp()),
   });
   closers.push(async () => {

@@ -115,7 +115,10 @@ async function openDocker(options: EngineOptions): Promise<Engine> {
   try {
     const machineGpus = devices.filter(({ kind }) => kind === 'gpu').length;
     return new DockerEngine({
-      ...{ platform, log, measureGpus, machineGpus },
+      platform,
+      log,
+      measureGpus,
+      machineGpus,
       ...(host !== undefined && { host }),
       ...(containment && { containment }),
     });

@@ -17,9 +17,11 @@ export function createSelfReader(
   return async () => {
     const { database, free } = await store.measure();
     return {
-      ...{ version, startedAt: now },
+      version,
+      startedAt: now,
       store: {
-        ...{ databaseBytes: database ?? null, freeBytes: free ?? null },
+        databaseBytes: database ?? null,
+        freeBytes: free ?? null,
         warnings: [...store.warnings],
       },
     };
@@ -38,7 +40,12 @@ export async function listOnlyNode(options: OnlyNodeOptions): Promise<NodeRecord
   const facts = engine === null ? undefined : { engine, node: null, limits, devices };
   return [
     {
-      ...{ id: 'local', name: null, url: null, state: 'serving', isLeader: true, shards: [] },
+      id: 'local',
+      name: null,
+      url: null,
+      state: 'serving',
+      isLeader: true,
+      shards: [],
       endpoints: endpoints.all().length,
       self: await readSelf(),
       machine: facts && pods ? describeMachine(facts, pods.live) : null,

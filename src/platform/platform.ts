@@ -139,7 +139,11 @@ async function open(
   closers.push(() => compute.close());
   const { endpoints } = compute;
   const queue = createQueue({
-    ...{ ...options, store, clock, tracing, ...seams },
+    ...options,
+    store,
+    clock,
+    tracing,
+    ...seams,
     findScaling: seams.findScaling ?? ((id) => compute.scalingOf(id)),
   });
   closers.push(() => queue.close());

@@ -201,7 +201,9 @@ interface TraceResource {
 function composeTraces(spans: readonly Span[], resource: TraceResource): string {
   const { instance, name, version } = resource;
   const attributes = listAttributes({
-    ...{ 'service.name': name, 'service.version': version, 'service.instance.id': instance },
+    'service.name': name,
+    'service.version': version,
+    'service.instance.id': instance,
   });
   const scope = { name: 'millrace', version };
   const scopeSpans = [{ scope, spans: spans.map(composeSpan) }];
@@ -211,7 +213,10 @@ function composeTraces(spans: readonly Span[], resource: TraceResource): string 
 function composeSpan(span: Span): object {
   const { attributes, endMs, error, kind, name, parentSpanId, spanId, startMs, traceId } = span;
   return {
-    ...{ traceId, spanId, name, kind: KINDS[kind] },
+    traceId,
+    spanId,
+    name,
+    kind: KINDS[kind],
     ...(parentSpanId !== undefined && { parentSpanId }),
     ...(span.tracestate !== undefined && { traceState: span.tracestate }),
     startTimeUnixNano: toNano(startMs),

@@ -90,7 +90,11 @@ function describeContainer(
   const startedAt = state === 'created' ? null : readTime(State.StartedAt);
   const own = NetworkSettings.Networks?.[nameNetwork(platform, spec.network)];
   return {
-    ...{ id, generation, labels, gpus, state },
+    id,
+    generation,
+    labels,
+    gpus,
+    state,
     health: readHealth(State.Health?.Status),
     exitCode: hasEnded ? State.ExitCode : null,
     outOfMemory: hasEnded && State.ExitCode !== 0 && State.OOMKilled === true,

@@ -138,7 +138,10 @@ export class DockerClient {
     options: Pick<Dispatcher.RequestOptions, 'signal' | 'headersTimeout' | 'bodyTimeout'>,
   ): Promise<Dispatcher.ResponseData> {
     const answer = await request(this.#origin + path, {
-      ...{ ...options, dispatcher: this.#agent, method, query },
+      ...options,
+      dispatcher: this.#agent,
+      method,
+      query,
       headers: { ...headers, ...(body !== undefined && { 'content-type': 'application/json' }) },
       body: body === undefined ? null : JSON.stringify(body),
     });

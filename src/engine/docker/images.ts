@@ -41,7 +41,9 @@ export class Images {
   async #pull(image: string, login: RegistryLogin | null): Promise<void> {
     try {
       const progress = await this.#client.open({
-        ...{ method: 'POST', path: '/images/create', query: { fromImage: withTag(image) } },
+        method: 'POST',
+        path: '/images/create',
+        query: { fromImage: withTag(image) },
         headers: login ? describeLogin(login) : {},
       });
       for await (const document of readDocuments(progress)) {

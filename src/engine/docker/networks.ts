@@ -75,7 +75,9 @@ export class Networks {
 
   async #make(Name: string, network: string | null): Promise<void> {
     const body = {
-      ...{ Name, Driver: 'bridge', CheckDuplicate: true },
+      Name,
+      Driver: 'bridge',
+      CheckDuplicate: true,
       Labels: {
         [PLATFORM_LABEL]: this.#platform,
         ...(network !== null && { [NETWORK_LABEL]: network }),

@@ -114,7 +114,9 @@ export class ApiClient {
     const search = new URLSearchParams(query).toString();
     const type = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json';
     const answer = await request(`${login.server}${path}${search === '' ? '' : `?${search}`}`, {
-      ...{ method, dispatcher: agent, signal: signal ?? null },
+      method,
+      dispatcher: agent,
+      signal: signal ?? null,
       headers: { accept, ...(body !== undefined && { 'content-type': type }), ...headers },
       body: body === undefined ? null : JSON.stringify(body),
     });

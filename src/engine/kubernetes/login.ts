@@ -68,21 +68,30 @@ const program = z.object({
   provideClusterInfo: z.boolean().nullish(),
 });
 const userEntry = z.object({
-  ...{ token: text, tokenFile: text, username: text, password: text },
-  ...{ 'client-certificate': text, 'client-certificate-data': text },
-  ...{ 'client-key': text, 'client-key-data': text },
+  token: text,
+  tokenFile: text,
+  username: text,
+  password: text,
+  'client-certificate': text,
+  'client-certificate-data': text,
+  'client-key': text,
+  'client-key-data': text,
   exec: program.nullish(),
   'auth-provider': z.object({ name: z.string() }).nullish(),
 });
 const printed = z.object({
   status: z.object({
-    ...{ token: text, clientCertificateData: text, clientKeyData: text },
+    token: text,
+    clientCertificateData: text,
+    clientKeyData: text,
     expirationTimestamp: text,
   }),
 });
 type Printed = z.infer<typeof printed>['status'];
 const failure = z.object({
-  ...{ code: z.union([z.string(), z.number()]).nullish(), signal: text, stderr: text },
+  code: z.union([z.string(), z.number()]).nullish(),
+  signal: text,
+  stderr: text,
 });
 
 /** @throws Error that names the file */
@@ -182,7 +191,9 @@ class Credentials {
         ...(bearer && bear(bearer)),
       },
       tls: {
-        ...{ ...(ca && { ca }), ...(cert && { cert }), ...(key && { key }) },
+        ...(ca && { ca }),
+        ...(cert && { cert }),
+        ...(key && { key }),
         ...(servername && { servername }),
         ...(cluster['insecure-skip-tls-verify'] && { rejectUnauthorized: false }),
       },

@@ -66,7 +66,9 @@ export function describeSecret(spec: ContainerSpec, terms: ManifestTerms) {
     );
   }
   return {
-    ...{ apiVersion: 'v1', kind: 'Secret', immutable: true },
+    apiVersion: 'v1',
+    kind: 'Secret',
+    immutable: true,
     type: login === null ? 'Opaque' : 'kubernetes.io/dockerconfigjson',
     metadata: {
       name: nameContainer(terms.platform, spec),
@@ -89,15 +91,18 @@ export function describePod(spec: ContainerSpec, { platform, settings }: Manifes
   if (faults.length > 0) throw new EngineError('refused', faults.join('; '));
   const { priorityClass, runtimeClass } = { ...settings, ...own };
   return {
-    ...{ apiVersion: 'v1', kind: 'Pod' },
+    apiVersion: 'v1',
+    kind: 'Pod',
     metadata: {
       name,
       labels: { ...settings.labels, ...own.labels, ...labelsOf(platform, spec) },
       annotations: { ...KEPT_IN_PLACE, ...keepSpec(spec) },
     },
     spec: {
-      ...{ restartPolicy: 'Never', terminationGracePeriodSeconds: GRACE_S },
-      ...{ automountServiceAccountToken: false, enableServiceLinks: false },
+      restartPolicy: 'Never',
+      terminationGracePeriodSeconds: GRACE_S,
+      automountServiceAccountToken: false,
+      enableServiceLinks: false,
       hostname: labelOf(spec.id),
       nodeSelector: { ...settings.nodeSelector, ...own.nodeSelector, ...selectGpus(gpus) },
       tolerations: [...settings.tolerations, ...(own.tolerations ?? [])],
@@ -114,7 +119,8 @@ export function describePod(spec: ContainerSpec, { platform, settings }: Manifes
       },
       containers: [
         {
-          ...{ name: CONTAINER, image },
+          name: CONTAINER,
+          image,
           ...(args.length > 0 && { args: args.map(escapeWord) }),
           env: Object.keys(spec.env).map((variable, index) => ({
             name: variable,
@@ -172,7 +178,8 @@ function selectGpus(gpus: readonly string[]): Record<string, string> {
 
 function listVolumes({ id, mounts, stateVolume }: ContainerSpec, platform: string) {
   const own = mounts.map((mount, index) => ({
-    ...{ name: `mount-${index}`, path: mount.path },
+    name: `mount-${index}`,
+    path: mount.path,
     claim: nameMountClaim(mount, id, platform),
   }));
   if (!stateVolume) return own;
@@ -222,7 +229,9 @@ export function listOwnClaims(
     .map((mount) => ({
       name: nameClaim(platform, id, mount),
       labels: { [PLATFORM_LABEL]: platform, [POD_LABEL]: id },
-      ...{ sizeGb: mount.sizeGb ?? 1, access: 'once' as const, storageClass },
+      sizeGb: mount.sizeGb ?? 1,
+      access: 'once' as const,
+      storageClass,
     }));
   const shared = mounts.flatMap((mount): ClaimSource[] => {
     if (mount.kind !== 'network' || mount.sizeGb === undefined) return [];
@@ -235,7 +244,9 @@ export function listOwnClaims(
   const state: ClaimSource = {
     name: nameStateClaim(platform, stateVolume),
     labels: { [PLATFORM_LABEL]: platform, [ENDPOINT_LABEL]: endpointId },
-    ...{ sizeGb: settings.workerStateGb ?? 1, access: 'once', storageClass },
+    sizeGb: settings.workerStateGb ?? 1,
+    access: 'once',
+    storageClass,
   };
   return [...own, ...shared, state];
 }
@@ -246,7 +257,9 @@ export function describeClaim(
 ) {
   const className = (access === 'many' ? sharedStorageClass : own) ?? storageClass;
   return {
-    ...{ apiVersion: 'v1', kind: 'PersistentVolumeClaim', metadata: { name, labels } },
+    apiVersion: 'v1',
+    kind: 'PersistentVolumeClaim',
+    metadata: { name, labels },
     spec: {
       accessModes: [access === 'many' ? 'ReadWriteMany' : 'ReadWriteOnce'],
       resources: { requests: { storage: `${sizeGb}Gi` } },

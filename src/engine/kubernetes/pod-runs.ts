@@ -113,7 +113,9 @@ export class PodRuns {
       const { uid } = pod.metadata;
       const body = { metadata: { uid }, spec: { activeDeadlineSeconds: 1 } };
       await this.#unlessReplaced({
-        ...{ method: 'PATCH', path: await client.pathOf('pods', name), body },
+        method: 'PATCH',
+        path: await client.pathOf('pods', name),
+        body,
       });
       const until = clock.now() + graceMs + DEADLINE_SLACK_MS;
       if (await this.#hasStopped(name, until)) return;
@@ -212,7 +214,8 @@ export class PodRuns {
     const { client, platform } = this.#options;
     const labels = { [PLATFORM_LABEL]: platform, ...(id !== undefined && { [POD_LABEL]: id }) };
     return client.ask({
-      ...{ method: 'GET', path: await client.pathOf(kind) },
+      method: 'GET',
+      path: await client.pathOf(kind),
       query: { labelSelector: writeSelector(labels) },
       ...(accept !== undefined && { accept }),
     });

@@ -106,11 +106,19 @@ export function viewContainer(
   const ip = pod?.status?.podIP ?? null;
   const isReachable = run.state === 'running' && ip !== null;
   return {
-    ...{ id, generation, labels, gpus, health: 'none', hasDiskLimit: true },
+    id,
+    generation,
+    labels,
+    gpus,
+    health: 'none',
+    hasDiskLimit: true,
     ...run,
     ports: isReachable
       ? spec.ports.map(({ private: port, protocol }) => ({
-          ...{ private: port, public: port, type: protocol, ip },
+          private: port,
+          public: port,
+          type: protocol,
+          ip,
         }))
       : [],
     // Pods of one user have no network of their own.
@@ -131,7 +139,11 @@ type Run = Pick<
 >;
 
 const NEVER: Run = {
-  ...{ state: 'created', exitCode: null, outOfMemory: false, startedAt: null, endedAt: null },
+  state: 'created',
+  exitCode: null,
+  outOfMemory: false,
+  startedAt: null,
+  endedAt: null,
 };
 
 function readRun(end: KeptEnd | undefined, pod: KubePod | undefined, now: number): Run {
@@ -290,8 +302,18 @@ export function measureUsage(
 }
 
 const UNITS: Readonly<Record<string, number>> = {
-  ...{ n: 1e-9, u: 1e-6, m: 1e-3, '': 1, k: 1e3, M: 1e6, G: 1e9, T: 1e12 },
-  ...{ Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40 },
+  n: 1e-9,
+  u: 1e-6,
+  m: 1e-3,
+  '': 1,
+  k: 1e3,
+  M: 1e6,
+  G: 1e9,
+  T: 1e12,
+  Ki: 2 ** 10,
+  Mi: 2 ** 20,
+  Gi: 2 ** 30,
+  Ti: 2 ** 40,
 };
 
 /** A quantity of Kubernetes, such as 250m, 1500n or 64Mi; undefined for another form. */

@@ -34,9 +34,13 @@ export async function watchPods(watch: PodWatch, stream: ChangeStream): Promise<
   for (const item of items) reportPod(item, stream);
   const limit = AbortSignal.timeout(WATCH_S * 1_000 + SLACK_MS);
   const { body } = await client.open({
-    ...{ method: 'GET', path, signal: AbortSignal.any([signal, limit]) },
+    method: 'GET',
+    path,
+    signal: AbortSignal.any([signal, limit]),
     query: {
-      ...{ labelSelector, watch: 'true', allowWatchBookmarks: 'true' },
+      labelSelector,
+      watch: 'true',
+      allowWatchBookmarks: 'true',
       timeoutSeconds: `${WATCH_S}`,
       ...(metadata?.resourceVersion !== undefined && {
         resourceVersion: metadata.resourceVersion,

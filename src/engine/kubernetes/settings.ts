@@ -65,7 +65,10 @@ export type KubernetesSettings = z.infer<typeof kubernetesSettings>;
 export function listGpuPlaces({ gpus }: Pick<KubernetesSettings, 'gpus'>) {
   return gpus.flatMap(({ count, memory, product }) =>
     Array.from({ length: count }, (_, index) => ({
-      ...{ kind: 'gpu' as const, index, uuid: `${product}/${index}`, name: product },
+      kind: 'gpu' as const,
+      index,
+      uuid: `${product}/${index}`,
+      name: product,
       memoryBytes: memory * GB,
     })),
   );

@@ -128,8 +128,10 @@ export function makeGroups(
     return path;
   };
   const groups = {
-    ...{ tracking: make(home.tracking), memory: make(home.memory) },
-    ...{ cpu: make(home.cpu), pids: make(home.pids) },
+    tracking: make(home.tracking),
+    memory: make(home.memory),
+    cpu: make(home.cpu),
+    pids: make(home.pids),
   };
   if (groups.pids !== null && processes > 0) {
     writeFileSync(join(groups.pids, 'pids.max'), `${processes}`);

@@ -23,7 +23,9 @@ const containerSpec: z.ZodType<ContainerSpec> = z.object({
   registry: z.object({ server: z.string(), username: z.string(), password: z.string() }).nullable(),
   mounts: z.array(
     z.object({
-      ...{ kind: z.enum(['persistent', 'network']), source: z.string(), path: z.string() },
+      kind: z.enum(['persistent', 'network']),
+      source: z.string(),
+      path: z.string(),
       sizeGb: z.number().exactOptional(),
     }),
   ),

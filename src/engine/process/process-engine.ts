@@ -112,9 +112,12 @@ export class ProcessEngine implements Engine {
     this.#folders = new ContainerFolders({ root: folder, user: podUser, log });
     this.#groupPrefix = `millrace-${hash('sha256', resolve(folder), 'hex').slice(0, 8)}.`;
     this.#remains = new Remains({
-      ...{ folders: this.#folders, findCgroups: () => this.#findCgroups() },
+      folders: this.#folders,
+      findCgroups: () => this.#findCgroups(),
       groupPrefix: this.#groupPrefix,
-      ...{ clock: this.#clock, log, releasePorts: (ports) => this.#ports.release(ports) },
+      clock: this.#clock,
+      log,
+      releasePorts: (ports) => this.#ports.release(ports),
     });
     this.#watch = new ContainerWatch({ log, listRunning: () => this.#listRunning() });
   }

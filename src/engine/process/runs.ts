@@ -247,8 +247,18 @@ export function describeContainer(
 /** Has no generation of its pod, so that a new container replaces it. */
 export function describeDamaged(id: string): Container {
   return {
-    ...{ id, generation: 0, labels: {}, state: 'exited', health: 'none' },
-    ...{ exitCode: null, outOfMemory: false, startedAt: null, endedAt: null },
-    ...{ hasDiskLimit: false, ports: [], gpus: [], ip: null },
+    id,
+    generation: 0,
+    labels: {},
+    state: 'exited',
+    health: 'none',
+    exitCode: null,
+    outOfMemory: false,
+    startedAt: null,
+    endedAt: null,
+    hasDiskLimit: false,
+    ports: [],
+    gpus: [],
+    ip: null,
   };
 }

@@ -119,8 +119,13 @@ export async function openParts(options: ComputeOptions): Promise<ComputeParts> 
   const decisions = await Decisions.open(podStore);
   const versions = new Versions({
     // Other nodes have no copies of versions.
-    ...{ store: podStore, clock, log, endpoints, quotas: options.quotas },
-    ...{ inspect: inspectUpload, admit: (userId: string) => pods?.admit(userId) },
+    store: podStore,
+    clock,
+    log,
+    endpoints,
+    quotas: options.quotas,
+    inspect: inspectUpload,
+    admit: (userId: string) => pods?.admit(userId),
   });
   const engineParts = engine && pods && connectEngine(options, { engine, pods, endpoints });
   return { ...bill, ...resources, decisions, endpoints, engineParts, removals, versions };
@@ -137,12 +142,19 @@ function openBill(options: ComputeOptions, later: LaterParts): Bill {
   const store = podStoreOf(options);
   const totals = new CostTotals(clock);
   const meters = new VolumeMeters({
-    ...{ store, clock, log, onBilled: totals.add.bind(totals) },
+    store,
+    clock,
+    log,
+    onBilled: totals.add.bind(totals),
     priceOf: (dataCenterId) => catalog.volumePriceOf(dataCenterId),
     listVolumes: () => later.listVolumes(),
   });
   const billing = new Billing({
-    ...{ store, clock, pods: () => later.pods, volumes: meters, totals },
+    store,
+    clock,
+    pods: () => later.pods,
+    volumes: meters,
+    totals,
     nameOf: (kind, id) => (kind === 'endpoint' ? later.nameOfEndpoint(id) : meters.nameOf(id)),
   });
   return { billing, meters, totals };
@@ -163,7 +175,13 @@ function openServed(
   const spending = new Spending({ store: podStoreOf(options), billing: () => billing });
   const growth = new VolumeGrowth({ volumes: engine?.networkVolumes, log });
   return openResources({
-    ...{ store, clock, log, catalog, quotas, sealer, meters },
+    store,
+    clock,
+    log,
+    catalog,
+    quotas,
+    sealer,
+    meters,
     spending: () => spending,
     judgeWebhook: (url) => options.noticeSender?.judge(url),
     nameOfEndpoint: (id) => later.nameOfEndpoint(id),
@@ -187,9 +205,18 @@ function createPods(
   const { budgets, templates } = resources;
   if (!engine) return undefined;
   return Pods.create({
-    ...{ store: podStoreOf(options), clock, engine, catalog, templates },
-    ...{ processUsers, quotas, limits, sealer, onBilled: totals.add.bind(totals) },
-    ...{ listPlaces: nodes?.listPlaces, gpusOfNode: nodes?.gpusOfNode },
+    store: podStoreOf(options),
+    clock,
+    engine,
+    catalog,
+    templates,
+    processUsers,
+    quotas,
+    limits,
+    sealer,
+    onBilled: totals.add.bind(totals),
+    listPlaces: nodes?.listPlaces,
+    gpusOfNode: nodes?.gpusOfNode,
     findObstacle: (userId, endpointId) => budgets.findObstacle(userId, endpointId),
   });
 }
@@ -200,7 +227,9 @@ function openEndpoints(
 ): Promise<Endpoints> {
   const { networkVolumes: names, templates } = resources;
   const deploying = engine && {
-    ...{ engine: engine.kind, catalog, templates },
+    engine: engine.kind,
+    catalog,
+    templates,
     admit: (userId: string) => pods?.admit(userId),
     volumes: describeVolumes({ catalog, engine, names }),
   };

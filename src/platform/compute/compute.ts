@@ -76,8 +76,14 @@ export class Compute {
     this.#meters = parts.meters;
     this.#totals = parts.totals;
     this.remains = new EndpointRemains({
-      ...{ store, clock, log, endpoints, versions, workerFolders },
-      ...{ pods: engineParts?.pods, workerVolumes: engineParts?.workerVolumes },
+      store,
+      clock,
+      log,
+      endpoints,
+      versions,
+      workerFolders,
+      pods: engineParts?.pods,
+      workerVolumes: engineParts?.workerVolumes,
     });
   }
 
@@ -132,7 +138,8 @@ export class Compute {
     const { workerFolders } = this.#options;
     const hasVolumes = this.#engineParts?.engine.stateVolumes !== undefined;
     await this.begin(keys, {
-      ...{ urlOf: () => url, tidy: () => this.remains.tidyState() },
+      urlOf: () => url,
+      tidy: () => this.remains.tidyState(),
       ...(workerFolders && { stateDirOf: (id: string) => workerFolders.provide(id) }),
       endWorker: ({ endpointId, podId }) => {
         const readOutbox = async (workerId: string) =>
@@ -140,7 +147,8 @@ export class Compute {
         return queue.endPod(endpointId, podId, hasVolumes ? undefined : readOutbox);
       },
       listWorkers: () => queue.workerLoads.listPresent(),
-      ...{ view: queue.workerLoads, onWork: (listener) => queue.workerLoads.onWork(listener) },
+      view: queue.workerLoads,
+      onWork: (listener) => queue.workerLoads.onWork(listener),
       leaseMs: queue.settings.leaseMs,
     });
   }
@@ -154,10 +162,21 @@ export class Compute {
     const { clock, log } = this.#options;
     const { balancer, engine, pods } = this.#engineParts;
     const control = new PodControl({
-      ...{ catalog, decisions, endpoints, templates, clock, log, balancer, engine, pods },
-      ...{ billing: this.billing, budgets: this.budgets },
-      ...{ store: this.#options.store, noticeSender: this.#options.noticeSender },
-      ...{ keys, host },
+      catalog,
+      decisions,
+      endpoints,
+      templates,
+      clock,
+      log,
+      balancer,
+      engine,
+      pods,
+      billing: this.billing,
+      budgets: this.budgets,
+      store: this.#options.store,
+      noticeSender: this.#options.noticeSender,
+      keys,
+      host,
     });
     this.#control = control;
     await control.start();

@@ -83,8 +83,13 @@ export class PodControl {
     const { findUnreachable, replaceAfterMs, stateDirOf } = host;
     this.#options = options;
     this.#workerPods = new WorkerPods({
-      ...{ url: host.urlOf, certainUrl: host.certainUrlOf, listWorkers: host.listWorkers },
-      ...{ keys, endpoints, pods, log },
+      url: host.urlOf,
+      certainUrl: host.certainUrlOf,
+      listWorkers: host.listWorkers,
+      keys,
+      endpoints,
+      pods,
+      log,
       ...(stateDirOf && { stateDirOf }),
       stateIn: engine.stateVolumes ? 'volumes' : 'folders',
       onGone: async (gone) => {
@@ -97,32 +102,28 @@ export class PodControl {
     const shared = { catalog, clock, log };
     const hasEndpoint = (id: string) => endpoints.find(id) !== undefined;
     this.#reconciler = new Reconciler({
-      ...{
-        pods: pods.live,
-        meter: pods.meter,
-        engine,
-        ...shared,
-        environmentOf,
-        stateVolumeOf,
-        hasEndpoint,
-      },
+      pods: pods.live,
+      meter: pods.meter,
+      engine,
+      ...shared,
+      environmentOf,
+      stateVolumeOf,
+      hasEndpoint,
       ...(findUnreachable && { findUnreachable }),
     });
     const views = { QUEUE: host.view, LOAD_BALANCER: balancer };
     const silentMs = 2 * host.leaseMs;
     const gpuUse = new GpuUse({ store: options.store, clock, log });
     this.#fleet = new Fleet({
-      ...{
-        endpoints,
-        pods,
-        templates,
-        decisions,
-        views,
-        gpuUse,
-        silentMs,
-        replaceAfterMs,
-        ...shared,
-      },
+      endpoints,
+      pods,
+      templates,
+      decisions,
+      views,
+      gpuUse,
+      silentMs,
+      replaceAfterMs,
+      ...shared,
       hasOldUrl: this.#workerPods.hasOldUrl.bind(this.#workerPods),
     });
     this.#closers = [

@@ -50,7 +50,9 @@ function openCatalogOfMachines(options: CatalogOptions) {
   const passwords = new Map<DeclaredRegistry, string>();
   const compose = (devices: readonly Device[]): CatalogContents =>
     composeCatalog({
-      ...{ file, devices, processors },
+      file,
+      devices,
+      processors,
       readPassword(registry) {
         const password = passwords.get(registry) ?? readPassword(registry, options);
         passwords.set(registry, password);

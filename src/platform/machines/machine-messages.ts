@@ -6,8 +6,12 @@ import { podKubernetes } from '../../wire/engine/kubernetes.ts';
 const protocol = z.enum(['http', 'tcp', 'udp']);
 
 const containerSpec: z.ZodType<ContainerSpec> = z.object({
-  ...{ id: z.string(), generation: z.number(), image: z.string(), args: z.string() },
-  ...{ labels: z.record(z.string(), z.string()), env: z.record(z.string(), z.string()) },
+  id: z.string(),
+  generation: z.number(),
+  image: z.string(),
+  args: z.string(),
+  labels: z.record(z.string(), z.string()),
+  env: z.record(z.string(), z.string()),
   handler: z.string().nullable(),
   runsVersion: z.literal(true).exactOptional(),
   ports: z.array(z.object({ private: z.number(), protocol })),
@@ -15,7 +19,9 @@ const containerSpec: z.ZodType<ContainerSpec> = z.object({
   registry: z.object({ server: z.string(), username: z.string(), password: z.string() }).nullable(),
   mounts: z.array(
     z.object({
-      ...{ kind: z.enum(['persistent', 'network']), source: z.string(), path: z.string() },
+      kind: z.enum(['persistent', 'network']),
+      source: z.string(),
+      path: z.string(),
       sizeGb: z.number().exactOptional(),
     }),
   ),
@@ -29,7 +35,9 @@ const containerSpec: z.ZodType<ContainerSpec> = z.object({
 });
 
 export const container: z.ZodType<Container> = z.object({
-  ...{ id: z.string(), generation: z.number(), labels: z.record(z.string(), z.string()) },
+  id: z.string(),
+  generation: z.number(),
+  labels: z.record(z.string(), z.string()),
   state: z.enum(['created', 'starting', 'running', 'exited']),
   waiting: z
     .object({
@@ -41,20 +49,27 @@ export const container: z.ZodType<Container> = z.object({
   endReason: z.string().exactOptional(),
   leaving: z.string().exactOptional(),
   health: z.enum(['none', 'starting', 'healthy', 'unhealthy']),
-  ...{ exitCode: z.number().nullable(), outOfMemory: z.boolean(), hasDiskLimit: z.boolean() },
-  ...{ startedAt: z.number().nullable(), endedAt: z.number().nullable() },
+  exitCode: z.number().nullable(),
+  outOfMemory: z.boolean(),
+  hasDiskLimit: z.boolean(),
+  startedAt: z.number().nullable(),
+  endedAt: z.number().nullable(),
   ports: z.array(
     z.object({
-      ...{ private: z.number(), public: z.number().nullable(), type: protocol },
+      private: z.number(),
+      public: z.number().nullable(),
+      type: protocol,
       ip: z.string().nullable(),
     }),
   ),
-  ...{ gpus: z.array(z.string()), ip: z.string().nullable() },
+  gpus: z.array(z.string()),
+  ip: z.string().nullable(),
   gpusAtStart: z.literal(true).exactOptional(),
 });
 
 export const containerStats: z.ZodType<ContainerStats> = z.object({
-  ...{ cpu: z.number(), memory: z.number() },
+  cpu: z.number(),
+  memory: z.number(),
   gpus: z.array(z.object({ util: z.number(), memoryUtil: z.number() })),
 });
 
@@ -109,7 +124,10 @@ export const machineInfo = z.object({
   /** Devices for pods. */
   devices: z.array(
     z.object({
-      ...{ kind: z.enum(['cpu', 'gpu']), index: z.number(), uuid: z.string(), name: z.string() },
+      kind: z.enum(['cpu', 'gpu']),
+      index: z.number(),
+      uuid: z.string(),
+      name: z.string(),
       memoryBytes: z.number(),
     }),
   ),
@@ -130,7 +148,9 @@ export type UseAnswer = z.infer<typeof useAnswer>;
 
 /** Load of an endpoint's queue. */
 export const workLoad = z.object({
-  ...{ waiting: z.number(), running: z.number(), oldestQueuedAt: z.number().nullable() },
+  waiting: z.number(),
+  running: z.number(),
+  oldestQueuedAt: z.number().nullable(),
   outgrown: z
     .array(z.object({ gpuType: z.string(), waiting: z.number(), oldestQueuedAt: z.number() }))
     .exactOptional(),
@@ -138,7 +158,10 @@ export const workLoad = z.object({
   workers: z.array(
     z.object({
       podId: z.string().nullable(),
-      ...{ jobs: z.number(), taken: z.number(), busyUntil: z.number(), draining: z.boolean() },
+      jobs: z.number(),
+      taken: z.number(),
+      busyUntil: z.number(),
+      draining: z.boolean(),
     }),
   ),
 });

@@ -25,7 +25,10 @@ export const MACHINE_CALL = 'machine';
 /** Longest waits for an answer, ms. A creation may pull an image. */
 const CREATE_MS = 30 * 60_000;
 const TIMEOUTS_MS: Partial<Record<MachineVerb, number>> = {
-  ...{ create: CREATE_MS, list: 5_000, stats: 2_000, tidyFolders: 60_000 },
+  create: CREATE_MS,
+  list: 5_000,
+  stats: 2_000,
+  tidyFolders: 60_000,
 };
 const TIMEOUT_MS = 30_000;
 /**
@@ -285,7 +288,11 @@ export class Machines {
       }
       const other = this.#list(info.name)[0];
       this.#machines.set(nodeId, {
-        ...{ nodeId, url, info, lost: new AbortController(), silentSince: undefined },
+        nodeId,
+        url,
+        info,
+        lost: new AbortController(),
+        silentSince: undefined,
       });
       log.info({ node: info.name, engine: info.engine }, 'node found');
       if (other) {

@@ -94,7 +94,12 @@ export class NodeCompute {
     const ofMachines = new MachineCatalog(given);
     node.#catalog = ofMachines;
     node.#compute = await Compute.open({
-      ...{ store, clock, log, quotas, chooseShard, engine: parts?.engine },
+      store,
+      clock,
+      log,
+      quotas,
+      chooseShard,
+      engine: parts?.engine,
       sealer: openSealer(platform.secretsKeyFile),
       noticeSender: parts && createNoticeSender(createWebhookSender(platform), clock),
       catalog: ofMachines.catalog,
@@ -232,12 +237,19 @@ export class NodeCompute {
     const { workerFolders } = this.#machine;
     const agent = new MachineAgent({ engine: own, workerFolders, readTerm, readUse });
     const machines = new Machines({
-      ...{ cluster, client, clock, log, own: { agent, info: () => this.#describe() } },
+      cluster,
+      client,
+      clock,
+      log,
+      own: { agent, info: () => this.#describe() },
       isShared: findClusterName(compute) !== undefined,
       onChange: () => this.#noteMachines(machines),
     });
     const engine = new NodesEngine({
-      ...{ kind: own.kind, hasStateVolumes: own.stateVolumes !== undefined, machines, log },
+      kind: own.kind,
+      hasStateVolumes: own.stateVolumes !== undefined,
+      machines,
+      log,
       capabilities: () => own.capabilities,
       findPod: (id) => this.#compute?.pods?.live.get(id),
       bind: async (id, node) => {
@@ -254,7 +266,12 @@ export class NodeCompute {
     const { queues, workerUrl } = this.#requireServing().parts;
     const { replaceWorkersMs } = platform.nodes;
     return createWorkerHost({
-      ...{ clock, machines, queues, replaceWorkersMs, work, workerUrl },
+      clock,
+      machines,
+      queues,
+      replaceWorkersMs,
+      work,
+      workerUrl,
       hasFolders: this.#machine.workerFolders !== undefined,
       tidyVolumes: engine.stateVolumes ? () => this.compute.remains.tidyVolumes() : undefined,
     });

@@ -99,13 +99,20 @@ export class ClusterNode {
     const findLeader = () => this.placement.find(undefined);
     this.rates = new SharedRates({ cluster: membership, client: options.client, findLeader });
     this.#opener = new ShardOpener({
-      ...{ clock, log, createQueue, noteClosed, endpoints, queues: this.queues },
+      clock,
+      log,
+      createQueue,
+      noteClosed,
+      endpoints,
+      queues: this.queues,
       openStore: (shard, onLost) => this.#openStore(shard, onLost),
       reloadControl: () => this.#copies.reload(),
       countRequests: (shard) => this.placement.countRequests(shard),
     });
     this.#shards = new LocalShards({
-      ...{ membership, clock, log },
+      membership,
+      clock,
+      log,
       open: (shard, onLost) => this.#open(shard, onLost),
       callNode: (url) => this.#callForShards(url),
       onChange: () => this.placement.noteChange(),

@@ -40,13 +40,12 @@ export async function listNodes(options: NodeListOptions): Promise<NodeRecord[]>
       const info = findMachine(node.id);
       const facts = info && { ...info, node: info.name };
       return {
-        ...{
-          id: node.id,
-          name: info?.name ?? findNameInId(node.id),
-          url: node.url,
-          state: judge(node),
-        },
-        ...{ isLeader: own.includes(0), shards: own },
+        id: node.id,
+        name: info?.name ?? findNameInId(node.id),
+        url: node.url,
+        state: judge(node),
+        isLeader: own.includes(0),
+        shards: own,
         endpoints: own.reduce((sum, shard) => sum + (ofShards.get(shard) ?? 0), 0),
         self: await readSelf(node, options),
         machine: facts && pods ? describeMachine(facts, pods.live) : null,
@@ -104,7 +103,9 @@ export async function readClusterActivity(
 const failedPage = z.object({
   jobs: z.array(
     jobSummary.extend({
-      ...{ endpointId: z.string(), position: z.number(), endedAt: z.number().nullable() },
+      endpointId: z.string(),
+      position: z.number(),
+      endedAt: z.number().nullable(),
     }),
   ),
   next: z.number().exactOptional(),
@@ -119,7 +120,8 @@ export async function readClusterFailed(
   const { elsewhere, here, nowhere } = group(placement, endpointIds);
   const { before, errorCode, limit } = listing;
   const sent = {
-    ...{ limit, ...(before !== undefined && { before }) },
+    limit,
+    ...(before !== undefined && { before }),
     ...(errorCode !== undefined && { errorCode }),
   };
   const unreachable = [...nowhere];

@@ -54,7 +54,8 @@ const CALLS = {
     body: z.object({
       endpointIds: z.array(z.string()).max(1_000),
       listing: z.object({
-        ...{ before: z.number().exactOptional(), limit: z.int().min(1).max(FAILED_LIMIT.max) },
+        before: z.number().exactOptional(),
+        limit: z.int().min(1).max(FAILED_LIMIT.max),
         errorCode: z.enum(ERROR_CODES).exactOptional(),
       }),
     }),
@@ -74,7 +75,8 @@ const CALLS = {
    */
   endPod: {
     body: z.object({
-      ...{ endpointId: z.string(), podId: z.string() },
+      endpointId: z.string(),
+      podId: z.string(),
       outbox: z.object({ url: z.string(), term: z.number() }).nullable(),
     }),
     timeoutMs: 30_000,

@@ -70,7 +70,11 @@ export async function openNode(
   const hasPods = given.engine !== 'none' && dataFolder !== undefined;
   const name = hasPods ? (cluster ?? readNodeName(dataFolder)) : '';
   const membership = await join({
-    ...{ target, nodes, name, failures, waitMs: limits.lockWaitMs },
+    target,
+    nodes,
+    name,
+    failures,
+    waitMs: limits.lockWaitMs,
     onMigrated: (migration) => logMigration(log, migration),
     onEnd: (error) => options.onNodeEnd?.(explainOpening(error, target)),
     onView: (view) => {
@@ -90,22 +94,24 @@ export async function openNode(
   const control = new ControlStore({ reader, announce: async () => node?.announce() });
   const keys = await Keys.open({ store: control, clock });
   const sessions = await Sessions.open({
-    ...{ store: control, clock, keys, times: options.sessions },
+    store: control,
+    clock,
+    keys,
+    times: options.sessions,
     send: (change) => sendToLeader(change, { client, findLeader: () => node?.placement }),
   });
   const machineClient = new NodeClient({ secrets: nodes.secrets, maxSockets: MACHINE_CALLS });
   closers.push(() => machineClient.close());
   nodeCompute = await NodeCompute.open({
-    ...{
-      name,
-      platform: options,
-      podUser,
-      clock,
-      store: control,
-      podStore: control.unannounced,
-      keys,
-    },
-    ...{ cluster: membership, client: machineClient },
+    name,
+    platform: options,
+    podUser,
+    clock,
+    store: control,
+    podStore: control.unannounced,
+    keys,
+    cluster: membership,
+    client: machineClient,
     chooseShard: (id) => chooseShard(id, membership.view.shards.length),
   });
   const ofPods = nodeCompute;
@@ -125,13 +131,23 @@ export async function openNode(
     declare(endpoints, id, maxAttempts);
   let isStart = true;
   const leader = new Leader({
-    ...{ compute, keys, store: control, keyFile: options.keyFile, names: options.endpoints },
+    compute,
+    keys,
+    store: control,
+    keyFile: options.keyFile,
+    names: options.endpoints,
     declare: (id) => declareHere(id, options.maxAttempts),
     removeFromShard: async (shard, id, signal) =>
       (await node?.removeFromShard(shard, id, signal)) ?? false,
   });
   node = new ClusterNode({
-    ...{ membership, client, control, endpoints, clock, log, declare: declareHere },
+    membership,
+    client,
+    control,
+    endpoints,
+    clock,
+    log,
+    declare: declareHere,
     webhookSecrets,
     sessions,
     readSelf,
@@ -157,7 +173,11 @@ export async function openNode(
     noteClosed: (shard) => status.noteClosed(shard),
     createQueue: (store, shard) =>
       createQueue({
-        ...{ ...options, store, clock, wrapLink, tracing },
+        ...options,
+        store,
+        clock,
+        wrapLink,
+        tracing,
         findScaling: (id) => ofPods.scalingOf(id),
         owns: (id) => endpoints.find(id)?.shard === shard,
       }),
@@ -182,11 +202,19 @@ export async function openNode(
   // Before other nodes call: they know this one from now on.
   const { listenAlso, ...urls } = await listen(
     {
-      ...{ ...options, queue: queues, keys, sessions, compute, clock },
+      ...options,
+      queue: queues,
+      keys,
+      sessions,
+      compute,
+      clock,
       data: { store: control, status, close: async () => {} },
       codeAccess: { engine, trustKeys, podUser: podUser?.name },
       forwarding: {
-        ...{ placement, secrets: nodes.secrets, listen: listenTo(nodes), onCall },
+        placement,
+        secrets: nodes.secrets,
+        listen: listenTo(nodes),
+        onCall,
         advertised: { url: nodes.advertiseUrl, grpcUrl: nodes.advertiseGrpcUrl },
         findPodPort: (podId, port) => ofPods.findPodPort(podId, port),
       },
@@ -196,7 +224,11 @@ export async function openNode(
       readUse: (userId) => readLeaderUse(userId, { client, placement, countHere: countUseHere }),
       listNodes: () =>
         listNodes({
-          ...{ cluster: membership, client, endpoints, pods, readSelf },
+          cluster: membership,
+          client,
+          endpoints,
+          pods,
+          readSelf,
           findMachine: (id) => ofPods.findMachine(id),
         }),
       countNodes: () => membership.view.nodes.filter(({ isLive }) => isLive).length,
@@ -213,7 +245,8 @@ export async function openNode(
   const workers = await openWorkerAccess({ ...access, engine: ofPods.ownEngine });
   closers.push(() => workers.close());
   ofPods.serve({
-    ...{ queues, workerUrl: workers.url },
+    queues,
+    workerUrl: workers.url,
     findOwner: (id) => placement.find(id),
     findLeader: () => placement.find(undefined),
   });

@@ -136,7 +136,9 @@ export class RateSlices {
     this.#sent = batch;
     this.#seq += 1;
     return {
-      ...{ node: this.#options.node, seq: this.#seq, term: this.#term },
+      node: this.#options.node,
+      seq: this.#seq,
+      term: this.#term,
       isComplete: this.#wanting.size === 0,
       reports: batch.map((slice) => toReport(slice, now)),
     };
@@ -175,9 +177,19 @@ export class RateSlices {
     }
     this.#sweep(now);
     const slice: Slice = {
-      ...{ window, key, limit, ms },
-      ...{ id: 0, endsAt: 0, spent: 0, granted: 0, waiting: 0, used: 0, ahead: 0 },
-      ...{ left: limit, fullUntil: 0 },
+      window,
+      key,
+      limit,
+      ms,
+      id: 0,
+      endsAt: 0,
+      spent: 0,
+      granted: 0,
+      waiting: 0,
+      used: 0,
+      ahead: 0,
+      left: limit,
+      fullUntil: 0,
     };
     this.#slices.set(name, slice);
     return slice;

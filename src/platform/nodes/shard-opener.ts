@@ -194,7 +194,9 @@ export async function openShardStore(
   const schema = shard === 0 ? target.schema : `${target.schema}_${shard}`;
   const { driver, store } = await openPostgres({
     ...boundTimes(limits),
-    ...{ target: { ...target, schema }, takeOver: true, mayReturn: isOwner },
+    target: { ...target, schema },
+    takeOver: true,
+    mayReturn: isOwner,
     onFailure: failures.note,
     onMigrated: (migration) => logMigration(log.child({ shard }), migration),
     onReconnect: failures.end,

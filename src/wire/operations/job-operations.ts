@@ -51,23 +51,28 @@ const ANY_TIME = z.int().min(0).exactOptional();
 /** Of the list of jobs. */
 const FILTERS: readonly Parameter[] = [
   {
-    ...{ name: 'since', schema: ANY_TIME },
+    name: 'since',
+    schema: ANY_TIME,
     description: 'only jobs that were submitted at or after this time, Unix ms',
   },
   {
-    ...{ name: 'until', schema: ANY_TIME },
+    name: 'until',
+    schema: ANY_TIME,
     description: 'only jobs that were submitted at or before this time, Unix ms',
   },
   {
-    ...{ name: 'workerId', schema: z.string().exactOptional() },
+    name: 'workerId',
+    schema: z.string().exactOptional(),
     description: 'only jobs whose running or last attempt this worker had',
   },
   {
-    ...{ name: 'errorCode', schema: z.enum(ERROR_CODES).exactOptional() },
+    name: 'errorCode',
+    schema: z.enum(ERROR_CODES).exactOptional(),
     description: 'only jobs of which an attempt failed with this code',
   },
   {
-    ...{ name: 'id', schema: z.string().regex(JOB_ID_PART).exactOptional() },
+    name: 'id',
+    schema: z.string().regex(JOB_ID_PART).exactOptional(),
     description: 'only jobs whose ID contains this text',
   },
 ];
@@ -114,7 +119,9 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
         { id: JOB_ID, status: 'IN_QUEUE' },
         {
           error: {
-            ...{ title: 'Queue is full', status: 429, code: 'queue_full' },
+            title: 'Queue is full',
+            status: 429,
+            code: 'queue_full',
             detail: "1000 jobs are queued, the endpoint's limit; retry later",
           },
         },
@@ -193,7 +200,8 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
   cancelJob: {
     summary: 'Cancel a queued or running job',
     answers: answerJson(jobReference, 'The job is CANCELLED, or was already.', {
-      ...{ id: JOB_ID, status: 'CANCELLED' },
+      id: JOB_ID,
+      status: 'CANCELLED',
     }),
     refusals: [409],
   },
@@ -205,7 +213,8 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
   purgeQueue: {
     summary: 'Cancel all queued jobs',
     answers: answerJson(purgeAnswer, 'Number of cancelled jobs.', {
-      ...{ removed: 7, status: 'completed' },
+      removed: 7,
+      status: 'completed',
     }),
   },
   getEndpointHealth: {
@@ -244,7 +253,8 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
       },
       ...FILTERS,
       {
-        ...{ name: 'previews', schema: z.enum(['true', 'false']).default('false') },
+        name: 'previews',
+        schema: z.enum(['true', 'false']).default('false'),
         description:
           '`true` adds `error`, `inputPreview` and `inputBytes` to each job; a page then has 100 jobs at most',
       },
@@ -253,8 +263,12 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
     answers: answerJson(jobList, 'One page.', {
       jobs: [
         {
-          ...{ id: JOB_ID, status: 'COMPLETED', attempt: 1, submittedAt: 1_768_469_400_000 },
-          ...{ delayTime: 12, executionTime: 1_840 },
+          id: JOB_ID,
+          status: 'COMPLETED',
+          attempt: 1,
+          submittedAt: 1_768_469_400_000,
+          delayTime: 12,
+          executionTime: 1_840,
         },
       ],
       cursor: 'MTc2ODQ2OTQwMDAwMDAwMA',
@@ -265,16 +279,27 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
     description: 'Everything that `status` leaves out. The input is as it was submitted.',
     query: [
       {
-        ...{ name: 'input', schema: z.enum(['true', 'false']).default('true') },
+        name: 'input',
+        schema: z.enum(['true', 'false']).default('true'),
         description: '`false` leaves out the input, which may have 20 MB',
       },
     ],
     answers: answerJson(jobDetails, 'The job with its input.', {
-      ...{ id: JOB_ID, status: 'COMPLETED', attempt: 1, delayTime: 12, executionTime: 1_840 },
-      ...{ submittedAt: 1_768_469_400_000, queuedAt: 1_768_469_400_000 },
-      ...{ startedAt: 1_768_469_400_012, endedAt: 1_768_469_401_852 },
-      ...{ expiresAt: 1_768_471_201_852, executionTimeout: 60_000, maxAttempts: 3, priority: 0 },
-      ...{ chunks: 0, logBytes: 0 },
+      id: JOB_ID,
+      status: 'COMPLETED',
+      attempt: 1,
+      delayTime: 12,
+      executionTime: 1_840,
+      submittedAt: 1_768_469_400_000,
+      queuedAt: 1_768_469_400_000,
+      startedAt: 1_768_469_400_012,
+      endedAt: 1_768_469_401_852,
+      expiresAt: 1_768_471_201_852,
+      executionTimeout: 60_000,
+      maxAttempts: 3,
+      priority: 0,
+      chunks: 0,
+      logBytes: 0,
       timeline: [
         { at: 1_768_469_400_000, event: 'submitted' },
         { at: 1_768_469_400_012, event: 'started', attempt: 1, workerId: 'gpu-1' },

@@ -85,8 +85,11 @@ function describeProbe(operation: Operation): Operation {
 
 /** Requests to the workers of a load-balancing endpoint; the answers are the workers' own. */
 const LB_OPERATIONS: readonly Operation[] = LB_METHODS.map((method) => ({
-  ...{ id: `forward${method.charAt(0)}${method.slice(1).toLowerCase()}`, tag: 'load balancing' },
-  ...{ method, path: `${LB_ROUTE.path}/:path`, access: LB_ROUTE.access },
+  id: `forward${method.charAt(0)}${method.slice(1).toLowerCase()}`,
+  tag: 'load balancing',
+  method,
+  path: `${LB_ROUTE.path}/:path`,
+  access: LB_ROUTE.access,
   summary: 'Forward a request to a worker of a load-balancing endpoint',
   description:
     '`path` is everything after the endpoint ID, slashes included. The platform forwards path, query, ' +
@@ -122,7 +125,9 @@ const errors = {
   example: {
     error: {
       message: 'Invalid, unknown or expired API key.',
-      ...{ type: 'authentication_error', param: null, code: 'invalid_api_key' },
+      type: 'authentication_error',
+      param: null,
+      code: 'invalid_api_key',
     },
   },
 };
@@ -185,7 +190,13 @@ const OPENAI_OPERATIONS = describeOperations('openai', OPENAI_ROUTES, {
 });
 
 export const DESCRIBED_RESOURCES = {
-  ...{ pods, endpoints, templates, keys, networkVolumes, registries, budgets },
+  pods,
+  endpoints,
+  templates,
+  keys,
+  networkVolumes,
+  registries,
+  budgets,
 } satisfies Readonly<Record<string, FixedResource>>;
 
 export const OPERATIONS: readonly Operation[] = [

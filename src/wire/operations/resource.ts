@@ -139,7 +139,9 @@ export function describeFixedResource<
     list,
     operations: {
       list: {
-        ...{ id: `list${capitalise(outline.plural)}`, ...routes.list, ...common },
+        id: `list${capitalise(outline.plural)}`,
+        ...routes.list,
+        ...common,
         summary: `List ${several}, newest first`,
         query: [...(text.listQuery ?? []), ...PAGE_PARAMETERS],
         answers: {
@@ -150,19 +152,27 @@ export function describeFixedResource<
         },
       },
       create: {
-        ...{ id: `create${name}`, ...routes.create, ...change, ...texts.create },
+        id: `create${name}`,
+        ...routes.create,
+        ...change,
+        ...texts.create,
         body: describeBody(creation, examples.creation, maxBytes),
         answers: text.created ?? {
           201: { ...shown[200], headers: ['Location'] },
         },
       },
       get: {
-        ...{ id: `get${name}`, ...routes.get, ...common },
+        id: `get${name}`,
+        ...routes.get,
+        ...common,
         summary: `Show one ${one}`,
         answers: shown,
       },
       delete: {
-        ...{ id: `delete${name}`, ...routes.delete, ...change, ...texts.delete },
+        id: `delete${name}`,
+        ...routes.delete,
+        ...change,
+        ...texts.delete,
         answers: ANSWER_NOTHING,
       },
     },
@@ -184,8 +194,11 @@ export function describeResource<
     operations: {
       ...fixed.operations,
       update: {
-        ...{ id: `update${capitalise(outline.singular)}`, tag: outline.plural, refusals: [409] },
-        ...{ ...listResourceRoutes(outline).update, ...texts.update },
+        id: `update${capitalise(outline.singular)}`,
+        tag: outline.plural,
+        refusals: [409],
+        ...listResourceRoutes(outline).update,
+        ...texts.update,
         body: describeBody(update, examples.update, maxBytes),
         answers: answerJson(record, `The ${one}.`, examples.record),
       },

@@ -94,7 +94,11 @@ const quantiles = z.object({ p50: ms, p95: ms });
 
 const seriesPoint = z.object({
   at: z.int().describe('Unix ms of the start of the step'),
-  ...{ submitted: count, completed: count, failed: count, timedOut: count, cancelled: count },
+  submitted: count,
+  completed: count,
+  failed: count,
+  timedOut: count,
+  cancelled: count,
   retried: count,
   refused: count.describe(
     "FAILED because the handler's schema refused the input; part of `failed`",
@@ -125,9 +129,17 @@ export const MIN_STEP_MS = 60_000;
 const NO_WORKERS = { starting: 0, idle: 0, running: 0, draining: 0 };
 
 const OVERVIEW_EXAMPLE = {
-  ...{ id: 'ep_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d71', name: 'echo', type: 'QUEUE' as const },
-  ...{ state: 'running' as const, waiting: 0, running: 2, oldestWaitMs: null, waitReason: null },
-  ...{ jobsPerSecond: 1.5, failedLastHour: 0, failureRate: 0 },
+  id: 'ep_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d71',
+  name: 'echo',
+  type: 'QUEUE' as const,
+  state: 'running' as const,
+  waiting: 0,
+  running: 2,
+  oldestWaitMs: null,
+  waitReason: null,
+  jobsPerSecond: 1.5,
+  failedLastHour: 0,
+  failureRate: 0,
   workers: { ...NO_WORKERS, running: 2 },
 };
 
@@ -151,15 +163,18 @@ export const ACTIVITY_OPERATIONS = describeOperations('console', ACTIVITY_ROUTES
       'The platform removes ended jobs after their retention.',
     query: [
       {
-        ...{ name: 'endpoint', schema: z.string().exactOptional() },
+        name: 'endpoint',
+        schema: z.string().exactOptional(),
         description: 'only jobs of this endpoint, by ID or name',
       },
       {
-        ...{ name: 'errorCode', schema: z.enum(ERROR_CODES).exactOptional() },
+        name: 'errorCode',
+        schema: z.enum(ERROR_CODES).exactOptional(),
         description: 'only jobs of which an attempt failed with this code',
       },
       {
-        ...{ name: 'cursor', schema: z.string().exactOptional() },
+        name: 'cursor',
+        schema: z.string().exactOptional(),
         description: '`cursor` of an earlier answer; without it the first page',
       },
       {
@@ -171,15 +186,22 @@ export const ACTIVITY_OPERATIONS = describeOperations('console', ACTIVITY_ROUTES
     answers: answerJson(failedJobList, 'One page.', {
       jobs: [
         {
-          ...{ id: '01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d73', status: 'FAILED', attempt: 3 },
-          ...{ submittedAt: 1_768_469_400_000, delayTime: 12, executionTime: 1_840 },
-          ...{ workerId: 'gpu-1', endedAt: 1_768_469_401_852 },
+          id: '01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d73',
+          status: 'FAILED',
+          attempt: 3,
+          submittedAt: 1_768_469_400_000,
+          delayTime: 12,
+          executionTime: 1_840,
+          workerId: 'gpu-1',
+          endedAt: 1_768_469_401_852,
           endpoint: { id: 'ep_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d71', name: 'echo' },
           error: { code: 'handler_error', message: 'no such model' },
-          ...{ inputPreview: '{"model":"x"}', inputBytes: 13 },
+          inputPreview: '{"model":"x"}',
+          inputBytes: 13,
         },
       ],
-      ...{ unreachable: [], cursor: 'MTc2ODQ2OTQwMDAwMDAwMA' },
+      unreachable: [],
+      cursor: 'MTc2ODQ2OTQwMDAwMDAwMA',
     }),
     refusals: [403, 404, 409],
   },
@@ -195,19 +217,34 @@ export const ACTIVITY_OPERATIONS = describeOperations('console', ACTIVITY_ROUTES
       { name: 'from', schema: time, description: 'Unix ms; default: an hour before `to`' },
       { name: 'to', schema: time, description: 'Unix ms; default: now' },
       {
-        ...{ name: 'step', schema: z.int().min(MIN_STEP_MS).exactOptional() },
+        name: 'step',
+        schema: z.int().min(MIN_STEP_MS).exactOptional(),
         description:
           'ms, a multiple of 60,000; default: the shortest of 1, 5, 15 and 60 minutes that gives 360 points at most',
       },
     ],
     answers: answerJson(endpointSeries, 'The series.', {
-      ...{ from: 1_768_469_400_000, to: 1_768_469_460_000, step: 60_000 },
+      from: 1_768_469_400_000,
+      to: 1_768_469_460_000,
+      step: 60_000,
       points: [
         {
-          ...{ at: 1_768_469_400_000, submitted: 60, completed: 59, failed: 1, timedOut: 0 },
-          ...{ cancelled: 0, retried: 2, refused: 0, queued: 3, running: 2, oldestWaitMs: 800 },
-          ...{ waitMs: { p50: 20, p95: 640 }, executionMs: { p50: 900, p95: 1_800 } },
-          ...{ workers: { ...NO_WORKERS, running: 2 }, workerSeconds: 120, cost: 0.12 },
+          at: 1_768_469_400_000,
+          submitted: 60,
+          completed: 59,
+          failed: 1,
+          timedOut: 0,
+          cancelled: 0,
+          retried: 2,
+          refused: 0,
+          queued: 3,
+          running: 2,
+          oldestWaitMs: 800,
+          waitMs: { p50: 20, p95: 640 },
+          executionMs: { p50: 900, p95: 1_800 },
+          workers: { ...NO_WORKERS, running: 2 },
+          workerSeconds: 120,
+          cost: 0.12,
         },
       ],
     }),

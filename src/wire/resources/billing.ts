@@ -71,43 +71,55 @@ export const BILLING_OPERATIONS = describeOperations('billing', BILLING_ROUTES, 
       'Times are in UTC.',
     query: [
       {
-        ...{ name: 'step', schema: z.enum(BILLING_STEPS).default('day') },
+        name: 'step',
+        schema: z.enum(BILLING_STEPS).default('day'),
         description: `at most ${MAX_BILLED_STEPS.hour} hours or ${MAX_BILLED_STEPS.day} days in one answer`,
       },
       {
-        ...{ name: 'from', schema: time },
+        name: 'from',
+        schema: time,
         description:
           'Unix ms; default: 24 hours or 30 days before `to`. It is rounded to whole steps',
       },
       { name: 'to', schema: time, description: 'Unix ms; default: now' },
       {
-        ...{ name: 'group', schema: z.enum(BILLING_GROUPS).default('each') },
+        name: 'group',
+        schema: z.enum(BILLING_GROUPS).default('each'),
         description:
           'what one record sums up. `each`: one resource in one step, the newest step first. `resource`: one resource in the ' +
           'whole range, the highest cost first. `step`: all resources in one step',
       },
       {
-        ...{ name: 'kind', schema: z.enum(BILLED_KINDS).exactOptional() },
+        name: 'kind',
+        schema: z.enum(BILLED_KINDS).exactOptional(),
         description: 'only resources of this kind',
       },
       {
-        ...{ name: 'id', schema: z.string().exactOptional() },
+        name: 'id',
+        schema: z.string().exactOptional(),
         description: 'only the resource with this ID',
       },
       {
-        ...{ name: 'userId', schema: z.string().exactOptional() },
+        name: 'userId',
+        schema: z.string().exactOptional(),
         description:
           'the bill of this user, or `*` for all users together; for the operator of the platform only',
       },
       ...PAGE_PARAMETERS,
     ],
     answers: answerJson(billingPage, 'One page.', {
-      ...{ from: 1_768_435_200_000, to: 1_768_521_600_000, step: 'day' },
+      from: 1_768_435_200_000,
+      to: 1_768_521_600_000,
+      step: 'day',
       total: EXAMPLE_AMOUNT,
       records: [
         {
-          ...{ at: 1_768_435_200_000, userId: 'ada', kind: 'endpoint', name: 'sdxl' },
-          ...{ id: 'ep_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d71', ...EXAMPLE_AMOUNT },
+          at: 1_768_435_200_000,
+          userId: 'ada',
+          kind: 'endpoint',
+          name: 'sdxl',
+          id: 'ep_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d71',
+          ...EXAMPLE_AMOUNT,
         },
       ],
     }),

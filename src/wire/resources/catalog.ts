@@ -104,12 +104,16 @@ export const dataCenterList = describePage('dataCenters', dataCenter);
 
 /** Of the example. */
 const DOCKER: EngineCapabilitiesRecord = {
-  ...{ gpus: 'uuid', gpusAtStart: false, disk: { keptOverStop: true, limit: 'some' } },
+  gpus: 'uuid',
+  gpusAtStart: false,
+  disk: { keptOverStop: true, limit: 'some' },
   limits: { memory: true, cpu: true, processes: true },
   globalNetworking: true,
   ports: { protocols: ['http', 'tcp', 'udp'], reach: 'machine' },
   mounts: { persistent: true, network: ['folder', 'name'], sizeLimit: 'some' },
-  ...{ registries: true, healthChecks: true, kubernetes: null },
+  registries: true,
+  healthChecks: true,
+  kubernetes: null,
 };
 
 export const CATALOG_OPERATIONS = describeOperations('catalog', CATALOG_ROUTES, {
@@ -119,8 +123,12 @@ export const CATALOG_OPERATIONS = describeOperations('catalog', CATALOG_ROUTES, 
     answers: answerJson(gpuTypeList, 'One page.', {
       gpus: [
         {
-          ...{ id: 'NVIDIA H200', name: 'H200', memory: 141 },
-          ...{ price: 3.59, total: 8, available: 5 },
+          id: 'NVIDIA H200',
+          name: 'H200',
+          memory: 141,
+          price: 3.59,
+          total: 8,
+          available: 5,
         },
       ],
     }),
@@ -131,8 +139,12 @@ export const CATALOG_OPERATIONS = describeOperations('catalog', CATALOG_ROUTES, 
     answers: answerJson(cpuFlavorList, 'One page.', {
       cpus: [
         {
-          ...{ id: 'cpu', name: 'General purpose', vcpuCounts: [2, 4, 8] },
-          ...{ maxMemory: 64, vcpuPrice: 0.02, memoryPrice: 0.005 },
+          id: 'cpu',
+          name: 'General purpose',
+          vcpuCounts: [2, 4, 8],
+          maxMemory: 64,
+          vcpuPrice: 0.02,
+          memoryPrice: 0.005,
         },
       ],
     }),
@@ -143,9 +155,14 @@ export const CATALOG_OPERATIONS = describeOperations('catalog', CATALOG_ROUTES, 
     answers: answerJson(dataCenterList, 'One page.', {
       dataCenters: [
         {
-          ...{ id: 'north', name: 'North hall', default: true, engine: 'docker' },
+          id: 'north',
+          name: 'North hall',
+          default: true,
+          engine: 'docker',
           capabilities: DOCKER,
-          ...{ gpuTypes: ['NVIDIA H200'], networkVolumes: true, networkVolumePrice: 0.07 },
+          gpuTypes: ['NVIDIA H200'],
+          networkVolumes: true,
+          networkVolumePrice: 0.07,
         },
       ],
     }),

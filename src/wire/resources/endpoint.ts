@@ -284,9 +284,14 @@ export const ENDPOINT_EXAMPLE: EndpointRecord = {
   source: 'VERSION',
   version: 2,
   rollout: {
-    ...{ version: 3, from: 2, state: 'CHECKING', reason: null },
-    ...{ workersReady: 0, workersTotal: 2 },
-    ...{ startedAt: '2026-01-15T09:31:00.000Z', endedAt: null },
+    version: 3,
+    from: 2,
+    state: 'CHECKING',
+    reason: null,
+    workersReady: 0,
+    workersTotal: 2,
+    startedAt: '2026-01-15T09:31:00.000Z',
+    endedAt: null,
   },
   createdAt: '2026-01-15T09:30:00.000Z',
 };

@@ -39,7 +39,9 @@ export const EVENT_OPERATIONS = describeOperations('console', EVENT_ROUTES, {
       'gets a snapshot of each topic, so `Last-Event-ID` is not needed.',
     query: [
       {
-        ...{ name: 'topics', schema: topics, presence: 'required' },
+        name: 'topics',
+        schema: topics,
+        presence: 'required',
         description: `up to ${EVENT_LIMITS.topics} topics, separated by commas`,
       },
     ],

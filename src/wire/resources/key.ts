@@ -115,8 +115,10 @@ export const KEY_OPERATIONS = describeOperations('keys', KEY_ROUTES, {
   rotateKey: {
     summary: 'Replace an API key by a new one with the same scopes',
     body: {
-      ...{ schema: keyRotation, example: { graceSeconds: 3_600 } },
-      ...{ presence: 'optional', maxBytes: KEY_BODY_BYTES },
+      schema: keyRotation,
+      example: { graceSeconds: 3_600 },
+      presence: 'optional',
+      maxBytes: KEY_BODY_BYTES,
     },
     answers: ISSUED,
     refusals: [409],

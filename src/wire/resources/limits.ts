@@ -42,7 +42,8 @@ export const LIMITS_OPERATIONS = describeOperations('keys', LIMITS_ROUTES, {
       'The operator sets rates with `serve --rate-limit` and quotas with `serve --quota`.',
     refusals: [503],
     answers: answerJson(limitsRecord, 'Rates and quotas.', {
-      ...{ at: 1_768_469_412_000, userId: 'ada' },
+      at: 1_768_469_412_000,
+      userId: 'ada',
       rates: [{ window: 'minute', limit: 6_000, used: 12, endsAt: 1_768_469_460_000 }],
       quotas: [
         { name: 'endpoints', of: 'user', limit: 100, used: 3 },

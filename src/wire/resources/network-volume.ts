@@ -96,8 +96,12 @@ export const networkVolumes = describeResource({
       useCount: 1,
       uses: [
         {
-          ...{ kind: 'endpoint', id: 'ep_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d71', name: 'image' },
-          ...{ status: null, endpointId: null, path: '/runpod-volume' },
+          kind: 'endpoint',
+          id: 'ep_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d71',
+          name: 'image',
+          status: null,
+          endpointId: null,
+          path: '/runpod-volume',
         },
       ],
     },

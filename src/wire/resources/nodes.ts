@@ -14,10 +14,14 @@ const share = z.object({
 const nodeMachine = z.object({
   engine: z.string(),
   pods: count.describe('Containers that run or are to run'),
-  ...{ memoryGb: share, vcpus: share, diskGb: share },
+  memoryGb: share,
+  vcpus: share,
+  diskGb: share,
   gpus: z.array(
     z.object({
-      ...{ uuid: z.string(), name: z.string(), memoryGb: z.number().min(0) },
+      uuid: z.string(),
+      name: z.string(),
+      memoryGb: z.number().min(0),
       podId: z.string().nullable().describe('The pod that holds it; null: it is free'),
     }),
   ),
@@ -66,15 +70,25 @@ export const NODE_OPERATIONS = describeOperations('platform', NODE_ROUTES, {
       at: 1_768_469_412_000,
       nodes: [
         {
-          ...{ id: 'local', name: null, url: null, state: 'serving', isLeader: true },
-          ...{ shards: [], endpoints: 3 },
+          id: 'local',
+          name: null,
+          url: null,
+          state: 'serving',
+          isLeader: true,
+          shards: [],
+          endpoints: 3,
           self: {
-            ...{ version: '0.1.0', startedAt: 1_768_460_000_000 },
+            version: '0.1.0',
+            startedAt: 1_768_460_000_000,
             store: { databaseBytes: 4_194_304, freeBytes: 80_000_000_000, warnings: [] },
           },
           machine: {
-            ...{ engine: 'docker', pods: 2, memoryGb: { limit: 64, used: 8 } },
-            ...{ vcpus: { limit: 128, used: 4 }, diskGb: { limit: 800, used: 40 }, gpus: [] },
+            engine: 'docker',
+            pods: 2,
+            memoryGb: { limit: 64, used: 8 },
+            vcpus: { limit: 128, used: 4 },
+            diskGb: { limit: 800, used: 40 },
+            gpus: [],
           },
         },
       ],

@@ -64,8 +64,11 @@ export const pods = describeResource({
   created: {
     201: {
       ...answerJson(podRecord, 'The pod is PROVISIONING.', {
-        ...{ ...EXAMPLE, status: 'PROVISIONING', actions: ['terminate'] },
-        ...{ runtime: null, startedAt: null },
+        ...EXAMPLE,
+        status: 'PROVISIONING',
+        actions: ['terminate'],
+        runtime: null,
+        startedAt: null,
       })[200],
       headers: ['Location'],
     },
@@ -73,8 +76,10 @@ export const pods = describeResource({
   examples: {
     record: EXAMPLE,
     creation: {
-      ...{ name: 'notebook', image: 'registry.example.com/notebook:3' },
-      ...{ ports: ['8888/http'], env: { LOG_LEVEL: 'info' } },
+      name: 'notebook',
+      image: 'registry.example.com/notebook:3',
+      ports: ['8888/http'],
+      env: { LOG_LEVEL: 'info' },
       gpu: { id: 'NVIDIA H200', count: 1 },
     },
     update: { name: 'notebook of Ada', locked: true },

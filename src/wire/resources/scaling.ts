@@ -144,8 +144,11 @@ const EXAMPLE: DecisionRecord = {
     load: { waiting: 3, running: 1, oldestQueuedAt: 1_768_469_407_000, peak: 4 },
     workers: [
       {
-        ...{ id: 'pod_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d74', state: 'ready' },
-        ...{ jobs: 1, idleSince: null, isCurrent: true },
+        id: 'pod_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d74',
+        state: 'ready',
+        jobs: 1,
+        idleSince: null,
+        isCurrent: true,
       },
     ],
     lastStartAt: 1_768_469_380_000,

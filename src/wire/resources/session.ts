@@ -38,7 +38,9 @@ export type SessionRecord = z.infer<typeof sessionRecord>;
 
 const EXAMPLE: SessionRecord = {
   key: { id: 'key_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d72', name: 'ada' },
-  ...{ userId: 'owner', scopes: ['admin'], expiresAt: '2026-01-22T09:30:00.000Z' },
+  userId: 'owner',
+  scopes: ['admin'],
+  expiresAt: '2026-01-22T09:30:00.000Z',
   platform: { version: '0.1.0', engine: 'docker', nodes: 1, isDev: false },
 };
 
@@ -54,7 +56,8 @@ export const SESSION_OPERATIONS = describeOperations('console', SESSION_ROUTES, 
       'calls from this machine need no key, send no body: there is no cookie then.',
     body: {
       ...bodyJson(sessionCreation, { key: 'mr_…' }),
-      ...{ presence: 'optional', maxBytes: SESSION_BODY_BYTES },
+      presence: 'optional',
+      maxBytes: SESSION_BODY_BYTES,
     },
     answers: {
       201: {

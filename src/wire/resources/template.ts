@@ -110,8 +110,10 @@ export const templates = describeResource({
   examples: {
     record: EXAMPLE,
     creation: {
-      ...{ name: 'echo', image: 'registry.example.com/echo:1.4' },
-      ...{ env: { LOG_LEVEL: 'info' }, ports: ['8000/http'] },
+      name: 'echo',
+      image: 'registry.example.com/echo:1.4',
+      env: { LOG_LEVEL: 'info' },
+      ports: ['8000/http'],
     },
     update: { image: 'registry.example.com/echo:1.5' },
   },

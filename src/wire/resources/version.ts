@@ -116,7 +116,9 @@ export const VERSION_OPERATIONS = describeOperations('endpoints', VERSION_ROUTES
       },
     ],
     body: {
-      ...{ ...ARCHIVE_BODY, mediaType: GZIP_TYPE, maxBytes: ARCHIVE_LIMITS.bytes },
+      ...ARCHIVE_BODY,
+      mediaType: GZIP_TYPE,
+      maxBytes: ARCHIVE_LIMITS.bytes,
     },
     answers: {
       201: {

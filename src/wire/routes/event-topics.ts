@@ -46,50 +46,68 @@ const OF_PODS = { scope: 'pods:read', place: 'control', everyMs: 2_000 } as cons
 
 export const TOPICS = {
   overview: {
-    ...{ names: 'nothing', scope: 'key', place: 'any', everyMs: 1_000 },
+    names: 'nothing',
+    scope: 'key',
+    place: 'any',
+    everyMs: 1_000,
     target: () => ACTIVITY_ROUTES.getOverview.path,
   },
   endpoints: {
-    ...{ ...OF_ENDPOINTS, names: 'nothing' },
+    ...OF_ENDPOINTS,
+    names: 'nothing',
     target: () => list(RESOURCES.endpoints.path, LISTED.records),
   },
   endpoint: {
-    ...{ ...OF_ENDPOINTS, names: 'endpoint' },
+    ...OF_ENDPOINTS,
+    names: 'endpoint',
     target: ({ endpoint }) => one(RESOURCES.endpoints.path, endpoint),
   },
   decisions: {
-    ...{ ...OF_ENDPOINTS, names: 'endpoint' },
+    ...OF_ENDPOINTS,
+    names: 'endpoint',
     target: ({ endpoint }) =>
       list(fillPath(SCALER_ROUTES.listScalerDecisions, { endpoint }), LISTED.decisions),
   },
   versions: {
-    ...{ ...OF_ENDPOINTS, names: 'endpoint' },
+    ...OF_ENDPOINTS,
+    names: 'endpoint',
     target: ({ endpoint }) =>
       list(fillPath(VERSION_ROUTES.listVersions, { endpoint }), LISTED.versions),
   },
   health: {
-    ...{ ...OF_JOBS, names: 'endpoint', place: 'endpoint' },
+    ...OF_JOBS,
+    names: 'endpoint',
+    place: 'endpoint',
     target: ({ endpoint }) => fillPath(JOB_ROUTES.getEndpointHealth, { endpoint }),
   },
   activity: {
-    ...{ ...OF_JOBS, names: 'endpoint', place: 'any' },
+    ...OF_JOBS,
+    names: 'endpoint',
+    place: 'any',
     target: ({ endpoint }) => fillPath(ACTIVITY_ROUTES.getEndpointActivity, { endpoint }),
   },
   job: {
-    ...{ ...OF_JOBS, names: 'job', place: 'endpoint', volatile: ['delayTime', 'executionTime'] },
+    ...OF_JOBS,
+    names: 'job',
+    place: 'endpoint',
+    volatile: ['delayTime', 'executionTime'],
     target: ({ endpoint, id }) =>
       `${fillPath(JOB_ROUTES.getJob, { endpoint, job: id })}?input=false`,
   },
   pods: {
-    ...{ ...OF_PODS, names: 'nothing' },
+    ...OF_PODS,
+    names: 'nothing',
     target: () => list(RESOURCES.pods.path, LISTED.records),
   },
   pod: {
-    ...{ ...OF_PODS, names: 'pod' },
+    ...OF_PODS,
+    names: 'pod',
     target: ({ id }) => one(RESOURCES.pods.path, id),
   },
   'pod-log': {
-    ...{ ...OF_PODS, names: 'pod', everyMs: 1_000 },
+    ...OF_PODS,
+    names: 'pod',
+    everyMs: 1_000,
     target: ({ id }) => `${fillPath(POD_ROUTES.getPodLog, { pod: id })}?bytes=${POD_LOG_BYTES}`,
   },
 } as const satisfies Readonly<Record<string, TopicRule>>;
@@ -123,8 +141,11 @@ export function readTopic(name: string): Topic | undefined {
   try {
     const { endpoint = '', id = '' } = found.groups ?? {};
     return {
-      ...{ name, kind, rule },
-      ...{ endpoint: decodeURIComponent(endpoint), id: decodeURIComponent(id) },
+      name,
+      kind,
+      rule,
+      endpoint: decodeURIComponent(endpoint),
+      id: decodeURIComponent(id),
     };
   } catch {
     return undefined;

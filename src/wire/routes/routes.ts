@@ -85,11 +85,13 @@ export const OPENAI_ROUTES = {
     access: 'jobs:write',
   },
   getOpenAiModels: {
-    ...{ method: 'GET', access: 'jobs:write' },
+    method: 'GET',
+    access: 'jobs:write',
     path: `/v2/:endpoint${OPENAI_PATH}/v1/models`,
   },
   getOpenAiModel: {
-    ...{ method: 'GET', access: 'jobs:write' },
+    method: 'GET',
+    access: 'jobs:write',
     path: `/v2/:endpoint${OPENAI_PATH}/v1/models/:model`,
   },
 } as const satisfies Routes;
@@ -108,7 +110,8 @@ export type WorkerVerb = keyof typeof WORKER_ROUTES;
 /** Operations of pods besides the five verbs of a resource. */
 export const POD_ROUTES = {
   actOnPod: {
-    ...{ method: 'POST', access: 'pods:write' },
+    method: 'POST',
+    access: 'pods:write',
     path: `${RESOURCES.pods.path}/:pod/action`,
   },
   getPodLog: { method: 'GET', path: `${RESOURCES.pods.path}/:pod/logs`, access: 'pods:read' },
@@ -116,7 +119,8 @@ export const POD_ROUTES = {
 
 export const SCALER_ROUTES = {
   listScalerDecisions: {
-    ...{ method: 'GET', access: 'endpoints:read' },
+    method: 'GET',
+    access: 'endpoints:read',
     path: `${RESOURCES.endpoints.path}/:endpoint/scaler`,
   },
 } as const satisfies Routes;
@@ -126,11 +130,13 @@ export const ACTIVITY_ROUTES = {
   getOverview: { method: 'GET', path: '/v1/overview', access: 'key' },
   listFailedJobs: { method: 'GET', path: '/v1/failed-jobs', access: 'key' },
   getEndpointActivity: {
-    ...{ method: 'GET', access: 'jobs:read' },
+    method: 'GET',
+    access: 'jobs:read',
     path: `${RESOURCES.endpoints.path}/:endpoint/activity`,
   },
   getEndpointSeries: {
-    ...{ method: 'GET', access: 'jobs:read' },
+    method: 'GET',
+    access: 'jobs:read',
     path: `${RESOURCES.endpoints.path}/:endpoint/series`,
   },
 } as const satisfies Routes;
@@ -167,14 +173,16 @@ export const CATALOG_ROUTES = {
   listGpuTypes: { method: 'GET', path: '/v2/catalog/gpus', access: 'endpoints:read' },
   listCpuFlavors: { method: 'GET', path: '/v2/catalog/cpus', access: 'endpoints:read' },
   listDataCenters: {
-    ...{ method: 'GET', access: 'endpoints:read' },
+    method: 'GET',
+    access: 'endpoints:read',
     path: '/v2/catalog/data-centers',
   },
 } as const satisfies Routes;
 
 export const KEY_ROUTES = {
   rotateKey: {
-    ...{ method: 'POST', access: 'keys:write' },
+    method: 'POST',
+    access: 'keys:write',
     path: `${RESOURCES.keys.path}/:key/rotate`,
   },
 } as const satisfies Routes;
