@@ -78,7 +78,9 @@ export async function listProjectFiles(
   const ignoreFile = own ? OWN_IGNORE_FILE : GIT_IGNORE_FILE;
   const ownPackage = await findOwnPackage(folder);
   const walk = new ProjectWalk(folder, {
-    ...{ ignoreFile, limits, ownPackage },
+    ignoreFile,
+    limits,
+    ownPackage,
     content: own ? [] : content,
   });
   await walk.visit('', own ? [] : await readAncestors(folder));

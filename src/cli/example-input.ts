@@ -168,7 +168,8 @@ function merge(one: JsonSchema, other: JsonSchema): JsonSchema {
   const [first, second] = [one['properties'], other['properties']];
   const properties = { ...(isObject(first) && first), ...(isObject(second) && second) };
   return {
-    ...{ ...other, ...one },
+    ...other,
+    ...one,
     ...(required.length > 0 && { required }),
     ...(Object.keys(properties).length > 0 && { properties }),
   };

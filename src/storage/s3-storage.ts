@@ -114,8 +114,16 @@ class S3Storage implements Storage {
     try {
       using client = this.#connect(packages);
       const bytes = await putObject({
-        ...{ client: client.s3, packages, source: options, bucket, key, contentType },
-        ...{ partBytes, concurrency, maxBytes, signal: AbortSignal.any([signal, timeout]) },
+        client: client.s3,
+        packages,
+        source: options,
+        bucket,
+        key,
+        contentType,
+        partBytes,
+        concurrency,
+        maxBytes,
+        signal: AbortSignal.any([signal, timeout]),
       });
       return { url: await this.createUrl(key), bucket, key, bytes };
     } catch (error) {

@@ -48,7 +48,10 @@ async function runBackup(args: readonly string[]): Promise<number> {
   const target = resolve(positionals[0] ?? '');
   const dataFolder = resolve(values.data);
   const made = await backUp({
-    ...{ dataFolder, target, hasDatabase: !values.withoutDatabase, now: new Date() },
+    dataFolder,
+    target,
+    hasDatabase: !values.withoutDatabase,
+    now: new Date(),
   }).catch((error: unknown) => {
     throw explain(error, dataFolder);
   });

@@ -88,7 +88,10 @@ interface LoadedCommand {
 }
 
 const HELP: CompletedOption = {
-  ...{ word: '--help', help: 'show the help', isValued: false, choices: [] },
+  word: '--help',
+  help: 'show the help',
+  isValued: false,
+  choices: [],
 };
 
 export function composeTable(all: readonly LoadedCommand[]): CompletionTable {
@@ -107,7 +110,8 @@ function describe(path: string, command: Command | CommandGroup): CompletionCont
   const group: CompletionContext = {
     path,
     commands: verbs.map(([word, { summary }]) => ({ word, help: summary })),
-    ...{ options: [HELP], takesFiles: false },
+    options: [HELP],
+    takesFiles: false,
   };
   return [group, ...verbs.map(([word, verb]) => describeOne(`${path} ${word}`, verb))];
 }
@@ -126,7 +130,8 @@ function listOptions(options: OptionTable): CompletedOption[] {
     .map(([name, { choices = [], help, kind }]) => ({
       word: flagName(name),
       help: help.split(/[;:(]/, 1)[0]?.trim() ?? '',
-      ...{ isValued: kind !== 'flag', choices },
+      isValued: kind !== 'flag',
+      choices,
     }));
 }
 

@@ -77,7 +77,10 @@ export async function checkWorker(test: WorkerUnderTest): Promise<CheckResult[]>
       : { terminate: () => printNote('Now send SIGTERM to the worker.\n') };
   const { check, stand } = await open(
     {
-      ...{ host, port, carrier: values.link ?? 'http', log },
+      host,
+      port,
+      carrier: values.link ?? 'http',
+      log,
       ...workerExit,
     },
     values.only,

@@ -25,11 +25,17 @@ const options = {
   dockerHost: engineOptions.dockerHost,
   ...kubernetesOptions,
   graceMs: integer({
-    ...{ min: 0, max: 3_600_000, default: 45_000, placeholder: 'MS' },
+    min: 0,
+    max: 3_600_000,
+    default: 45_000,
+    placeholder: 'MS',
     help: 'time in milliseconds between SIGTERM and SIGKILL of a pod; a worker needs 30,000 for its jobs',
   }),
   stopMs: integer({
-    ...{ min: 1_000, max: 3_600_000, default: 60_000, placeholder: 'MS' },
+    min: 1_000,
+    max: 3_600_000,
+    default: 60_000,
+    placeholder: 'MS',
     help: 'time for the platform to end after SIGTERM, ms; after that the command fails',
   }),
 };

@@ -51,7 +51,10 @@ export const profilesCommands: CommandGroup = {
   verbs: {
     list: {
       summary: 'lists the profiles of this machine; * marks the current one',
-      ...{ description: [], positionals: [], options: listOptions, exitCodes },
+      description: [],
+      positionals: [],
+      options: listOptions,
+      exitCodes,
       examples: ['millrace profiles list'],
       async run(args) {
         const { positionals: words, values } = parseOptions(listOptions, args);
@@ -62,7 +65,10 @@ export const profilesCommands: CommandGroup = {
     },
     use: {
       summary: 'makes a profile the current one',
-      ...{ description: [], positionals, options: {}, exitCodes },
+      description: [],
+      positionals,
+      options: {},
+      exitCodes,
       examples: ['millrace profiles use staging'],
       async run(args) {
         const { positionals: words } = parseOptions({}, args);
@@ -78,7 +84,9 @@ export const profilesCommands: CommandGroup = {
     },
     key: {
       summary: 'prints the key of a profile, for a command such as curl',
-      ...{ description: [], options: {}, exitCodes },
+      description: [],
+      options: {},
+      exitCodes,
       positionals: optionalName,
       examples: [
         'curl -H "authorization: Bearer $(millrace profiles key)" https://millrace.example.com/v1/endpoints',

@@ -59,7 +59,10 @@ const checkVerb: Verb = {
 
 const infoVerb: Verb = {
   summary: 'prints sizes, large payloads, free pages and the number of jobs, endpoints and keys',
-  ...{ description: [], positionals: [], options: placeOptions, exitCodes },
+  description: [],
+  positionals: [],
+  options: placeOptions,
+  exitCodes,
   examples: ['millrace store info --json'],
   async run(args) {
     const { positionals, values } = parseOptions(placeOptions, args);
@@ -103,7 +106,11 @@ const copyOptions = {
   storePasswordFile: passwordFileOption('the Postgres database'),
   json: flag({ help: 'print one line of JSON' }),
   batchRows: integer({
-    ...{ min: 1, max: 100_000, default: 1_000, placeholder: 'ROWS', section: 'advanced' },
+    min: 1,
+    max: 100_000,
+    default: 1_000,
+    placeholder: 'ROWS',
+    section: 'advanced',
     help: 'maximum number of rows in one transaction of the target; it also ends at 4 MB',
   }),
 };
@@ -169,7 +176,9 @@ async function check(
   process.once('SIGINT', interrupt);
   process.once('SIGTERM', interrupt);
   const { problems, isComplete } = await checkIntegrity({
-    ...{ path, depth: quick ? 'quick' : 'full', signal: interrupted.signal },
+    path,
+    depth: quick ? 'quick' : 'full',
+    signal: interrupted.signal,
     onProgress: (read, total) => {
       const done = Math.min(read, total);
       printNote(`checked ${toMegabytes(done)} of ${toMegabytes(total)} MB\n`);

@@ -38,8 +38,12 @@ export interface ArchiveLayout {
 /** @throws CommandError for a dependency that cannot be found */
 export function planArchive({ entry, folder, handler }: Project): ArchiveLayout {
   const plain: ArchiveLayout = {
-    ...{ root: folder, entry, folders: [{ folder, content: [] }], files: [] },
-    ...{ written: new Map(), packages: [] },
+    root: folder,
+    entry,
+    folders: [{ folder, content: [] }],
+    files: [],
+    written: new Map(),
+    packages: [],
   };
   const own = realpathSync(folder);
   const found = findParts(own, dirname(realpathSync(handler)));
@@ -59,7 +63,8 @@ export function planArchive({ entry, folder, handler }: Project): ArchiveLayout 
   }
   const others = [...found.packages.values()].filter((each) => each.folder !== own);
   return {
-    ...{ root, entry: join(relative(root, own), entry).split(sep).join('/') },
+    root,
+    entry: join(relative(root, own), entry).split(sep).join('/'),
     folders: [
       { folder: own, content: [] },
       ...others.map((each) => ({ folder: each.folder, content: listContent(each) })),

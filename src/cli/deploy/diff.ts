@@ -16,7 +16,8 @@ const MAX_VERSION = 999_999_999;
 const options = {
   name: nameOption,
   version: integer({
-    ...{ min: 1, max: MAX_VERSION },
+    min: 1,
+    max: MAX_VERSION,
     help: 'version to compare with; default: the running one',
   }),
   root: text({

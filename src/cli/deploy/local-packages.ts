@@ -30,7 +30,12 @@ export interface LocalPackage {
 export function readLocalPackage(folder: string): LocalPackage {
   const manifest = readJsonFile(join(folder, MANIFEST));
   const found: LocalPackage = {
-    ...{ folder, manifest, uses: [], tarballs: [], lists: {}, isForNpm: true },
+    folder,
+    manifest,
+    uses: [],
+    tarballs: [],
+    lists: {},
+    isForNpm: true,
   };
   for (const list of LISTS) {
     const given = manifest?.[list];

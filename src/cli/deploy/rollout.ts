@@ -19,7 +19,9 @@ export const nameOption = text({
 
 export const rolloutOptions = {
   timeout: integer({
-    ...{ min: 5, max: 3_600, placeholder: 'S' },
+    min: 5,
+    max: 3_600,
+    placeholder: 'S',
     help: 'time for the first worker to install the version and load the handler, s; default: 600',
   }),
   noFollow: flag({ help: 'do not wait for the rollout' }),
@@ -191,7 +193,11 @@ function describe(result: DeployResult): string {
 function summarize(result: DeployResult): object {
   const { end, endpoint, name, version } = result;
   return {
-    ...{ endpoint: endpoint.id, name, version, result: end.kind, url: locate(result) },
+    endpoint: endpoint.id,
+    name,
+    version,
+    result: end.kind,
+    url: locate(result),
     ...(end.kind === 'failed' && { reason: end.reason, running: endpoint.version }),
     ...(end.kind === 'replaced' && { replacedBy: end.version }),
   };

@@ -80,7 +80,13 @@ const { gpu, idleTimeout, maxAttempts, perWorker, queueDelay, workersMax, worker
 
 /** Settings of the endpoint and its template. */
 export const targetOptions = {
-  ...{ gpu, workersMin, workersMax, idleTimeout, queueDelay, perWorker, maxAttempts },
+  gpu,
+  workersMin,
+  workersMax,
+  idleTimeout,
+  queueDelay,
+  perWorker,
+  maxAttempts,
   env: {
     ...containerOptions.env,
     help: 'environment variable of the workers; the given variables replace all earlier ones',
@@ -179,7 +185,8 @@ export async function createEndpoint(
   settings: TargetSettings,
 ): Promise<EndpointRecord> {
   const template = await platform.templates.create({
-    ...{ name, image: DEFAULT_IMAGE },
+    name,
+    image: DEFAULT_IMAGE,
     ...settings.template,
   });
   try {
@@ -212,7 +219,9 @@ export async function changeEndpoint(
     const ofTemplate = keepDifferent({ ...settings.template, ...env }, found);
     if (Object.keys(ofTemplate).length > 0) {
       await refuseShared(platform, {
-        ...{ endpoint, template: found, changed: Object.keys(ofTemplate) },
+        endpoint,
+        template: found,
+        changed: Object.keys(ofTemplate),
       });
       await platform.templates.update(templateId, ofTemplate);
       changed.push(...Object.keys(ofTemplate));

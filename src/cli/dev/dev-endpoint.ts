@@ -176,7 +176,8 @@ export class DevEndpoint {
     this.#failure = {
       reason: failure?.reason ?? 'its worker ended before it was ready',
       isHandler: failure?.exitCode === EXIT.notLoaded,
-      ...{ since: this.#options.clock.now(), restartAt: null },
+      since: this.#options.clock.now(),
+      restartAt: null,
     };
     const instead = this.#current
       ? 'Still serving the previous version.'
@@ -218,10 +219,16 @@ function describeDevScaling(state: DevWorkerState): KnownScaling {
   if (!starting && !failure) return 'unknown';
   const { isHandler = false, reason = '', restartAt = null, since = 0 } = failure ?? {};
   return {
-    ...{ workersMax: 1, workers: starting ? 1 : 0, unversioned: null, since, costPerHour: 0 },
+    workersMax: 1,
+    workers: starting ? 1 : 0,
+    unversioned: null,
+    since,
+    costPerHour: 0,
     ...(failure ? { cause: 'crashed', reason } : { cause: 'first', reason: 'a worker starts' }),
     crashes: {
-      ...{ streak: failure ? 1 : 0, reason, isHandler },
+      streak: failure ? 1 : 0,
+      reason,
+      isHandler,
       notBefore: starting ? starting.since : restartAt,
     },
     starting: starting

@@ -24,7 +24,10 @@ const options = {
     help: 'with --runpod: worker ID, unique for each worker; default: a new one each time',
   }),
   pingSeconds: integer({
-    ...{ min: 1, max: 600, default: 10, placeholder: 'S' },
+    min: 1,
+    max: 600,
+    default: 10,
+    placeholder: 'S',
     help: "with --runpod: interval of the worker's pings, s; a lease lasts three times as long",
   }),
   skipSystemChecks: flag({

@@ -48,23 +48,31 @@ export const updateOptions = {
   workersMin: integer({ min: 0, max: 1_000, help: 'minimum number of workers, even without load' }),
   workersMax: integer({ min: 0, max: 1_000, help: 'maximum number of workers' }),
   idleTimeout: integer({
-    ...{ min: 1, max: 86_400, placeholder: 'S' },
+    min: 1,
+    max: 86_400,
+    placeholder: 'S',
     help: 'stop a worker that has been idle for this time, s',
   }),
   queueDelay: integer({
-    ...{ min: 1, max: 3_600, placeholder: 'S' },
+    min: 1,
+    max: 3_600,
+    placeholder: 'S',
     help: 'scaling: add workers when a job waits longer than this, s; or give --per-worker',
   }),
   perWorker: integer({
-    ...{ min: 1, max: 100_000, placeholder: 'N' },
+    min: 1,
+    max: 100_000,
+    placeholder: 'N',
     help: 'scaling: run one worker for each N jobs or requests; or give --queue-delay',
   }),
   maxAttempts: integer({
-    ...{ min: 1, max: 100 },
+    min: 1,
+    max: 100,
     help: MAX_ATTEMPTS_HELP,
   }),
   groupConcurrency: integer({
-    ...{ min: 1, max: MAX_GROUP_CONCURRENCY },
+    min: 1,
+    max: MAX_GROUP_CONCURRENCY,
     help: 'most jobs of one group that workers run at once; to remove the limit, give null in --file',
   }),
   retryOutOfMemoryOn: choice({
@@ -97,7 +105,8 @@ const createOptions = {
   perWorker: mark(updateOptions.perWorker, 'default for LOAD_BALANCER: 4'),
   maxAttempts: mark(updateOptions.maxAttempts, 'default: 3'),
   groupConcurrency: integer({
-    ...{ min: 1, max: MAX_GROUP_CONCURRENCY },
+    min: 1,
+    max: MAX_GROUP_CONCURRENCY,
     help: 'most jobs of one group that workers run at once; default: any number',
   }),
   retryOutOfMemoryOn: mark(updateOptions.retryOutOfMemoryOn, 'default: ANY_GPU_TYPE'),
@@ -274,8 +283,17 @@ function composeFields(values: FieldValues, type?: EndpointRecord['type']): obje
   const { networkVolume: networkVolumeId, networkVolumePath } = values;
   const { retryOutOfMemoryOn, template: templateId, workersMax, workersMin } = values;
   return composeBody(file, {
-    ...{ name, templateId, type, workersMin, workersMax, idleTimeout, maxAttempts },
-    ...{ groupConcurrency, retryOutOfMemoryOn, networkVolumeId, networkVolumePath },
+    name,
+    templateId,
+    type,
+    workersMin,
+    workersMax,
+    idleTimeout,
+    maxAttempts,
+    groupConcurrency,
+    retryOutOfMemoryOn,
+    networkVolumeId,
+    networkVolumePath,
     gpuTypeIds: gpu.length > 0 ? gpu : undefined,
     scaler: composeScaler(values),
   });

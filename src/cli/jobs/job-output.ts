@@ -20,13 +20,17 @@ function joinDetails(
 ): object {
   const { queuedAt, startedAt, submittedAt, ...more } = details;
   return {
-    ...{ ...more, ...record },
+    ...more,
+    ...record,
     submittedAt: toIso(submittedAt),
     ...(queuedAt !== submittedAt && { queuedAt: toIso(queuedAt) }),
     ...(availableAt !== undefined && { availableAt: toIso(availableAt) }),
-    ...{ startedAt: toIso(startedAt), endedAt: toIso(endedAt), expiresAt: toIso(expiresAt) },
+    startedAt: toIso(startedAt),
+    endedAt: toIso(endedAt),
+    expiresAt: toIso(expiresAt),
     timeline: timeline.map(({ at, nextAt, ...entry }) => ({
-      ...{ at: toIso(at), ...entry },
+      at: toIso(at),
+      ...entry,
       ...(nextAt !== undefined && { nextAt: toIso(nextAt) }),
     })),
     ...(waitReason && { waitReason }),

@@ -109,7 +109,8 @@ const submitOptions = {
     help: 'group of the job, 1 to 64 characters; the groups of an endpoint take turns',
   }),
   priority: integer({
-    ...{ min: 0, max: 9 },
+    min: 0,
+    max: 9,
     help: 'jobs of a higher priority start first; default: 0',
   }),
   delay: integer({
@@ -274,7 +275,11 @@ function defineJobVerb<Table extends OptionTable>(verb: JobVerb<Table>): Verb {
   const { summary, takesJob } = verb;
   const positionals = takesJob ? [{ name: '<id>', help: 'job ID' }] : [];
   return {
-    ...{ summary, description, positionals, examples, exitCodes },
+    summary,
+    description,
+    positionals,
+    examples,
+    exitCodes,
     options: { endpoint, ...callOptions, ...options },
     async run(args) {
       const spelled = args.map((arg) => (arg === '-f' ? '--follow' : arg));

@@ -88,7 +88,8 @@ function describeDefault(name: string): number {
   const { recordBytes, versionBytes, ...counts } = DEFAULT_QUOTAS;
   const shown: Record<string, number> = {
     ...counts,
-    ...{ recordKb: recordBytes / BYTES_PER_KB, versionMb: versionBytes / BYTES_PER_MB },
+    recordKb: recordBytes / BYTES_PER_KB,
+    versionMb: versionBytes / BYTES_PER_MB,
   };
   return shown[name] ?? 0;
 }

@@ -33,11 +33,18 @@ export const nodeOptions = {
     help: 'gRPC URL at which workers reach this node directly, as --advertise-url for HTTP: grpcs://node-1.example.com:8090',
   }),
   shards: integer({
-    ...{ min: 1, max: 256, placeholder: 'N', env: 'MILLRACE_SHARDS', section: 'advanced' },
+    min: 1,
+    max: 256,
+    placeholder: 'N',
+    env: 'MILLRACE_SHARDS',
+    section: 'advanced',
     help: `number of shards, the most nodes that can have jobs; fixed by the first node of a database; default: ${DEFAULT_SHARDS}`,
   }),
   replaceWorkersMs: integer({
-    ...{ min: 0, max: 86_400_000, placeholder: 'MS', env: 'MILLRACE_REPLACE_WORKERS_MS' },
+    min: 0,
+    max: 86_400_000,
+    placeholder: 'MS',
+    env: 'MILLRACE_REPLACE_WORKERS_MS',
     section: 'advanced',
     help: 'time after which other nodes replace the workers of a node that is gone, ms; 0: never; default: 300000',
   }),
@@ -68,8 +75,10 @@ export function readNodes(values: NodeValues): PlatformOptions['nodes'] {
     listen: nodeListen === undefined ? undefined : readListen(nodeListen),
     secrets: readSecrets(nodeSecretFile),
     secretFile: nodeSecretFile,
-    ...{ advertiseUrl, advertiseGrpcUrl },
-    ...{ shards, replaceWorkersMs },
+    advertiseUrl,
+    advertiseGrpcUrl,
+    shards,
+    replaceWorkersMs,
   };
 }
 

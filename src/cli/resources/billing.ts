@@ -19,11 +19,14 @@ const verb = defineApiVerb({
   options: {
     step: choice({ choices: BILLING_STEPS, default: 'day', help: 'in UTC' }),
     last: integer({
-      ...{ min: 1, max: 744, placeholder: 'N' },
+      min: 1,
+      max: 744,
+      placeholder: 'N',
       help: 'number of steps up to now; default: 24 hours or 30 days',
     }),
     group: choice({
-      ...{ choices: BILLING_GROUPS, default: 'resource' },
+      choices: BILLING_GROUPS,
+      default: 'resource',
       help: 'one row for each resource and step, for each resource, or for each step',
     }),
     kind: choice({ choices: BILLED_KINDS, help: 'only resources of this kind' }),
@@ -52,7 +55,11 @@ export const billingCommand: Command = {
   description: [
     'Prints how long the containers of pods and endpoints ran and network volumes existed, and what they cost at the prices of the catalog.',
   ],
-  ...{ positionals, options, examples, exitCodes, run },
+  positionals,
+  options,
+  examples,
+  exitCodes,
+  run,
 };
 
 function describe({ cursor, records, total }: BillingPage, width: number): string {

@@ -24,7 +24,9 @@ const updateOptions = {
     help: 'maximum cost in a period, USD',
   }),
   warnAt: decimal({
-    ...{ min: 0.01, max: 1, placeholder: 'SHARE' },
+    min: 0.01,
+    max: 1,
+    placeholder: 'SHARE',
     help: 'share of the limit from which the state is `warning`; default of a new budget: 0.8',
   }),
   webhook: text({
@@ -86,7 +88,13 @@ const kind: ResourceCommandSpec<'budgets', typeof createOptions, typeof updateOp
       webhook,
     }: OptionValues<typeof createOptions>) =>
       composeBody(file, {
-        ...{ name, limit, warnAt, webhook, period, endpointId: endpoint, userId: user },
+        name,
+        limit,
+        warnAt,
+        webhook,
+        period,
+        endpointId: endpoint,
+        userId: user,
       }),
     examples: [
       'millrace budgets create --name month --limit 500',

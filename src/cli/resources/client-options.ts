@@ -203,7 +203,9 @@ interface SpelledTarget {
 export function spellTarget({ profile }: GivenTarget, { key, url }: Target): SpelledTarget {
   const variable = cleanKey(readVariable('MILLRACE_KEY') ?? '') || undefined;
   const usual = chooseTarget({
-    ...{ url: readVariable('MILLRACE_URL'), key: variable, profile: undefined },
+    url: readVariable('MILLRACE_URL'),
+    key: variable,
+    profile: undefined,
   });
   const isUsual = profile !== undefined || isSame(url, usual.url);
   const flags = [...(profile ? ['--profile', profile] : []), ...(isUsual ? [] : ['--url', url])];

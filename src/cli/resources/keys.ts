@@ -36,7 +36,10 @@ const createOptions = {
 
 const rotateOptions = {
   graceSeconds: integer({
-    ...{ min: 0, max: 604_800, default: 0, placeholder: 'S' },
+    min: 0,
+    max: 604_800,
+    default: 0,
+    placeholder: 'S',
     help: 'time for which the old key stays valid, s',
   }),
 };

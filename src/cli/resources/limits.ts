@@ -24,7 +24,11 @@ export const limitsCommand: Command = {
     'Prints the rate limits and quotas of the user of the key, and how much of each is used. The operator sets them with ' +
       '`millrace serve --rate-limit` and `--quota`.',
   ],
-  ...{ positionals, options, examples, exitCodes, run },
+  positionals,
+  options,
+  examples,
+  exitCodes,
+  run,
 };
 
 function describe({ at, quotas, rates }: LimitsRecord, width: number): string {

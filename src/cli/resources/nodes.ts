@@ -37,7 +37,8 @@ const NODE_SECRET_BYTES = 32;
 /** The files of `nodes init`: the option of `serve` that names each, and what writes it. */
 const SECRET_FILES: readonly { name: string; flag: string; make: (path: string) => unknown }[] = [
   {
-    ...{ name: 'node-secret', flag: '--node-secret-file' },
+    name: 'node-secret',
+    flag: '--node-secret-file',
     make: (path) => {
       const secret = randomBytes(NODE_SECRET_BYTES).toString('base64url');
       createOptionFile('nodes.secretFile', path, `${secret}\n`);

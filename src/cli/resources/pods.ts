@@ -47,7 +47,10 @@ const createOptions = {
   }),
   vcpus: integer({ min: 2, max: 1_024, default: 2, help: 'with --cpu: vCPUs, a power of two' }),
   memory: integer({
-    ...{ min: 1, max: 65_536, default: 4, placeholder: 'GB' },
+    min: 1,
+    max: 65_536,
+    default: 4,
+    placeholder: 'GB',
     help: 'with --cpu: memory, GB',
   }),
   locked,
@@ -102,7 +105,10 @@ const STOPPED: readonly PodStatus[] = ['EXITED', 'ERROR', 'TERMINATED'];
 
 const logOptions = {
   bytes: integer({
-    ...{ min: 1, max: 1_048_576, default: 65_536, placeholder: 'N' },
+    min: 1,
+    max: 1_048_576,
+    default: 65_536,
+    placeholder: 'N',
     help: 'print at most this many bytes from the end',
   }),
   follow: flag({ help: 'print new output until the pod stops; also -f' }),
@@ -185,7 +191,9 @@ function defineStateVerb(
   act: (pods: PodsClient, id: string) => Promise<PodRecord>,
 ): Verb {
   return defineApiVerb({
-    ...{ summary, id: 'pod ID or name', options: {} },
+    summary,
+    id: 'pod ID or name',
+    options: {},
     examples: [`millrace pods ${word} pod_01912f4e-…`],
     act: async ({ caller, id, json }) => {
       const pod = await act(connectPods(caller), id);

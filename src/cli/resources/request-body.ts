@@ -103,7 +103,11 @@ interface ContainerValues {
 export function readContainerFlags(values: ContainerValues): Record<string, unknown> {
   const { args, disk, env, image, name, port, registry } = values;
   return {
-    ...{ name, image, args, disk, registry },
+    name,
+    image,
+    args,
+    disk,
+    registry,
     env: env.length > 0 ? Object.fromEntries(env.map(readVariableFlag)) : undefined,
     ports: port.length > 0 ? port : undefined,
   };

@@ -92,18 +92,23 @@ export function defineResourceVerbs<
     }),
     create: defineBodyVerb({
       summary: `creates one ${one} and prints it`,
-      ...{ body: kind.create, fields },
+      body: kind.create,
+      fields,
       send: (body, { caller }) => connect(caller).create(body),
     }),
     show: defineApiVerb({
-      ...{ summary: `prints one ${one}`, id, options: {} },
+      summary: `prints one ${one}`,
+      id,
+      options: {},
       examples: [`millrace ${command} show <id>`],
       act: async (request) =>
         showRecord(await connect(request.caller).get(request.id), request.json),
     }),
     update: defineBodyVerb({
-      ...{ summary: 'changes some fields, keeps the others', id },
-      ...{ body: kind.update, fields },
+      summary: 'changes some fields, keeps the others',
+      id,
+      body: kind.update,
+      fields,
       send: (body, request) => connect(request.caller).update(request.id, body),
     }),
   };
@@ -146,7 +151,9 @@ interface BodyVerb<Table extends OptionTable> {
 function defineBodyVerb<Table extends OptionTable>(verb: BodyVerb<Table>): Verb {
   const { body, fields, id, send, summary } = verb;
   return defineApiVerb({
-    ...{ summary, examples: body.examples, options: body.options },
+    summary,
+    examples: body.examples,
+    options: body.options,
     ...(id !== undefined && { id }),
     ...(fields && { fields }),
     description: [
@@ -244,7 +251,11 @@ export function defineApiVerb<Table extends OptionTable>(verb: ApiVerb<Table>): 
   const positionals: readonly Positional[] =
     idHelp === undefined ? [] : [{ name: '<id>', help: idHelp }];
   return {
-    ...{ summary, description, positionals, examples, exitCodes: CALL_EXIT_CODES },
+    summary,
+    description,
+    positionals,
+    examples,
+    exitCodes: CALL_EXIT_CODES,
     options: { ...options, ...callOptions },
     async run(args) {
       const { positionals: words, ...parsed } = parseSharedOptions(options, callOptions, args);

@@ -50,14 +50,16 @@ const kind: ResourceCommandSpec<'templates', typeof createOptions, typeof update
     HANDLER: ({ handler }) => handler ?? '-',
   },
   create: {
-    ...{ options: createOptions, compose },
+    options: createOptions,
+    compose,
     examples: [
       'millrace templates create --name echo --image millrace-worker --handler /srv/echo.ts',
       'millrace templates create --file template.json',
     ],
   },
   update: {
-    ...{ options: updateOptions, compose },
+    options: updateOptions,
+    compose,
     effect:
       'A change of anything except the name replaces the workers of all endpoints that use the template, new ones ' +
       'ready first. Pods made from the template stay as they are.',

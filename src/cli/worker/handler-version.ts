@@ -126,7 +126,9 @@ async function prepare(
   await install.linkOwnPackages(folder);
   const temporary = join(folder, 'temporary');
   const hasInstalled = await install.installDependencies({
-    ...{ folder: files, temporary, timeoutMs: installTimeout * 1_000 },
+    folder: files,
+    temporary,
+    timeoutMs: installTimeout * 1_000,
     maxBytes: installLimit * 1_048_576,
     scripts: installScripts ? 'run' : 'ignore',
   });

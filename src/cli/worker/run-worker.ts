@@ -117,7 +117,15 @@ async function run(terms: WorkerRunOptions): Promise<number> {
   const { workerId, incarnation, outbox } = folder;
   const metrics = await createMetrics(values, version);
   const worker = createWorker({
-    ...{ workerId, incarnation, outbox, version, devices, drainMs, forceMs, link, executor },
+    workerId,
+    incarnation,
+    outbox,
+    version,
+    devices,
+    drainMs,
+    forceMs,
+    link,
+    executor,
     // The lines of several workers share one stream.
     log: isSupervised ? log.child({ worker: workerId }) : log,
     handlerVersion: values.handlerVersion,
@@ -269,7 +277,9 @@ async function openWorkerPort({ log, metrics, values, worker }: WorkerPort) {
   if (healthPort === undefined) return undefined;
   const { probeWorker } = await import('../../worker/health/health-server.ts');
   return openHealthPort({
-    ...{ healthHost, healthPort, log },
+    healthHost,
+    healthPort,
+    log,
     ...probeWorker(() => worker.health()),
     collectMetrics: async () => (await metrics?.collect(worker.health())) ?? '',
   });

@@ -256,7 +256,9 @@ async function openSupervisorPort({ feed, log, supervisor, values, watch }: Supe
     readSamplingSeconds: feed && (() => feed.cpuSeconds),
   });
   return openHealthPort({
-    ...{ healthHost, healthPort, log },
+    healthHost,
+    healthPort,
+    log,
     // The supervisor exits when it cannot continue, so an answer means that it is alive.
     liveness: async () => ({ isHealthy: true, body: { status: 'ok' } }),
     readiness: async () => {

@@ -233,7 +233,12 @@ async function readRequest(request: IncomingMessage): Promise<RecordedRequest | 
   if (route === undefined) return undefined;
   const text = Buffer.concat(pieces).toString();
   return {
-    ...{ route, method, pod, key: headers.authorization, at: Date.now(), isRefused: false },
+    route,
+    method,
+    pod,
+    key: headers.authorization,
+    at: Date.now(),
+    isRefused: false,
     jobId: job === undefined ? undefined : decodeURIComponent(job),
     query: new URLSearchParams(rest.join('&')),
     body: text === '' ? undefined : JSON.parse(text),
