@@ -21,7 +21,7 @@ import {
 import { RunPodAddresses, type RunPodAddressOptions } from './addresses.ts';
 import { type FailureFacts, StreamedOutput } from './bodies.ts';
 import { RunPodCaller } from './caller.ts';
-import { type HeldJob, RunPodJobs, RunPodLedger } from './held-jobs.ts';
+import { type HeldJob, RunPodJobs, RunPodLedger } from './jobs.ts';
 import { RunPodPings } from './pings.ts';
 import { RunPodTakes, StopPolls, TAKE_WAIT_MS } from './polls.ts';
 import { FailurePosts, RunPodPosts, tryAll } from './posts.ts';

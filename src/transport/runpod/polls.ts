@@ -14,7 +14,7 @@ import {
   type RunPodCaller,
   toPassingError,
 } from './caller.ts';
-import type { RunPodJobs } from './held-jobs.ts';
+import type { RunPodJobs } from './jobs.ts';
 import { type FailurePosts, waitAtMost } from './posts.ts';
 
 /** Longest wait of a take in the protocol's own client, ms. */

@@ -24,7 +24,7 @@ import {
   type RunPodCaller,
   toPassingError,
 } from './caller.ts';
-import type { AbandonedJobs, HeldJob } from './held-jobs.ts';
+import type { AbandonedJobs, HeldJob } from './jobs.ts';
 
 /** Rejections in a row that count as final: an intermediary may be at fault for fewer. */
 const REFUSALS = 3;

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { silentLog } from '../../../../src/base/log.ts';
 import { StreamedOutput } from '../../../../src/transport/runpod/bodies.ts';
-import { RunPodJobs, RunPodLedger } from '../../../../src/transport/runpod/held-jobs.ts';
+import { RunPodJobs, RunPodLedger } from '../../../../src/transport/runpod/jobs.ts';
 
 it('the jobs of a RunPod worker include the last 1,000 ended ones, which can still be stopped', () => {
   const jobs = new RunPodJobs({
