@@ -31,8 +31,7 @@ import { readLogEnd } from './log-file.ts';
 import { findUnreadable, type PodUser } from './pod-user.ts';
 import { PortPool } from './port-pool.ts';
 import { describeCapabilities } from './process-capabilities.ts';
-import { Remains } from './remains.ts';
-import { findMembers, killAll, requestExit } from './run-end.ts';
+import { findMembers, killAll, Remains, requestExit } from './run-end.ts';
 import { type HandlerCommand, makeCommand, startRun } from './run-start.ts';
 import {
   describeContainer,
