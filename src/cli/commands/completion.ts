@@ -1,5 +1,6 @@
 // `millrace completion`: prints a script that completes command lines in bash, zsh or fish. The script has the words of
 // all commands, so that completion starts no process.
+import { quoteWord } from '../../base/text/shell-words.ts';
 import { type Command, type CommandGroup, EXIT } from '../command.ts';
 import { checkArguments, parseOptions } from '../option-parser.ts';
 import { flagName, type OptionTable, UsageError } from '../options.ts';
@@ -135,31 +136,26 @@ function listOptions(options: OptionTable): CompletedOption[] {
     }));
 }
 
-/** For bash and zsh: one word, whatever it contains. */
-function quote(text: string): string {
-  return `'${text.replaceAll("'", String.raw`'\''`)}'`;
-}
-
 /** For fish, where a backslash escapes within quotes. */
 function quoteFish(text: string): string {
   return `'${text.replaceAll(/['\\]/g, String.raw`\$&`)}'`;
 }
 
 export function renderBash(table: CompletionTable): string {
-  const paths = table.flatMap(({ path }) => (path === '' ? [] : [quote(path)]));
+  const paths = table.flatMap(({ path }) => (path === '' ? [] : [quoteWord(path)]));
   const words = table.map(({ commands, options, path }) => {
     const names = commands.map(({ word }) => word).join(' ');
     const flags = options.map(({ word }) => word).join(' ');
     const valued = options.filter(({ isValued }) => isValued).map(({ word }) => word);
-    const values = `commands=${quote(names)} flags=${quote(flags)} valued=${quote(` ${valued.join(' ')} `)}`;
-    return `    ${quote(path)}) ${values} ;;`;
+    const values = `commands=${quoteWord(names)} flags=${quoteWord(flags)} valued=${quoteWord(` ${valued.join(' ')} `)}`;
+    return `    ${quoteWord(path)}) ${values} ;;`;
   });
   const choices = table.flatMap(({ options, path }) =>
     options
       .filter((option) => option.choices.length > 0)
       .map((option) => {
-        const key = quote(`${path} ${option.word}`);
-        return `      ${key}) choices=${quote(option.choices.join(' '))} ;;`;
+        const key = quoteWord(`${path} ${option.word}`);
+        return `      ${key}) choices=${quoteWord(option.choices.join(' '))} ;;`;
       }),
   );
   return `# bash completion of millrace; made by \`millrace completion bash\`
@@ -197,10 +193,10 @@ complete -o default -F _millrace millrace
 }
 
 export function renderZsh(table: CompletionTable): string {
-  const paths = table.flatMap(({ path }) => (path === '' ? [] : [quote(path)]));
+  const paths = table.flatMap(({ path }) => (path === '' ? [] : [quoteWord(path)]));
   const contexts = table.map(({ commands, options, path, takesFiles }) => {
-    const valued = options.filter(({ isValued }) => isValued).map(({ word }) => quote(word));
-    return `    (${quote(path)})
+    const valued = options.filter(({ isValued }) => isValued).map(({ word }) => quoteWord(word));
+    return `    (${quoteWord(path)})
       commands=(${commands.map(describeForZsh).join(' ')})
       flags=(${options.map(describeForZsh).join(' ')})
       valued=(${valued.join(' ')})
@@ -211,8 +207,8 @@ export function renderZsh(table: CompletionTable): string {
     options
       .filter((option) => option.choices.length > 0)
       .map((option) => {
-        const words = option.choices.map(quote).join(' ');
-        return `      (${quote(`${path} ${option.word}`)}) compadd -- ${words} ;;`;
+        const words = option.choices.map(quoteWord).join(' ');
+        return `      (${quoteWord(`${path} ${option.word}`)}) compadd -- ${words} ;;`;
       }),
   );
   return `#compdef millrace
@@ -254,7 +250,7 @@ fi
 
 /** `word:help`, in which colons of the word would have to be escaped; it has none. */
 function describeForZsh({ help, word }: CompletedWord): string {
-  return quote(`${word}:${help}`);
+  return quoteWord(`${word}:${help}`);
 }
 
 export function renderFish(table: CompletionTable): string {

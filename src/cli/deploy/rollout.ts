@@ -1,6 +1,7 @@
 // The rollout of a version, which `deploy` and `rollback` share: its options, the wait until the endpoint runs it or keeps the
 // earlier one, and the result that is printed.
 import { setTimeout as sleep } from 'node:timers/promises';
+import { quoteWord } from '../../base/text/shell-words.ts';
 import { createClient } from '../../client.ts';
 import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
 import type { Rollout } from '../../wire/resources/rollout.ts';
@@ -215,17 +216,12 @@ function listCalls({ name, target }: DeployResult, { given, input }: Example): s
     `curl -s ${url}`,
     ...(bearer === undefined ? [] : [`-H "authorization: Bearer ${bearer}"`]),
     "-H 'content-type: application/json'",
-    `-d ${quoteJson({ input })}`,
+    `-d ${quoteWord(JSON.stringify({ input }))}`,
   ];
   const submit = [
     `npx millrace jobs submit --endpoint ${name}`,
     ...flags,
-    `--input ${quoteJson(input)} --wait`,
+    `--input ${quoteWord(JSON.stringify(input))} --wait`,
   ];
   return [curl.join(' '), submit.join(' ')];
-}
-
-/** For a POSIX shell. */
-function quoteJson(value: object): string {
-  return `'${JSON.stringify(value).replaceAll("'", String.raw`'\''`)}'`;
 }

@@ -1,5 +1,6 @@
 // Prints what `millrace dev` shows when it is ready: every endpoint with a command to paste.
 import { relative } from 'node:path';
+import { quoteWord } from '../../base/text/shell-words.ts';
 import { fillPath } from '../../wire/routes/route.ts';
 import { JOB_ROUTES } from '../../wire/routes/routes.ts';
 import { chooseExample, type JsonSchema, readSource } from '../example-input.ts';
@@ -63,7 +64,7 @@ export function describeEndpoint(
 function curlRequest(url: string, endpoint: BannerEndpoint, key: string | undefined): string {
   const body = showExample(endpoint);
   const parts = ['curl -s', url, "-H 'Content-Type: application/json'", ...keyHeader(key)];
-  return [...parts, '-d', quote(body)].join(' ');
+  return [...parts, '-d', quoteWord(body)].join(' ');
 }
 
 function streamCommand(endpoint: BannerEndpoint, { key, url }: BannerOptions): string {
@@ -78,9 +79,4 @@ function streamCommand(endpoint: BannerEndpoint, { key, url }: BannerOptions): s
 
 function keyHeader(key: string | undefined): string[] {
   return key === undefined ? [] : [`-H 'Authorization: Bearer ${key}'`];
-}
-
-/** Quotes for a POSIX shell. */
-function quote(text: string): string {
-  return `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
