@@ -15,7 +15,7 @@ import { openTemplates, type Templates, type TemplatesOptions } from './endpoint
 import { hideVariables } from './keys/scope-grants.ts';
 import type { UseSource } from './limits/use.ts';
 import type { NamedRecords } from './name-index.ts';
-import type { PodUse } from './pods/pod-use.ts';
+import type { PodUse } from './pods/pod-state.ts';
 import { Registries } from './registries/registries.ts';
 import { SecretSealer } from './registries/sealed-secret.ts';
 import { type CallerResources, forCallers } from './user-resources.ts';

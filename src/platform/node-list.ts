@@ -1,7 +1,7 @@
 // What a node says of itself, and the list of nodes of a platform that has only one.
 import type { StoreStatus } from '../api/metrics/store-status.ts';
 import { packageVersion } from '../base/package-info.ts';
-import { describeMachine } from '../control/pods/machine-use.ts';
+import { describeMachine } from '../control/limits/capacity.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import type { NodeRecord, NodeSelf } from '../wire/resources/nodes.ts';
 import type { Compute } from './compute/compute.ts';

@@ -12,9 +12,9 @@ import {
   type TemplateUpdate,
   templateRecord,
 } from '../../wire/resources/template.ts';
-import { checkArgs } from '../args-fault.ts';
 import type { Quotas } from '../limits/quotas.ts';
 import { type EngineTraits, findKubernetesFaults } from '../pods/engine-fit.ts';
+import { checkArgs } from '../pods/pod-spec.ts';
 import { SecretSealer } from '../registries/sealed-secret.ts';
 import {
   openVariables,

@@ -1,7 +1,10 @@
 // Limits the resources that all pods of a machine may use together, and chooses the machine of a new pod. Memory is never overcommitted; CPUs and disk
 // are, by factors that the operator sets.
 import type { Container } from '../../engine/engine.ts';
+import type { Device } from '../../wire/link/worker-link.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import type { NodeMachine } from '../../wire/resources/nodes.ts';
+import type { LivePods, PromisedGpus } from '../pods/live-pods.ts';
 import type { PodSpec, PodState } from '../pods/pod-state.ts';
 
 /** Amounts of the resources that pods share. */
@@ -230,5 +233,126 @@ function combine(one: Amounts, other: Amounts, join: (a: number, b: number) => n
     memoryGb: join(one.memoryGb, other.memoryGb),
     vcpus: join(one.vcpus, other.vcpus),
     diskGb: join(one.diskGb, other.diskGb),
+  };
+}
+
+export interface PlaceChoiceOptions {
+  capacity: Pick<Capacity, 'choose' | 'listNodes'>;
+  live: Pick<LivePods, 'countGpus'>;
+  /** The platform has several nodes, each with GPUs of its own. */
+  hasNodes: boolean;
+}
+
+export interface ChosenPlace {
+  /** Null: the only machine. */
+  node: string | null;
+  /** Call it when the pod is written, or could not be. */
+  free: () => void;
+}
+
+export class PlaceChoice {
+  readonly #options: PlaceChoiceOptions;
+  /** For pods that are being written. */
+  readonly #promised = new Set<PromisedGpus>();
+
+  constructor(options: PlaceChoiceOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * A pod that wants GPUs goes where enough are free; if they are free nowhere, it waits where there are enough.
+   * @throws ProblemError `over_capacity`, `unavailable`
+   */
+  choose(spec: PodSpec): ChosenPlace {
+    const { capacity, hasNodes, live } = this.#options;
+    const demand = demandOf(spec);
+    const { gpu } = spec;
+    if (!gpu || !hasNodes) return { node: capacity.choose(demand), free: () => {} };
+    const count = live.countGpus(gpu.id);
+    const hasFree = (node: string | null) => count(node, this.#promised).free >= gpu.count;
+    const hasAny = (node: string | null) => count(node, this.#promised).all >= gpu.count;
+    const nodes = capacity.listNodes();
+    if (nodes.length > 0 && !nodes.some(hasAny)) {
+      const detail = `No node that answers has ${gpu.count} of ${gpu.id}. Ask for fewer, or try again later.`;
+      throw new ProblemError('over_capacity', detail);
+    }
+    const node = capacity.choose(demand, nodes.some(hasFree) ? hasFree : hasAny);
+    const promise = { node, gpu };
+    this.#promised.add(promise);
+    return { node, free: () => this.#promised.delete(promise) };
+  }
+}
+
+export interface GpuWish {
+  podId: string;
+  count: number;
+  /** UUIDs of the GPUs that it needs, all of them; null: any. */
+  among: readonly string[] | null;
+}
+
+export interface GpuAllocation {
+  /** UUIDs of all GPUs of the type. */
+  devices: readonly string[];
+  held: ReadonlySet<string>;
+  /** Wishes for this type, the longest waiting first. */
+  wishes: readonly GpuWish[];
+}
+
+/**
+ * Returns the GPUs of each pod that gets any. A pod that waits for several GPUs of any kind is not
+ * overtaken, otherwise many small wishes would starve a large one; a pod that waits for particular
+ * GPUs does not block others.
+ */
+export function allocateGpus({
+  devices,
+  held,
+  wishes,
+}: GpuAllocation): Map<string, readonly string[]> {
+  const given = new Map<string, readonly string[]>();
+  const free = new Set(devices.filter((device) => !held.has(device)));
+  for (const { among, count, podId } of wishes) {
+    const gpus = among ?? [...free].slice(0, count);
+    const isEnough = gpus.length >= count && gpus.every((gpu) => free.has(gpu));
+    if (isEnough) {
+      given.set(podId, gpus);
+      for (const gpu of gpus) free.delete(gpu);
+    } else if (!among) break;
+  }
+  return given;
+}
+
+const BYTES_PER_GB = 1_073_741_824;
+
+export interface MachineFacts {
+  engine: string;
+  /** Name of its node; null if the platform has only one. */
+  node: string | null;
+  /** Undefined: nothing is limited. */
+  limits: Amounts | undefined;
+  devices: readonly Pick<Device, 'kind' | 'uuid' | 'name' | 'memoryBytes'>[];
+}
+
+export function describeMachine(
+  { devices, engine, limits, node }: MachineFacts,
+  live: Pick<LivePods, 'all' | 'seen'>,
+): NodeMachine {
+  const here = live.all().filter((pod) => (pod.node ?? null) === node);
+  const held = here.map((pod) => holdingOf(pod, live.seen(pod.id)));
+  const share = (key: keyof Amounts) => ({
+    // A file system without a size has no limit.
+    limit: limits && limits[key] < Number.MAX_SAFE_INTEGER ? limits[key] : null,
+    used: held.reduce((sum, amounts) => sum + amounts[key], 0),
+  });
+  const holders = new Map(here.flatMap(({ gpus, id }) => gpus.map((uuid) => [uuid, id] as const)));
+  return {
+    engine,
+    pods: here.filter(({ desired }) => desired === 'running').length,
+    ...{ memoryGb: share('memoryGb'), vcpus: share('vcpus'), diskGb: share('diskGb') },
+    gpus: devices
+      .filter(({ kind }) => kind === 'gpu')
+      .map(({ memoryBytes, name, uuid }) => ({
+        ...{ uuid, name, memoryGb: Math.round(memoryBytes / BYTES_PER_GB) },
+        podId: holders.get(uuid) ?? null,
+      })),
   };
 }

@@ -8,12 +8,11 @@ import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
 import { addToBill, type OnBilled } from '../billing/bill-rows.ts';
 import { type BilledChange, billedAs } from '../billing/pod-meter.ts';
+import { allocateGpus, type GpuWish } from '../limits/capacity.ts';
 import { Positions } from '../list-positions.ts';
 import { type NamedRecords, NameIndex } from '../name-index.ts';
 import { SecretSealer } from '../registries/sealed-secret.ts';
-import { allocateGpus, type GpuWish } from './allocation.ts';
-import { listBoundGpus } from './next-step.ts';
-import { giveGpus } from './pod-lifecycle.ts';
+import { giveGpus, listBoundGpus } from './pod-lifecycle.ts';
 import { type PodState, readPod, writePod } from './pod-state.ts';
 
 /**

@@ -1,13 +1,12 @@
 // Composes a pod's spec from request, template and defaults, and checks it against the catalog.
 // mount-rules.ts has the rules of mounts.
 import { isDeepStrictEqual } from 'node:util';
+import { ShellWordsError, splitWords } from '../../base/text/shell-words.ts';
 import type { RegistryLogin } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { PodCreation, PodUpdate } from '../../wire/resources/pod.ts';
-import { findArgsFault } from '../args-fault.ts';
+import type { PodCreation, PodMounts, PodUpdate } from '../../wire/resources/pod.ts';
 import type { KeptTemplate } from '../endpoints/templates.ts';
 import { type EngineTraits, findMisfits } from './engine-fit.ts';
-import { checkMounts, updateMounts } from './mount-rules.ts';
 import type { PodSpec } from './pod-state.ts';
 
 /** The catalog: what exists, who may use it, and what it costs. */
@@ -177,4 +176,87 @@ function isGpuPod({ gpu }: PodSpec): boolean {
 
 function refuse(...errors: string[]): ProblemError {
   return new ProblemError('invalid', errors.join('; '), { errors });
+}
+
+/** Returns a sentence that names the field; undefined without a fault. */
+export function findArgsFault(args: string): string | undefined {
+  try {
+    splitWords(args);
+    return undefined;
+  } catch (error) {
+    if (error instanceof ShellWordsError) return `args: ${error.message}`;
+    throw error;
+  }
+}
+
+/** @throws ProblemError `invalid` */
+export function checkArgs(args: string | undefined): void {
+  const fault = args === undefined ? undefined : findArgsFault(args);
+  if (fault !== undefined) throw new ProblemError('invalid', fault, { errors: [fault] });
+}
+
+export interface MountedPod {
+  mounts: PodMounts;
+  /** Only GPU pods may have host-local storage. */
+  isGpuPod: boolean;
+}
+
+/** Checks the mounts of a new pod. @throws ProblemError `rule_broken` */
+export function checkMounts({ isGpuPod, mounts }: MountedPod): void {
+  checkKinds(mounts);
+  if (mounts.persistent && !isGpuPod) {
+    throw breakRule('mounts.persistent', 'is not available for CPU pods; use a network mount');
+  }
+}
+
+/**
+ * Returns the mounts after an update. An update without mounts changes nothing.
+ * @throws ProblemError `rule_broken`, or `invalid` for a persistent mount that would shrink
+ */
+export function updateMounts(pod: MountedPod, update: PodMounts | undefined): PodMounts {
+  if (update === undefined) return pod.mounts;
+  checkKinds(update);
+  const { network, persistent } = update;
+  if (persistent) return { persistent: updatePersistent(pod.mounts, persistent) };
+  if (network) return { network: updateNetwork(pod.mounts, network) };
+  return pod.mounts;
+}
+
+/** For creation and update alike. */
+function checkKinds({ network, persistent }: PodMounts): void {
+  if (network && persistent) {
+    throw breakRule('mounts', 'at most one of persistent and network may be set');
+  }
+  if (network?.length === 0) {
+    throw breakRule('mounts.network', 'must not be empty; mounts cannot be removed');
+  }
+}
+
+function updatePersistent(
+  { persistent: existing }: PodMounts,
+  persistent: NonNullable<PodMounts['persistent']>,
+): NonNullable<PodMounts['persistent']> {
+  if (!existing) throw breakRule('mounts.persistent', KIND_IS_FIXED);
+  if (persistent.size < existing.size) {
+    const fault = `mounts.persistent.size: can only grow, it has ${existing.size} GB`;
+    throw new ProblemError('invalid', fault, { errors: [fault] });
+  }
+  return persistent;
+}
+
+function updateNetwork(
+  { network: existing }: PodMounts,
+  network: NonNullable<PodMounts['network']>,
+): NonNullable<PodMounts['network']> {
+  if (!existing) throw breakRule('mounts.network', KIND_IS_FIXED);
+  if (network[0]?.volumeId !== existing[0]?.volumeId) {
+    throw breakRule('mounts.network[0].volumeId', 'cannot be changed');
+  }
+  return network;
+}
+
+const KIND_IS_FIXED = 'cannot be added; the pod was created without one';
+
+function breakRule(path: string, rule: string): ProblemError {
+  return new ProblemError('rule_broken', `${path}: ${rule}`, { errors: [`${path}: ${rule}`] });
 }

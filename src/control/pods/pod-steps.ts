@@ -1,14 +1,20 @@
-// Carries out one step for a pod and stores the result. next-step.ts decides the step,
-// reconciler.ts the time.
+// Carries out one step for a pod and stores the result: calls the engine, a few calls at a time, with the container
+// that the pod describes. pod-lifecycle.ts decides the step, reconciler.ts the time.
+import { hash } from 'node:crypto';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { type Container, type Engine, EngineError, type StateVolume } from '../../engine/engine.ts';
-import { CallLimit } from '../balancing/call-limit.ts';
+import {
+  type Container,
+  type ContainerMount,
+  type ContainerPort,
+  type ContainerSpec,
+  type Engine,
+  EngineError,
+  type StateVolume,
+} from '../../engine/engine.ts';
 import type { BilledChange, LastSight, PodMeter } from '../billing/pod-meter.ts';
-import { createContainerSpec } from './container-spec.ts';
 import type { LivePods } from './live-pods.ts';
-import type { PodStep } from './next-step.ts';
-import { giveUp, noteDelay, notePull, settleRemoval } from './pod-lifecycle.ts';
+import { giveUp, noteDelay, notePull, type PodStep, settleRemoval } from './pod-lifecycle.ts';
 import type { Unreachable } from './pod-observation.ts';
 import type { PodCatalog } from './pod-spec.ts';
 import type { PodState } from './pod-state.ts';
@@ -199,4 +205,116 @@ export class PodSteps {
 function isRefused(error: unknown, { kind }: EngineStep): error is EngineError {
   const begins = kind === 'create' || kind === 'start';
   return begins && error instanceof EngineError && error.code === 'refused';
+}
+
+/** Name of a pod's own volume; a pod has at most one. */
+const OWN_VOLUME = 'persistent';
+/** The URL at which a container's worker calls the platform: an engine does not show the environment. */
+const URL_LABEL = 'millrace.url';
+
+/** Undefined: the container is not a worker. */
+export function findPlatformUrl({ labels }: Pick<Container, 'labels'>): string | undefined {
+  return labels[URL_LABEL];
+}
+
+export interface ContainerSpecSource {
+  pod: PodState;
+  catalog: PodCatalog;
+  /** Variables that are not stored; they override the pod's own. */
+  environment: Readonly<Record<string, string>>;
+  /** Default: none. */
+  stateVolume?: StateVolume | undefined;
+}
+
+/**
+ * @throws EngineError `refused` if something that it needs is no longer in the catalog, `unavailable` if its secrets cannot
+ * be decrypted
+ */
+export function createContainerSpec({
+  catalog,
+  environment,
+  pod,
+  stateVolume,
+}: ContainerSpecSource): ContainerSpec {
+  const { endpointId, generation, gpus, id, spec, userId } = pod;
+  const { args, cpu, disk, env, handler, image, kubernetes, ports, version } = spec;
+  if (spec.unopened) {
+    const detail = `the variables of the pod cannot be decrypted: ${spec.unopened.why}`;
+    throw new EngineError('unavailable', detail);
+  }
+  const url = environment['MILLRACE_URL'];
+  return {
+    ...{ id, generation, image, args, handler, gpus },
+    ...(version !== undefined && { runsVersion: true }),
+    labels: {
+      'millrace.user': userId,
+      ...(endpointId === null ? {} : { 'millrace.endpoint': endpointId }),
+      ...(url !== undefined && { [URL_LABEL]: url }),
+    },
+    env: { ...env, ...environment },
+    ports: ports.map(readPort),
+    diskGb: disk,
+    registry: findRegistry(pod, catalog),
+    mounts: listMounts(pod, catalog),
+    ...(stateVolume && { stateVolume }),
+    limits: cpu ? { vcpus: cpu.vcpuCount, memoryGb: cpu.memory } : null,
+    network: spec.globalNetworking ? nameNetwork(userId) : null,
+    ...(kubernetes && { kubernetes }),
+  };
+}
+
+/** `<port>/<protocol>`, validated by the schema. */
+function readPort(port: string): ContainerPort {
+  const [number = '', name] = port.split('/');
+  const protocol = name === 'http' || name === 'udp' ? name : 'tcp';
+  return { private: Number(number), protocol };
+}
+
+/** Engines allow fewer characters in a name than the API. */
+function nameNetwork(userId: string): string {
+  return `user-${hash('sha256', userId, 'hex').slice(0, 16)}`;
+}
+
+function findRegistry({ spec, userId }: PodState, catalog: PodCatalog): ContainerSpec['registry'] {
+  if (spec.registry === null) return null;
+  const login = catalog.registry(userId, spec.registry);
+  if (login) return login;
+  throw new EngineError('refused', `the registry ${spec.registry} does not exist any more`);
+}
+
+function listMounts({ spec, userId }: PodState, catalog: PodCatalog): ContainerMount[] {
+  const { network = [], persistent } = spec.mounts;
+  const own: ContainerMount[] = persistent
+    ? [{ kind: 'persistent', source: OWN_VOLUME, path: persistent.path, sizeGb: persistent.size }]
+    : [];
+  const shared = network.map(({ path, volumeId }): ContainerMount => {
+    const volume = catalog.volume(userId, volumeId);
+    if (volume) {
+      const { sizeGb, source } = volume;
+      return { kind: 'network', source, path, ...(sizeGb !== undefined && { sizeGb }) };
+    }
+    throw new EngineError('refused', `the network volume ${volumeId} does not exist any more`);
+  });
+  return [...own, ...shared];
+}
+
+export class CallLimit {
+  #free: number;
+  readonly #waiting: (() => void)[] = [];
+
+  constructor(atOnce: number) {
+    this.#free = atOnce;
+  }
+
+  async run<T>(call: () => Promise<T>): Promise<T> {
+    if (this.#free > 0) this.#free--;
+    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    try {
+      return await call();
+    } finally {
+      const next = this.#waiting.shift();
+      if (next) next();
+      else this.#free++;
+    }
+  }
 }

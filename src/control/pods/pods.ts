@@ -16,16 +16,15 @@ import {
   type Headroom,
   holdingOf,
   type Place,
+  PlaceChoice,
 } from '../limits/capacity.ts';
 import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from '../limits/quotas.ts';
 import type { NamedRecords } from '../name-index.ts';
 import type { SecretSealer } from '../registries/sealed-secret.ts';
 import { checkStop } from './engine-fit.ts';
 import { LivePods, type PodListener } from './live-pods.ts';
-import { PlaceChoice } from './place-choice.ts';
 import { act, createPod, recreate, terminate } from './pod-lifecycle.ts';
-import { listPods, type PodListing } from './pod-listing.ts';
-import { describePod } from './pod-records.ts';
+import { describePod, listPods, type PodListing, PodStats } from './pod-records.ts';
 import {
   checkGpus,
   checkSpec,
@@ -37,7 +36,6 @@ import {
   type WorkerOrigin,
 } from './pod-spec.ts';
 import type { PodSpec, PodState } from './pod-state.ts';
-import { PodStats } from './pod-stats.ts';
 
 export type { PodCatalog, WorkerOrigin } from './pod-spec.ts';
 export type { PodSpec, PodState } from './pod-state.ts';

@@ -4,7 +4,7 @@ import type { Log } from '../../base/log.ts';
 import type { StateVolume } from '../../engine/engine.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { Keys } from '../keys/keys.ts';
-import { findPlatformUrl } from '../pods/container-spec.ts';
+import { findPlatformUrl } from '../pods/pod-steps.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
 import { StateSlots } from './state-slots.ts';
 

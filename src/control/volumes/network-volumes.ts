@@ -13,7 +13,7 @@ import type { VolumeMeters } from '../billing/volume-meters.ts';
 import type { Catalog } from '../endpoints/catalog.ts';
 import type { NetworkVolume } from '../endpoints/catalog-contents.ts';
 import type { Quotas } from '../limits/quotas.ts';
-import { describeUses, type PodUse } from '../pods/pod-use.ts';
+import { describeUses, type PodUse } from '../pods/pod-state.ts';
 import { StoredResources } from '../stored-resources.ts';
 import { noteRemoval } from './volume-removals.ts';
 

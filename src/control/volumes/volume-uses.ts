@@ -8,7 +8,7 @@ import type { LiveEndpoint } from '../endpoints/endpoint-records.ts';
 import { listMounts } from '../endpoints/endpoint-volumes.ts';
 import type { Rights } from '../keys/key-grant.ts';
 import { allows } from '../keys/scope-grants.ts';
-import type { PodUse } from '../pods/pod-use.ts';
+import type { PodUse } from '../pods/pod-state.ts';
 
 /** Of all users. */
 export interface VolumeUsers {

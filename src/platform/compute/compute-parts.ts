@@ -1,5 +1,4 @@
 // Opens the records and services of the control plane and connects them to each other; starts none of them.
-
 import { statSync } from 'node:fs';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -17,7 +16,7 @@ import { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Templates } from '../../control/endpoints/templates.ts';
 import type { Amounts, Place } from '../../control/limits/capacity.ts';
 import type { Quotas } from '../../control/limits/quotas.ts';
-import type { PodUse } from '../../control/pods/pod-use.ts';
+import type { PodUse } from '../../control/pods/pod-state.ts';
 import { Pods } from '../../control/pods/pods.ts';
 import type { Registries } from '../../control/registries/registries.ts';
 import type { SecretSealer } from '../../control/registries/sealed-secret.ts';

@@ -1,11 +1,10 @@
 // Reads over all nodes: the list of nodes, and the activity of a user's endpoints.
-
 import { z } from 'zod';
 import type { Placement } from '../../api/forwarding/placement.ts';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { ClusterView, NodeView } from '../../cluster/cluster-view.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
-import { describeMachine } from '../../control/pods/machine-use.ts';
+import { describeMachine } from '../../control/limits/capacity.ts';
 import type { Pods } from '../../control/pods/pods.ts';
 import { readActivity } from '../../queue/activity/read-activity.ts';
 import { type FailedListing, type FailedPage, mergeFailed } from '../../queue/job-lists.ts';

@@ -1,7 +1,7 @@
 // GET /v1/nodes and `millrace nodes`.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { nodesCommands } from '../../../src/cli/resources/nodes.ts';
-import { describeMachine } from '../../../src/control/pods/machine-use.ts';
+import { describeMachine } from '../../../src/control/limits/capacity.ts';
 import { createSelfReader, listOnlyNode } from '../../../src/platform/node-list.ts';
 import { nodeList } from '../../../src/wire/resources/nodes.ts';
 import { createCatalog, GPU, PodWorld } from '../../support/containers/pod-world.ts';

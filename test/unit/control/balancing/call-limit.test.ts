@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { letOthersRun } from '../../../../src/base/clock.ts';
-import { CallLimit } from '../../../../src/control/balancing/call-limit.ts';
+import { CallLimit } from '../../../../src/control/pods/pod-steps.ts';
 
 it('limits concurrent calls, keeps the order of the others, and continues after a failed call', async () => {
   const limit = new CallLimit(2);

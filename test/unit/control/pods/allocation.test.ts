@@ -1,6 +1,6 @@
 // Who gets which GPUs.
 import { describe, expect, it } from 'vitest';
-import { allocateGpus, type GpuWish } from '../../../../src/control/pods/allocation.ts';
+import { allocateGpus, type GpuWish } from '../../../../src/control/limits/capacity.ts';
 
 const devices = ['a', 'b', 'c', 'd'];
 

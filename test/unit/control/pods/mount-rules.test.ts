@@ -1,6 +1,6 @@
 // The rules of mounts, one by one.
 import { describe, expect, it } from 'vitest';
-import { checkMounts, updateMounts } from '../../../../src/control/pods/mount-rules.ts';
+import { checkMounts, updateMounts } from '../../../../src/control/pods/pod-spec.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
 import { type PodMounts, podMounts } from '../../../../src/wire/resources/pod.ts';
 

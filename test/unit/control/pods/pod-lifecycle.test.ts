@@ -1,9 +1,9 @@
 // Every action in every state, and every sight in every state: what becomes of the pod and what is to be
 // done next, by table.
 import { describe, expect, it } from 'vitest';
-import { decideStep } from '../../../../src/control/pods/next-step.ts';
 import {
   act,
+  decideStep,
   giveGpus,
   giveUp,
   listActions,

@@ -1,6 +1,6 @@
 import { beforeEach, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { PodStats } from '../../../../src/control/pods/pod-stats.ts';
+import { PodStats } from '../../../../src/control/pods/pod-records.ts';
 import type { ContainerStats } from '../../../../src/engine/engine.ts';
 import { MemoryEngine, MemoryHost } from '../../../support/containers/memory-engine.ts';
 

@@ -6,7 +6,7 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { Catalog } from '../../../../src/control/endpoints/catalog.ts';
 import { catalogFile, composeCatalog } from '../../../../src/control/endpoints/catalog-contents.ts';
-import type { PodUse } from '../../../../src/control/pods/pod-use.ts';
+import type { PodUse } from '../../../../src/control/pods/pod-state.ts';
 import { SecretSealer, sealedSecret } from '../../../../src/control/registries/sealed-secret.ts';
 import { openResources } from '../../../../src/control/served-resources.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';

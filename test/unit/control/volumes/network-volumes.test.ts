@@ -5,7 +5,7 @@ import { silentLog } from '../../../../src/base/log.ts';
 import { Catalog } from '../../../../src/control/endpoints/catalog.ts';
 import { catalogFile, composeCatalog } from '../../../../src/control/endpoints/catalog-contents.ts';
 import { splitCreation } from '../../../../src/control/endpoints/endpoint-records.ts';
-import type { PodUse } from '../../../../src/control/pods/pod-use.ts';
+import type { PodUse } from '../../../../src/control/pods/pod-state.ts';
 import { openResources } from '../../../../src/control/served-resources.ts';
 import { nameSource } from '../../../../src/control/volumes/network-volumes.ts';
 import { noteRemoval, VolumeRemovals } from '../../../../src/control/volumes/volume-removals.ts';
