@@ -1,4 +1,4 @@
-// Splits lists into pages by number of records and by size as JSON.
+// Lists: splits them into pages by number of records and by size as JSON, and creates positions in them.
 
 /** Bytes of JSON in one page. */
 export const LIST_BYTES = 4_194_304;
@@ -72,4 +72,22 @@ export function cutPage<T, R>(
     next = positionOf(item);
   }
   return { records, next: undefined };
+}
+
+/** Positions per millisecond before they run ahead of the clock. */
+const PER_MS = 1_000;
+
+export class Positions {
+  #last: number;
+
+  /** `last`: the greatest earlier position, 0 without any. */
+  constructor(last: number) {
+    this.#last = last;
+  }
+
+  /** Grows even if the clock is set back. */
+  next(now: number): number {
+    this.#last = Math.max(this.#last + 1, now * PER_MS);
+    return this.#last;
+  }
 }

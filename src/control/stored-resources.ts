@@ -14,8 +14,7 @@ import {
   ResourceCount,
   requireRecordSize,
 } from './limits/quotas.ts';
-import { cutNewest } from './list-page.ts';
-import { Positions } from './list-positions.ts';
+import { cutNewest, Positions } from './list-page.ts';
 import { type NamedRecords, NameIndex } from './name-index.ts';
 import type { ResourcePage, UserListing, UserResources } from './user-resources.ts';
 

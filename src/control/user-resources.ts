@@ -1,5 +1,6 @@
 // The interfaces of a resource's service: five verbs, each for one user or for the holder of a key.
-import type { Rights } from './keys/key-grant.ts';
+
+import type { Rights } from './keys/rights.ts';
 import type { PageBounds } from './list-page.ts';
 
 export interface UserListing extends PageBounds {

@@ -1,11 +1,11 @@
 // Defaults of the platform's options, for callers that show or change them.
 export { DEFAULT_SHARDS } from '../cluster/choose-shard.ts';
-export { DEFAULT_OVERCOMMIT } from '../control/limits/capacity.ts';
-export { DEFAULT_QUOTAS, type Quotas } from '../control/limits/quotas.ts';
-export { LIST_BYTES } from '../control/list-page.ts';
 export {
   SESSION_IDLE_MS,
   SESSION_MAX_MS,
   type SessionTimes,
-} from '../control/sessions/sessions.ts';
+} from '../control/keys/sessions.ts';
+export { DEFAULT_OVERCOMMIT } from '../control/limits/capacity.ts';
+export { DEFAULT_QUOTAS, type Quotas } from '../control/limits/quotas.ts';
+export { LIST_BYTES } from '../control/list-page.ts';
 export { type Containment, USUAL_CAPABILITIES } from '../engine/docker/containment.ts';

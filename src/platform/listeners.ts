@@ -13,8 +13,8 @@ import type { WorkerAllowance, WorkerLimits } from '../api/worker/worker-allowan
 import type { Clock } from '../base/clock.ts';
 import { packageVersion } from '../base/package-info.ts';
 import type { Keys } from '../control/keys/keys.ts';
-import type { CodeAccess } from '../control/limits/code-access.ts';
-import type { Sessions } from '../control/sessions/sessions.ts';
+import type { CodeAccess } from '../control/keys/rights.ts';
+import type { Sessions } from '../control/keys/sessions.ts';
 import type { ReadActivity } from '../queue/activity/read-activity.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { UseCounts } from '../wire/resources/limits.ts';

@@ -1,6 +1,5 @@
 // This machine as pods use it: its engine with the facts that it needs, what pods may hold, the use of its GPUs, and the
 // folders of workers.
-
 import { statfsSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
 import { join } from 'node:path';
@@ -8,7 +7,7 @@ import { constrainedMemory } from 'node:process';
 import { type Clock, systemClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { launcherPath } from '../base/package-info.ts';
-import type { EngineKind } from '../control/endpoints/deployment-rules.ts';
+import type { EngineKind } from '../control/endpoints/templates.ts';
 import { type Amounts, limitAmounts, type Overcommit } from '../control/limits/capacity.ts';
 import type { Containment } from '../engine/docker/containment.ts';
 import type { ContainerStats, Engine } from '../engine/engine.ts';

@@ -3,7 +3,7 @@ import type { ServedRequest } from '../api/http/guard.ts';
 import { type ResumableClock, systemClock } from '../base/clock.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import { Keys } from '../control/keys/keys.ts';
-import { Sessions } from '../control/sessions/sessions.ts';
+import { Sessions } from '../control/keys/sessions.ts';
 import type { PodUser } from '../engine/process/pod-user.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { FindScaling } from '../queue/waits/waits.ts';

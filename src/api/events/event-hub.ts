@@ -3,7 +3,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Waiter } from '../../base/waiters.ts';
 import type { KeyHolder } from '../../control/keys/keys.ts';
-import { allows, readGrant } from '../../control/keys/scope-grants.ts';
+import { allows, readGrant } from '../../control/keys/rights.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { EVENT_LIMITS, type Topic } from '../../wire/routes/event-topics.ts';
 import type { Scope } from '../../wire/routes/route.ts';

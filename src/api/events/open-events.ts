@@ -7,7 +7,7 @@ import type { Log } from '../../base/log.ts';
 import { http } from '../../base/net/node-http.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { KeyHolder } from '../../control/keys/keys.ts';
-import { hideVariables } from '../../control/keys/scope-grants.ts';
+import { hideVariables } from '../../control/keys/rights.ts';
 import type { Pods } from '../../control/pods/pods.ts';
 import { PROBLEMS, type ProblemCode, ProblemError } from '../../wire/problem.ts';
 import {

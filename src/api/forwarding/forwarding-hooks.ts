@@ -3,7 +3,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Keys } from '../../control/keys/keys.ts';
-import type { Sessions } from '../../control/sessions/sessions.ts';
+import type { Sessions } from '../../control/keys/sessions.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { RUNPOD_BASE, WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes/routes.ts';
 import { BEARER, LOCAL_HOLDER, readEndpoint } from '../http/auth.ts';

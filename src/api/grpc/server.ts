@@ -17,8 +17,8 @@ import type { Clock } from '../../base/clock.ts';
 import { FairTurns } from '../../base/fair-turns.ts';
 import type { Log } from '../../base/log.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import { KeyWatch } from '../../control/keys/key-watch.ts';
 import type { KeyHolder, Keys } from '../../control/keys/keys.ts';
-import { KeyWatch } from '../../control/limits/key-watch.ts';
 import {
   KEEPALIVE,
   MAX_MESSAGE_BYTES,

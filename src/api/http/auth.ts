@@ -3,9 +3,8 @@
 import type { FastifyRequest } from 'fastify';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { KeyHolder, Keys } from '../../control/keys/keys.ts';
-import { allows } from '../../control/keys/scope-grants.ts';
-import { type CodeAccess, requireCodeAccess } from '../../control/limits/code-access.ts';
-import type { BrowserSession, Sessions } from '../../control/sessions/sessions.ts';
+import { allows, type CodeAccess, requireCodeAccess } from '../../control/keys/rights.ts';
+import type { BrowserSession, Sessions } from '../../control/keys/sessions.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { RouteAccess, Scope } from '../../wire/routes/route.ts';
 import { findForeignSign } from './cors.ts';

@@ -1,6 +1,6 @@
 // The cookie of a browser's session: where it is accepted, and which requests with it come from the console itself.
 import type { FastifyRequest } from 'fastify';
-import type { HeldSession, Sessions } from '../../control/sessions/sessions.ts';
+import type { HeldSession, Sessions } from '../../control/keys/sessions.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { RouteAccess } from '../../wire/routes/route.ts';
 import { CONSOLE_HEADER } from '../../wire/routes/routes.ts';

@@ -1,5 +1,6 @@
 // Serves pods: the five verbs, actions, and logs.
-import { hideVariables } from '../../control/keys/scope-grants.ts';
+
+import { hideVariables } from '../../control/keys/rights.ts';
 import type { Pods } from '../../control/pods/pods.ts';
 import { forCallers, type UserResources } from '../../control/user-resources.ts';
 import { ProblemError } from '../../wire/problem.ts';

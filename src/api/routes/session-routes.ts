@@ -2,7 +2,7 @@
 import type { FastifyRequest } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import type { KeyHolder, Keys } from '../../control/keys/keys.ts';
-import type { HeldSession, Sessions } from '../../control/sessions/sessions.ts';
+import type { HeldSession, Sessions } from '../../control/keys/sessions.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import {
   SESSION_OPERATIONS,

@@ -3,10 +3,9 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Billing } from '../../control/billing/billing.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
-import { isOperator } from '../../control/keys/key-grant.ts';
 import type { KeyHolder } from '../../control/keys/keys.ts';
-import type { Quotas } from '../../control/limits/quotas.ts';
-import { describeQuotas } from '../../control/limits/use.ts';
+import { isOperator } from '../../control/keys/rights.ts';
+import { describeQuotas, type Quotas } from '../../control/limits/quotas.ts';
 import type { Decisions } from '../../control/scaling/decisions.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { ERROR_CODES } from '../../wire/job/job.ts';

@@ -1,11 +1,11 @@
-// One worker of a load-balancing endpoint: its connections, its health, and its number of requests.
-// request-queue.ts assigns requests.
+// One worker of a load-balancing endpoint: its address, from its pod, its connections, its health, and its number of
+// requests. request-queue.ts assigns requests.
 import { isIPv6 } from 'node:net';
 import type { buildConnector, Pool } from 'undici';
 import { type Clock, sleep } from '../../base/clock.ts';
 import { loadUndici } from '../../base/net/undici.ts';
-import { judgePing, mayServe, type PingHealth, type PingResult } from './ping-health.ts';
-import type { WorkerTarget } from './worker-targets.ts';
+import type { LivePods } from '../pods/live-pods.ts';
+import type { PodState } from '../pods/pod-state.ts';
 
 const PING_PATH = '/ping';
 /** Interval of pings, ms; shorter while the worker starts, because requests may wait for it. */
@@ -127,4 +127,87 @@ export class BalancedWorker {
 
 function readCode(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : 'no answer';
+}
+
+/** The HTTP port of a worker with a running container. */
+export interface WorkerTarget {
+  endpointId: string;
+  podId: string;
+  /** Node on whose machine the address is; undefined if the platform has only one. */
+  node: string | undefined;
+  /** Address from that machine. */
+  ip: string;
+  port: number;
+  /** The worker is about to end or to be recreated: it gets no new requests. */
+  isLeaving: boolean;
+}
+
+export interface TargetSource {
+  all(): WorkerTarget[];
+  /** Undefined if the pod is not a worker, has no HTTP port, or its container does not run. */
+  find(podId: string): WorkerTarget | undefined;
+  /**
+   * Calls the listener with each pod whose target may have changed. @returns the function that
+   * stops it
+   */
+  onChange(listener: (podId: string) => void): () => void;
+}
+
+/** For a pod with several HTTP ports, the first one counts. */
+export class PodTargets implements TargetSource {
+  readonly #pods: Pick<LivePods, 'all' | 'get' | 'onChange' | 'seen'>;
+
+  constructor(pods: Pick<LivePods, 'all' | 'get' | 'onChange' | 'seen'>) {
+    this.#pods = pods;
+  }
+
+  all(): WorkerTarget[] {
+    return this.#pods.all().flatMap((pod) => this.#describe(pod) ?? []);
+  }
+
+  find(podId: string): WorkerTarget | undefined {
+    const pod = this.#pods.get(podId);
+    return pod && this.#describe(pod);
+  }
+
+  onChange(listener: (podId: string) => void): () => void {
+    return this.#pods.onChange(listener);
+  }
+
+  #describe(pod: PodState): WorkerTarget | undefined {
+    const { desired, endpointId, generation, id, node, spec } = pod;
+    const seen = this.#pods.seen(id);
+    if (endpointId === null || seen?.state !== 'running') return undefined;
+    const wanted = spec.ports.find((port) => port.endsWith('/http'));
+    const port = seen.ports.find(({ private: number, type }) => `${number}/${type}` === wanted);
+    if (!port || port.ip === null || port.public === null) return undefined;
+    const isLeaving = desired !== 'running' || seen.generation !== generation;
+    return { endpointId, podId: id, node, ip: port.ip, port: port.public, isLeaving };
+  }
+}
+
+/** Result of one ping: 200, 204, or anything else. */
+export type PingResult = 'ready' | 'starting' | 'failed';
+
+/**
+ * `starting`: was never ready, or says that it starts. `missed`: ready, but missed the last ping.
+ * `out`: was ready, but is unreliable.
+ */
+export type PingHealth = 'starting' | 'ready' | 'missed' | 'out';
+
+/** A busy worker may miss one ping; after the second in a row it is out. */
+export function judgePing(health: PingHealth, result: PingResult): PingHealth {
+  if (result !== 'failed') return result;
+  switch (health) {
+    case 'starting':
+      return 'starting';
+    case 'ready':
+      return 'missed';
+    default:
+      return 'out';
+  }
+}
+
+export function mayServe(health: PingHealth): boolean {
+  return health === 'ready' || health === 'missed';
 }

@@ -5,9 +5,13 @@ import { type Log, silentLog } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { WorkLoad, WorkView } from '../scaling/work-view.ts';
-import { BalancedWorker, type Connector } from './balanced-worker.ts';
+import {
+  BalancedWorker,
+  type Connector,
+  type TargetSource,
+  type WorkerTarget,
+} from './balanced-worker.ts';
 import { RequestLine, type Turn } from './request-queue.ts';
-import type { TargetSource, WorkerTarget } from './worker-targets.ts';
 
 export type { Turn } from './request-queue.ts';
 

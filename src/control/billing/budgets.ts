@@ -11,8 +11,7 @@ import {
   type StoredBudget,
   storedBudget,
 } from '../../wire/resources/budget.ts';
-import { DEFAULT_QUOTAS, type Quotas, requireBelow } from '../limits/quotas.ts';
-import type { UseSource } from '../limits/use.ts';
+import { DEFAULT_QUOTAS, type Quotas, requireBelow, type UseSource } from '../limits/quotas.ts';
 import type { NamedRecords } from '../name-index.ts';
 import { StoredResources } from '../stored-resources.ts';
 import type { ResourcePage, UserListing, UserResources } from '../user-resources.ts';

@@ -1,7 +1,7 @@
 // The budgets API: users see the budgets of their costs and change their own; the operator sets budgets for everybody.
 import { ProblemError } from '../../wire/problem.ts';
 import type { BudgetCreation, BudgetRecord, BudgetUpdate } from '../../wire/resources/budget.ts';
-import { isOperator, maySee, type Rights } from '../keys/key-grant.ts';
+import { isOperator, maySee, type Rights } from '../keys/rights.ts';
 import type { CallerResources, ResourcePage, UserListing } from '../user-resources.ts';
 import type { Budgets } from './budgets.ts';
 

@@ -30,11 +30,10 @@ import {
   requireRecordSize,
   requireWorkersMax,
 } from '../limits/quotas.ts';
-import { cutNewest } from '../list-page.ts';
-import { Positions } from '../list-positions.ts';
+import { cutNewest, Positions } from '../list-page.ts';
 import { type NamedRecords, NameIndex } from '../name-index.ts';
 import type { ResourcePage, UserListing, UserResources } from '../user-resources.ts';
-import { checkDeployment, type Deploying, refuse } from './deployment-check.ts';
+import { checkDeployment, type Deploying, refuse } from './deployment.ts';
 import {
   applyUpdate,
   describeEndpoint,

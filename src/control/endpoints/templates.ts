@@ -3,12 +3,14 @@
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import type { Clock } from '../../base/clock.ts';
+import type { Engine } from '../../engine/engine.ts';
 import { OWNER, type Store, type Transaction } from '../../store/store.ts';
 import type { PodKubernetes } from '../../wire/engine/kubernetes.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { EndpointType, HandlerSource } from '../../wire/resources/endpoint.ts';
 import {
   type TemplateCreation,
+  type TemplateRecord,
   type TemplateUpdate,
   templateRecord,
 } from '../../wire/resources/template.ts';
@@ -24,7 +26,6 @@ import {
 } from '../registries/stored-variables.ts';
 import { StoredResources } from '../stored-resources.ts';
 import type { Catalog } from './catalog.ts';
-import { type EngineKind, findTemplateFault } from './deployment-rules.ts';
 
 export interface TemplatesOptions {
   store: Store;
@@ -144,4 +145,31 @@ function listUsers(
       ? [{ id, type: deployment.type, source: deployment.source }]
       : [],
   );
+}
+
+/** Engine of the workers; `none` if the platform starts no workers. */
+export type EngineKind = Engine['kind'] | 'none';
+
+export interface TemplateUse {
+  engine: EngineKind;
+  type: EndpointType;
+  source: HandlerSource;
+  template: Pick<TemplateRecord, 'args' | 'handler' | 'id' | 'ports'>;
+}
+
+/** Returns why workers cannot use the template; undefined if they can. */
+export function findTemplateFault({
+  engine,
+  source,
+  template,
+  type,
+}: TemplateUse): string | undefined {
+  const { args, handler, id, ports } = template;
+  if (type === 'LOAD_BALANCER' && !ports.some((port) => port.endsWith('/http'))) {
+    return `template ${id} has no http port, and requests to a load-balancing endpoint go to one`;
+  }
+  if (engine === 'process' && source === 'TEMPLATE' && handler === null && args.trim() === '') {
+    return `template ${id} has neither handler nor args, and images are not started here`;
+  }
+  return undefined;
 }

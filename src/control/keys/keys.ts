@@ -12,24 +12,27 @@ import {
   type WriteOptions,
 } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { Positions } from '../list-positions.ts';
+import { Positions } from '../list-page.ts';
 import type { NamedRecords } from '../name-index.ts';
-import { checkGrant, type KeyGrant } from './key-grant.ts';
-import { type KeysCheck, replaceKey } from './key-rotation.ts';
-import { type HeldKey, type KeyHolder, type KnownKey, KnownKeys } from './known-keys.ts';
 import {
   describeHolder,
   generateKey,
+  type HeldKey,
   hashKey,
   identify,
   KEY_FORM,
+  type KeyHolder,
+  type KeysCheck,
+  type KnownKey,
+  KnownKeys,
   keyNotFound,
+  replaceKey,
   requireKey,
-} from './stored-key.ts';
+} from './known-keys.ts';
+import { checkGrant, type KeyGrant } from './rights.ts';
 
-export type { KeyGrant } from './key-grant.ts';
-export type { KeysCheck } from './key-rotation.ts';
-export type { HeldKey, KeyHolder } from './known-keys.ts';
+export type { HeldKey, KeyHolder, KeysCheck } from './known-keys.ts';
+export type { KeyGrant } from './rights.ts';
 
 /** How long an expired key is listed, 7 days, and at most how many per user. */
 const EXPIRED_KEPT_MS = 604_800_000;

@@ -1,7 +1,12 @@
-// All keys in memory, found by hash, by ID and by user.
+// All keys in memory, found by hash, by ID and by user; the form of a key, and its record in the store: the hash
+// instead of the key itself.
+import { hash, randomBytes } from 'node:crypto';
+import { createUuidV7 } from '../../base/id.ts';
+import type { StoredKey, Transaction } from '../../store/store.ts';
+import { ProblemError } from '../../wire/problem.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
 import { NameIndex } from '../name-index.ts';
-import type { HeldGrant } from './key-grant.ts';
+import type { HeldGrant } from './rights.ts';
 
 export interface KeyHolder extends HeldGrant {
   name: string;
@@ -89,4 +94,76 @@ export class KnownKeys {
     own?.delete(hash);
     if (own?.size === 0) this.#byUser.delete(userId);
   }
+}
+
+/** 256 random bits after a prefix that secret scanners recognise. */
+const KEY_BYTES = 32;
+export const KEY_FORM = /^mr_[A-Za-z0-9_-]{43}$/;
+
+export function generateKey(): string {
+  return `mr_${randomBytes(KEY_BYTES).toString('base64url')}`;
+}
+
+/** @throws ProblemError `not_found` */
+export function requireKey(own: readonly StoredKey[], id: string): StoredKey {
+  const found = own.find((key) => key.id === id);
+  if (found) return found;
+  throw keyNotFound(id);
+}
+
+export function keyNotFound(id: string): ProblemError {
+  return new ProblemError('not_found', `key ${id} not found`);
+}
+
+export function identify(key: string, now: number): Pick<StoredKey, 'id' | 'hash' | 'createdAt'> {
+  return { id: `key_${createUuidV7(now)}`, hash: hashKey(key), createdAt: now };
+}
+
+export function describeHolder({
+  expiresAt,
+  id,
+  name,
+  podId,
+  scopes,
+  userId,
+}: StoredKey): KeyHolder {
+  return { keyId: id, name, userId, scopes: new Set(scopes), expiresAt, podId };
+}
+
+export function hashKey(plainKey: string): string {
+  return hash('sha256', plainKey, 'base64url');
+}
+
+/** Called within the commit, with all keys of the user. */
+export type KeysCheck = (own: readonly KeyHolder[]) => void;
+
+export interface Rotation {
+  id: string;
+  userId: string;
+  /** The new key. */
+  key: string;
+  now: number;
+  graceMs: number;
+  check: KeysCheck;
+}
+
+export function replaceKey(
+  tx: Transaction,
+  { check, graceMs, id, key, now, userId }: Rotation,
+): { next: StoredKey; old: StoredKey } {
+  const own = tx.keysOfUser(userId);
+  check(own.map(describeHolder));
+  const found = requireKey(own, id);
+  const { expiresAt } = found;
+  if (expiresAt !== null && expiresAt <= now) {
+    throw new ProblemError('conflict', `key ${id} has expired`);
+  }
+  const next = { ...found, ...identify(key, now) };
+  const old = {
+    ...found,
+    expiresAt: Math.min(expiresAt ?? Number.MAX_SAFE_INTEGER, now + graceMs),
+  };
+  tx.putKey(next);
+  graceMs > 0 ? tx.putKey(old) : tx.removeKey(id);
+  return { next, old };
 }

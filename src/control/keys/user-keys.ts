@@ -7,6 +7,7 @@ import { DEFAULT_QUOTAS, type Quotas, requireBelow } from '../limits/quotas.ts';
 import { cutNewest, type PageBounds } from '../list-page.ts';
 import type { NamedRecords } from '../name-index.ts';
 import type { ResourcePage } from '../user-resources.ts';
+import type { HeldKey, KeyGrant, Keys, KeysCheck } from './keys.ts';
 import {
   checkGrant,
   countKeys,
@@ -14,11 +15,10 @@ import {
   isOperator,
   maySee,
   type Rights,
+  readGrant,
   requireGivable,
   requireRevocable,
-} from './key-grant.ts';
-import type { HeldKey, KeyGrant, Keys, KeysCheck } from './keys.ts';
-import { readGrant } from './scope-grants.ts';
+} from './rights.ts';
 
 /** The platform names keys of worker pods so. */
 const RESERVED = 'pod pod_';

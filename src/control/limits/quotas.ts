@@ -1,7 +1,11 @@
-// Checks quotas: how many resources a user may have, and how large one record may be. Counts
-// running creations, so that concurrent ones stay within the limit.
+// The quotas of users: how many resources a user may have, how large one record may be, and how much of them is used.
+// Counts running creations, so that concurrent ones stay within the limit.
+import type { Clock } from '../../base/clock.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import type { LimitsRecord, QuotaScope, UseCounts } from '../../wire/resources/limits.ts';
 import { mapResources, type RESOURCES } from '../../wire/routes/routes.ts';
+import type { Keys } from '../keys/keys.ts';
+import { countKeys } from '../keys/rights.ts';
 
 /** Quotas that count a user's resources. Of `keys` and `pods`, those of worker pods do not count. */
 export type CountedQuota = keyof typeof RESOURCES;
@@ -87,4 +91,68 @@ export function requireRecordSize({ recordBytes: limit }: Quotas, body: string):
     'quota_exceeded',
     `The record has ${bytes} bytes of JSON; the quota recordKb allows at most ${limit} bytes. Shorten it, or ask the operator for a larger quota.`,
   );
+}
+
+const BYTES_PER_KB = 1_024;
+const BYTES_PER_MB = 1_048_576;
+
+/** Counts the resources of a user. */
+export interface UseSource {
+  countOf(userId: string): number;
+}
+
+export interface UseSources {
+  endpoints: UseSource;
+  /** Undefined without an engine. */
+  pods: UseSource | undefined;
+  /** The other resources. */
+  served: readonly { resource: { outline: { plural: string } }; service: UseSource }[];
+  keys: Pick<Keys, 'ofUser'>;
+  /** Undefined: endpoints have no versions. */
+  versions: { bytesOf(userId: string): Promise<number> } | undefined;
+  clock: Clock;
+}
+
+/** By the name of the quota, in its unit. */
+export async function countUse(userId: string, sources: UseSources): Promise<UseCounts> {
+  const { clock, endpoints, keys, pods, served, versions } = sources;
+  const counted = served.map(
+    ({ resource, service }) => [resource.outline.plural, service.countOf(userId)] as const,
+  );
+  const own = keys.ofUser(userId).map(({ holder }) => holder);
+  const bytes = (await versions?.bytesOf(userId)) ?? 0;
+  return {
+    ...Object.fromEntries(counted),
+    endpoints: endpoints.countOf(userId),
+    pods: pods?.countOf(userId) ?? 0,
+    keys: countKeys(own, clock.now()),
+    versionMb: roundTenth(bytes / BYTES_PER_MB),
+  };
+}
+
+/** Quotas that bound one endpoint or one record, and not all of a user. */
+const OTHER_SCOPES: Readonly<Record<string, QuotaScope>> = {
+  workersMax: 'endpoint',
+  versions: 'endpoint',
+  recordKb: 'record',
+};
+
+export function describeQuotas(
+  use: UseCounts,
+  quotas: Quotas = DEFAULT_QUOTAS,
+): LimitsRecord['quotas'] {
+  const { recordBytes, versionBytes, ...counts } = quotas;
+  const limits = {
+    ...counts,
+    recordKb: recordBytes / BYTES_PER_KB,
+    versionMb: versionBytes / BYTES_PER_MB,
+  };
+  return Object.entries(limits).map(([name, limit]) => {
+    const of = OTHER_SCOPES[name] ?? 'user';
+    return { name, of, limit, used: of === 'user' ? (use[name] ?? 0) : null };
+  });
+}
+
+function roundTenth(value: number): number {
+  return Math.round(value * 10) / 10;
 }

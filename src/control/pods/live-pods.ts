@@ -9,7 +9,7 @@ import { RESOURCES } from '../../wire/routes/routes.ts';
 import { addToBill, type OnBilled } from '../billing/bill-rows.ts';
 import { type BilledChange, billedAs } from '../billing/pod-meter.ts';
 import { allocateGpus, type GpuWish } from '../limits/capacity.ts';
-import { Positions } from '../list-positions.ts';
+import { Positions } from '../list-page.ts';
 import { type NamedRecords, NameIndex } from '../name-index.ts';
 import { SecretSealer } from '../registries/sealed-secret.ts';
 import { giveGpus, listBoundGpus } from './pod-lifecycle.ts';

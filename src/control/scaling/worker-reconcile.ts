@@ -13,8 +13,8 @@ import type {
 } from '../../wire/resources/scaling.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 import type { GpuUse } from '../billing/gpu-use.ts';
+import { listMounts } from '../endpoints/deployment.ts';
 import type { LiveEndpoint } from '../endpoints/endpoint-records.ts';
-import { listMounts } from '../endpoints/endpoint-volumes.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { Templates } from '../endpoints/templates.ts';
 import type { PodState, Pods } from '../pods/pods.ts';

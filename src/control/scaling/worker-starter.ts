@@ -1,10 +1,9 @@
 // Creates the pods of an endpoint's workers: on which hardware, with which version of the handler.
-
 import type { CpuFlavor } from '../../wire/resources/catalog.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { PodCreation } from '../../wire/resources/pod.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
-import { listMounts } from '../endpoints/endpoint-volumes.ts';
+import { listMounts } from '../endpoints/deployment.ts';
 import { DEFAULT_DISK_GB } from '../pods/pod-spec.ts';
 import type { PodSpec } from '../pods/pod-state.ts';
 import type { Pods } from '../pods/pods.ts';

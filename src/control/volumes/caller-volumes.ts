@@ -5,7 +5,7 @@ import type {
   NetworkVolumeUpdate,
   StoredNetworkVolume,
 } from '../../wire/resources/network-volume.ts';
-import type { Rights } from '../keys/key-grant.ts';
+import type { Rights } from '../keys/rights.ts';
 import type { CallerResources, ResourcePage, UserListing } from '../user-resources.ts';
 import type { NetworkVolumeService } from './network-volumes.ts';
 import { findUses, type VolumeUsers } from './volume-uses.ts';

@@ -4,10 +4,9 @@ import {
   type NetworkVolumeRecord,
   type VolumeUse,
 } from '../../wire/resources/network-volume.ts';
+import { listMounts } from '../endpoints/deployment.ts';
 import type { LiveEndpoint } from '../endpoints/endpoint-records.ts';
-import { listMounts } from '../endpoints/endpoint-volumes.ts';
-import type { Rights } from '../keys/key-grant.ts';
-import { allows } from '../keys/scope-grants.ts';
+import { allows, type Rights } from '../keys/rights.ts';
 import type { PodUse } from '../pods/pod-state.ts';
 
 /** Of all users. */

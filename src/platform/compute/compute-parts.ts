@@ -2,8 +2,8 @@
 import { statSync } from 'node:fs';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { PodTargets } from '../../control/balancing/balanced-worker.ts';
 import { Balancer, type BalancerOptions } from '../../control/balancing/balancer.ts';
-import { PodTargets } from '../../control/balancing/worker-targets.ts';
 import { Billing } from '../../control/billing/billing.ts';
 import type { NoticeSender } from '../../control/billing/budget-notices.ts';
 import type { Budgets } from '../../control/billing/budgets.ts';
@@ -11,7 +11,7 @@ import { CostTotals } from '../../control/billing/cost-totals.ts';
 import { Spending } from '../../control/billing/spending.ts';
 import { VolumeMeters } from '../../control/billing/volume-meters.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
-import { describeVolumes } from '../../control/endpoints/endpoint-volumes.ts';
+import { describeVolumes } from '../../control/endpoints/deployment.ts';
 import { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Templates } from '../../control/endpoints/templates.ts';
 import type { Amounts, Place } from '../../control/limits/capacity.ts';

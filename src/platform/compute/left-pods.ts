@@ -1,7 +1,7 @@
 // The pods on this machine that run without a platform: how many there are, and their end. The platform of their
 // data folder must not be running.
 import type { Log } from '../../base/log.ts';
-import type { EngineKind } from '../../control/endpoints/deployment-rules.ts';
+import type { EngineKind } from '../../control/endpoints/templates.ts';
 import { type Container, type Engine, EngineError } from '../../engine/engine.ts';
 import type { KubernetesChoice } from '../files/kubernetes-file.ts';
 import { openEngine } from '../machine.ts';

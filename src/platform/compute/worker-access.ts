@@ -1,10 +1,9 @@
 // Makes the platform reachable for workers in containers, or logs why they cannot reach it: chooses the URL, and judges
 // whether containers can reach it there.
-
 import { X509Certificate } from 'node:crypto';
 import { isIPv4, isIPv6 } from 'node:net';
 import { type Clock, sleep } from '../../base/clock.ts';
-import type { EngineKind } from '../../control/endpoints/deployment-rules.ts';
+import type { EngineKind } from '../../control/endpoints/templates.ts';
 import { type ContainerReach, type Engine, EngineError } from '../../engine/engine.ts';
 import { PlatformOptionError } from '../option-error.ts';
 import type { CompleteOptions } from '../platform-options.ts';

@@ -1,6 +1,6 @@
 // The file of the platform's keys: written on the first start, read on later starts.
 import { type FirstKeys, type Keys, scopesOfWorkers } from '../../control/keys/keys.ts';
-import { generateKey } from '../../control/keys/stored-key.ts';
+import { generateKey } from '../../control/keys/known-keys.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { createOptionFile, PlatformOptionError, readOptionFile } from '../option-error.ts';
 

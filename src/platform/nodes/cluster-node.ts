@@ -8,7 +8,7 @@ import type { ClusterView } from '../../cluster/cluster-view.ts';
 import { LocalShards, type OpenShard } from '../../cluster/local-shards.ts';
 import type { Membership } from '../../cluster/membership.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
-import type { Sessions } from '../../control/sessions/sessions.ts';
+import type { Sessions } from '../../control/keys/sessions.ts';
 import { readActivity } from '../../queue/activity/read-activity.ts';
 import type { Queue } from '../../queue/queue.ts';
 import type { QueueSettings } from '../../queue/settings.ts';

@@ -1,10 +1,9 @@
 // The part of a platform that only the owner of shard 0 has, and what other nodes ask of it.
-
 import type { Placement } from '../../api/forwarding/placement.ts';
 import { NodeCallError, type NodeClient } from '../../api/nodes/node-client.ts';
 import type { EndpointJobs } from '../../control/endpoints/endpoint-deletion.ts';
 import type { Keys } from '../../control/keys/keys.ts';
-import type { SessionChange } from '../../control/sessions/sessions.ts';
+import type { SessionChange } from '../../control/keys/sessions.ts';
 import type { Queue } from '../../queue/queue.ts';
 import type { Store } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';

@@ -1,7 +1,7 @@
 // What nodes ask of each other, besides forwarding requests.
 import { z } from 'zod';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
-import { sessionChange } from '../../control/sessions/sessions.ts';
+import { sessionChange } from '../../control/keys/sessions.ts';
 import { ERROR_CODES } from '../../wire/job/job.ts';
 import { describeIssues, ProblemError } from '../../wire/problem.ts';
 import { FAILED_LIMIT } from '../../wire/resources/activity.ts';

@@ -1,12 +1,11 @@
 // What a node that starts compares with the running nodes: its engine, in a cluster also its name, because whichever node
 // leads manages the pods of all; and its webhook secrets.
-
 import { createHmac, randomBytes } from 'node:crypto';
 import { z } from 'zod';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { Log } from '../../base/log.ts';
 import type { Membership } from '../../cluster/membership.ts';
-import type { EngineKind } from '../../control/endpoints/deployment-rules.ts';
+import type { EngineKind } from '../../control/endpoints/templates.ts';
 import { machineInfo } from '../machines/machine-messages.ts';
 import { PlatformOptionError } from '../option-error.ts';
 import { callNode, MAX_SECRETS, type SecretDigests, type SecretsVerdict } from './node-calls.ts';

@@ -6,7 +6,7 @@ import { silentLog } from '../../../src/base/log.ts';
 import { GpuUse } from '../../../src/control/billing/gpu-use.ts';
 import { Catalog } from '../../../src/control/endpoints/catalog.ts';
 import { composeCatalog } from '../../../src/control/endpoints/catalog-contents.ts';
-import { describeVolumes } from '../../../src/control/endpoints/endpoint-volumes.ts';
+import { describeVolumes } from '../../../src/control/endpoints/deployment.ts';
 import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
 import { openTemplates, type Templates } from '../../../src/control/endpoints/templates.ts';
 import { Keys } from '../../../src/control/keys/keys.ts';

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { onTestFinished } from 'vitest';
-import type { TargetSource, WorkerTarget } from '../../../src/control/balancing/worker-targets.ts';
+import type { TargetSource, WorkerTarget } from '../../../src/control/balancing/balanced-worker.ts';
 
 export class TargetList implements TargetSource {
   readonly #targets = new Map<string, WorkerTarget>();

@@ -20,15 +20,15 @@ import {
   type CatalogFile,
   composeCatalog,
 } from '../../../src/control/endpoints/catalog-contents.ts';
-import type { EngineKind } from '../../../src/control/endpoints/deployment-rules.ts';
 import { EndpointDeletion } from '../../../src/control/endpoints/endpoint-deletion.ts';
 import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
+import type { EngineKind } from '../../../src/control/endpoints/templates.ts';
 import { Keys } from '../../../src/control/keys/keys.ts';
+import { Sessions } from '../../../src/control/keys/sessions.ts';
 import type { Quotas } from '../../../src/control/limits/quotas.ts';
 import { SecretSealer } from '../../../src/control/registries/sealed-secret.ts';
 import { Decisions } from '../../../src/control/scaling/decisions.ts';
 import { openResources } from '../../../src/control/served-resources.ts';
-import { Sessions } from '../../../src/control/sessions/sessions.ts';
 import { inspectUpload } from '../../../src/control/versions/inspect-upload.ts';
 import { Versions, type VersionsOptions } from '../../../src/control/versions/versions.ts';
 import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-engine.ts';

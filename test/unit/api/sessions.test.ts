@@ -7,7 +7,7 @@ import {
   SESSION_IDLE_MS,
   SESSION_MAX_MS,
   Sessions,
-} from '../../../src/control/sessions/sessions.ts';
+} from '../../../src/control/keys/sessions.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { startBalanced } from './balanced-platform.ts';

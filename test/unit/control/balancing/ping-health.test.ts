@@ -4,7 +4,7 @@ import {
   mayServe,
   type PingHealth,
   type PingResult,
-} from '../../../../src/control/balancing/ping-health.ts';
+} from '../../../../src/control/balancing/balanced-worker.ts';
 
 const AFTER: Record<PingHealth, Record<PingResult, PingHealth>> = {
   starting: { ready: 'ready', starting: 'starting', failed: 'starting' },

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { PodTargets } from '../../../../src/control/balancing/worker-targets.ts';
+import { PodTargets } from '../../../../src/control/balancing/balanced-worker.ts';
 import type { PodState } from '../../../../src/control/pods/pod-state.ts';
 import type { Container } from '../../../../src/engine/engine.ts';
 import { states } from '../pod-states.ts';

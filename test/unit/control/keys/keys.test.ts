@@ -1,7 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { Keys } from '../../../../src/control/keys/keys.ts';
-import { generateKey } from '../../../../src/control/keys/stored-key.ts';
+import { generateKey } from '../../../../src/control/keys/known-keys.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { errorAt } from '../../../support/answers.ts';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { allows, implies } from '../../../../src/control/keys/scope-grants.ts';
+import { allows, implies } from '../../../../src/control/keys/rights.ts';
 import type { Scope } from '../../../../src/wire/routes/route.ts';
 
 const may = (grants: string[], scope: Scope, endpoint?: string) =>

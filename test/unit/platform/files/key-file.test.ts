@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { Keys } from '../../../../src/control/keys/keys.ts';
-import { generateKey } from '../../../../src/control/keys/stored-key.ts';
+import { generateKey } from '../../../../src/control/keys/known-keys.ts';
 import { useKeyFile } from '../../../../src/platform/files/key-file.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../../src/store/store.ts';

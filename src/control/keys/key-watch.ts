@@ -1,6 +1,6 @@
 // Notifies long-lived users of a key when the key becomes invalid: revoked, rotated or expired.
 import type { Clock } from '../../base/clock.ts';
-import type { Keys } from '../keys/keys.ts';
+import type { Keys } from './keys.ts';
 
 /** Longest timer, so that a changed clock matters only briefly. */
 const MAX_TIMER_MS = 60_000;

@@ -1,13 +1,14 @@
-// Checks the deployment of an endpoint against the platform: its engine, its catalog and the user's templates.
+// The deployment of an endpoint: checks it against the platform's engine, its catalog and the user's templates, and
+// says which network volume its workers mount.
 import type { Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { type EndpointDeployment, findDeploymentFaults } from '../../wire/resources/endpoint.ts';
+import type { PodMounts } from '../../wire/resources/pod.ts';
 import type { NamedRecords } from '../name-index.ts';
+import { type EngineTraits, findMountMisfit } from '../pods/engine-fit.ts';
 import type { Catalog } from './catalog.ts';
-import { type EngineKind, findTemplateFault } from './deployment-rules.ts';
 import type { LiveEndpoint } from './endpoint-records.ts';
-import type { EndpointVolumes } from './endpoint-volumes.ts';
-import { readTemplate } from './templates.ts';
+import { type EngineKind, findTemplateFault, readTemplate } from './templates.ts';
 
 /** What a platform that starts workers has. */
 export interface Deploying {
@@ -64,4 +65,36 @@ export function checkDeployment(
 
 export function refuse(errors: string[]): ProblemError {
   return new ProblemError('invalid', errors.join('; '), { errors });
+}
+
+export interface EndpointVolumes {
+  names: NamedRecords;
+  /** Why workers of this user's endpoint cannot mount the volume; undefined if they can. */
+  findFault: (userId: string, volumeId: string) => string | undefined;
+}
+
+export interface EndpointVolumesOptions {
+  names: NamedRecords;
+  catalog: Pick<Catalog, 'volume'>;
+  engine: EngineTraits;
+}
+
+export function describeVolumes(options: EndpointVolumesOptions): EndpointVolumes {
+  const { catalog, engine, names } = options;
+  return {
+    names,
+    findFault(userId, volumeId) {
+      const volume = catalog.volume(userId, volumeId);
+      if (!volume) return `network volume ${JSON.stringify(volumeId)} not found`;
+      return findMountMisfit(volume.source, engine);
+    },
+  };
+}
+
+/** The mounts of a worker's pod. */
+export function listMounts(
+  deployment: Pick<EndpointDeployment, 'networkVolumeId' | 'networkVolumePath'>,
+): PodMounts {
+  const { networkVolumeId: volumeId, networkVolumePath: path } = deployment;
+  return volumeId === null ? {} : { network: [{ volumeId, path }] };
 }

@@ -1,8 +1,65 @@
-// Decides which keys a caller may create, see and revoke. Pure: callers pass in the existing keys.
+// What the holder of a key may do: the scopes of keys and what each allows, and which keys a caller may create, see
+// and revoke. Pure: callers pass in the existing keys.
 import { z } from 'zod';
 import { OWNER } from '../../store/store.ts';
 import { describeIssues, ProblemError } from '../../wire/problem.ts';
-import { implies, scopeGrant } from './scope-grants.ts';
+import { endpointId } from '../../wire/resources/endpoint.ts';
+import { HIDDEN_VALUE } from '../../wire/resources/pod.ts';
+import { SCOPES, type Scope } from '../../wire/routes/route.ts';
+import type { EngineKind } from '../endpoints/templates.ts';
+
+export interface Grant {
+  scope: Scope;
+  /** The endpoint that it is bound to; undefined: not bound. */
+  endpoint: string | undefined;
+}
+
+/** A scope, optionally bound to one endpoint: `jobs:write:<endpoint>`. */
+export const scopeGrant = z
+  .string()
+  .refine(
+    (text) => readGrant(text) !== undefined,
+    `must be one of ${SCOPES.join(', ')}, optionally followed by :<endpoint>`,
+  );
+
+/** Undefined for an invalid grant. */
+export function readGrant(text: string): Grant | undefined {
+  const scope = SCOPES.find((known) => text === known || text.startsWith(`${known}:`));
+  if (!scope || text === scope) return scope && { scope, endpoint: undefined };
+  const endpoint = endpointId.safeParse(text.slice(scope.length + 1));
+  return endpoint.success ? { scope, endpoint: endpoint.data } : undefined;
+}
+
+/**
+ * Whether the grants include the scope, for the endpoint if one is named. Only `admin` implies
+ * other scopes: all of them, on its endpoint if it is bound to one.
+ */
+export function allows(
+  { scopes }: { scopes: ReadonlySet<string> },
+  scope: Scope,
+  endpoint?: string,
+): boolean {
+  if (scopes.has('admin') || scopes.has(scope)) return true;
+  if (endpoint === undefined) return false;
+  return scopes.has(`${scope}:${endpoint}`) || scopes.has(`admin:${endpoint}`);
+}
+
+/** Whether a holder of these grants may do everything that another grant allows. */
+export function implies(holder: { scopes: ReadonlySet<string> }, text: string): boolean {
+  const grant = readGrant(text);
+  return grant !== undefined && allows(holder, grant.scope, grant.endpoint);
+}
+
+/** Values of variables may be secrets, so only keys that may write them see them. */
+export function hideVariables<R extends { env: Readonly<Record<string, string>> }>(
+  holder: { scopes: ReadonlySet<string> },
+  scope: 'endpoints:write' | 'pods:write',
+  record: R,
+): R {
+  if (allows(holder, scope)) return record;
+  const hidden = Object.keys(record.env).map((name) => [name, HIDDEN_VALUE]);
+  return { ...record, env: Object.fromEntries(hidden) };
+}
 
 export interface KeyGrant {
   /** Display name. */
@@ -115,4 +172,34 @@ type Lasting = Pick<Rights, 'expiresAt'>;
 function lastsAsLong(one: Lasting, other: Lasting): boolean {
   if (one.expiresAt === null) return true;
   return other.expiresAt !== null && other.expiresAt <= one.expiresAt;
+}
+
+/** How code in pods is isolated from the platform. */
+export interface CodeAccess {
+  engine: EngineKind;
+  /** The operator allows every key with a scope for code to run it as the platform's user. */
+  trustKeys: boolean;
+  /** The system user that pods run as. Default: the platform's own. */
+  podUser?: string | undefined;
+}
+
+/** Scopes of operations that choose code. */
+const CODE_SCOPES: ReadonlySet<Scope> = new Set(['pods:write', 'endpoints:write']);
+
+/** Whether the scope needs `admin` in addition. */
+function isGuarded(scope: Scope, { engine, podUser, trustKeys }: CodeAccess): boolean {
+  return engine === 'process' && !trustKeys && podUser === undefined && CODE_SCOPES.has(scope);
+}
+
+/** `admin` of one endpoint is not enough. @throws ProblemError `forbidden` */
+export function requireCodeAccess(
+  holder: { scopes: ReadonlySet<string> } | undefined,
+  scope: Scope,
+  access: CodeAccess,
+): void {
+  if (!isGuarded(scope, access) || holder?.scopes.has('admin')) return;
+  throw new ProblemError(
+    'forbidden',
+    `${scope} needs a key with the scope admin, because pods of this platform run as its own user and can read its keys. The operator can run pods as another user with --pod-user, or allow other keys with --trust-keys.`,
+  );
 }

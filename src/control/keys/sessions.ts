@@ -1,10 +1,10 @@
 // Browsers' sessions: each stands for a key, ends with it, and is stored by the hash of its token.
+import { hash, randomBytes } from 'node:crypto';
 import { z } from 'zod';
 import type { Clock } from '../../base/clock.ts';
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
-import type { KeyHolder, Keys } from '../keys/keys.ts';
-import { Positions } from '../list-positions.ts';
-import { generateToken, hashToken, TOKEN_FORM } from './session-token.ts';
+import { Positions } from '../list-page.ts';
+import type { KeyHolder, Keys } from './keys.ts';
 
 /** A session ends after this time, by default 7 days, whatever its browser does. */
 export const SESSION_MAX_MS = 604_800_000;
@@ -251,4 +251,16 @@ export class Sessions {
 
 function read({ body, id }: StoredResource): BrowserSession {
   return { id, ...sessionBody.parse(JSON.parse(body)) };
+}
+
+const TOKEN_BYTES = 32;
+export const TOKEN_FORM = /^ms_[A-Za-z0-9_-]{43}$/;
+
+export function generateToken(): string {
+  return `ms_${randomBytes(TOKEN_BYTES).toString('base64url')}`;
+}
+
+/** Also the ID of the session. */
+export function hashToken(token: string): string {
+  return hash('sha256', token, 'base64url');
 }
