@@ -7,8 +7,7 @@ import { networkVolumes as networkVolumeResource } from '../wire/resources/netwo
 import { registries as registryResource } from '../wire/resources/registry.ts';
 import { templates as templateResource } from '../wire/resources/template.ts';
 import type { ResourceOutline } from '../wire/routes/route.ts';
-import { Budgets, type BudgetsOptions } from './billing/budgets.ts';
-import { CallerBudgets } from './billing/caller-budgets.ts';
+import { Budgets, type BudgetsOptions, CallerBudgets } from './billing/budgets.ts';
 import type { VolumeMeters } from './billing/volume-meters.ts';
 import type { Catalog } from './endpoints/catalog.ts';
 import { openTemplates, type Templates, type TemplatesOptions } from './endpoints/templates.ts';
@@ -19,13 +18,13 @@ import type { PodUse } from './pods/pod-state.ts';
 import { Registries } from './registries/registries.ts';
 import { SecretSealer } from './registries/sealed-secret.ts';
 import { type CallerResources, forCallers } from './user-resources.ts';
-import { CallerVolumes } from './volumes/caller-volumes.ts';
 import {
+  CallerVolumes,
   findMountable,
   type NetworkVolumeService,
   openNetworkVolumes,
+  type VolumeUsers,
 } from './volumes/network-volumes.ts';
-import type { VolumeUsers } from './volumes/volume-uses.ts';
 
 /** A described resource with its service, whatever its schemas are. */
 export interface ServedResource {

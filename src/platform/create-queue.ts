@@ -3,7 +3,7 @@ import { runpodFormats } from '../api/runpod/client-forms.ts';
 import type { Clock, ResumableClock } from '../base/clock.ts';
 import { createNameResolver } from '../base/net/name-resolver.ts';
 import { packageVersion } from '../base/package-info.ts';
-import type { NoticeSender } from '../control/billing/budget-notices.ts';
+import type { NoticeSender } from '../control/billing/billing-keeper.ts';
 import { Queue } from '../queue/queue.ts';
 import type { TracingOptions } from '../queue/tracing/job-tracing.ts';
 import type { FindScaling } from '../queue/waits/waits.ts';

@@ -1,7 +1,7 @@
 // docs/operations/metrics.md lists exactly the metrics of a platform and of a worker, with their types and labels.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../src/base/clock.ts';
-import { CostTotals } from '../../src/control/billing/cost-totals.ts';
+import { CostTotals } from '../../src/control/billing/spending.ts';
 import { createWorkerMetrics } from '../../src/worker/health/worker-metrics.ts';
 import { createFleetMetrics } from '../../src/worker/supervisor/fleet-metrics.ts';
 import { completed, Hand, outcomeOf } from '../conformance/platform.ts';

@@ -1,6 +1,6 @@
 // Metrics of pods, of the GPUs that they share, and of what pods, endpoints and volumes cost, for Prometheus.
 import { Counter, Gauge, type Registry } from 'prom-client';
-import type { CostTotal } from '../../control/billing/cost-totals.ts';
+import type { CostTotal } from '../../control/billing/spending.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import type { PodState } from '../../control/pods/pod-state.ts';
 import { POD_STATUSES } from '../../wire/resources/pod.ts';

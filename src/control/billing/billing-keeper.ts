@@ -1,10 +1,13 @@
 // Repeats what the bill needs while this process manages pods: looks at budgets, posts their notices, and removes old rows.
+import { z } from 'zod';
 import type { Clock } from '../../base/clock.ts';
+import { createUuidV7 } from '../../base/id.ts';
 import type { Log } from '../../base/log.ts';
-import { Loop } from '../../base/loop.ts';
-import { logLevelOf, type Store } from '../../store/store.ts';
+import { Loop, NEVER, RETRY_MS } from '../../base/loop.ts';
+import { ENDING, logLevelOf, type Store } from '../../store/store.ts';
+import { type BudgetNotice, type BudgetRecord, noticeTypes } from '../../wire/resources/budget.ts';
 import type { Billing } from './billing.ts';
-import { BudgetNotices, type NoticeSender } from './budget-notices.ts';
+import { endPeriod, startPeriod } from './budget-judge.ts';
 import type { Budgets } from './budgets.ts';
 
 /** Time between two looks at budgets, ms: by so much of its cost a budget may be passed before starts are refused. */
@@ -66,4 +69,191 @@ async function openNotices(
   const notices = new BudgetNotices({ store, clock, log, sender, webhookOf, closing });
   await notices.start();
   return notices;
+}
+
+const KIND = 'budget-notice';
+/** Attempts under way: of all users, and of one. A receiver that hangs must not delay other users' notices. */
+const MAX_CONCURRENT = 16;
+const MAX_OF_USER = 2;
+
+/** A notice to post. */
+export interface OutgoingNotice {
+  /** The same in every attempt. */
+  id: string;
+  budgetId: string;
+  userId: string;
+  url: string;
+  body: string;
+  /** Failed attempts so far. */
+  attempts: number;
+}
+
+export type AfterNotice =
+  | { kind: 'delivered' }
+  | { kind: 'postponed'; nextAt: number; reason: string }
+  | { kind: 'given_up'; reason: string };
+
+/** Posts notices, signed, to permitted addresses only. */
+export interface NoticeSender {
+  /** Why the platform may not call the URL; undefined: it may, or only a DNS lookup can tell. */
+  judge(url: string): string | undefined;
+  /** Never rejects. Undefined: the signal aborted the attempt. */
+  send(notice: OutgoingNotice, signal: AbortSignal): Promise<AfterNotice | undefined>;
+  close(): Promise<void>;
+}
+
+const storedNotice = z.object({
+  noticeId: z.string(),
+  body: z.string(),
+  attempts: z.int().min(0),
+  /** Unix ms; null: delivered or given up. */
+  nextAt: z.number().nullable(),
+  /** End of the period: the row prevents a second notice until then. Unix ms. */
+  until: z.number(),
+});
+
+interface Row extends z.infer<typeof storedNotice> {
+  /** Names budget, period and state. */
+  key: string;
+  budgetId: string;
+  userId: string;
+  createdAt: number;
+}
+
+export interface BudgetNoticesOptions {
+  store: Store;
+  clock: Clock;
+  log: Log;
+  sender: NoticeSender;
+  /** Undefined: the budget is gone, or has no webhook any more. */
+  webhookOf: (budgetId: string) => string | undefined;
+  closing: AbortSignal;
+}
+
+export class BudgetNotices {
+  readonly #options: BudgetNoticesOptions;
+  readonly #loop: Loop;
+  readonly #rows = new Map<string, Row>();
+  readonly #underWay = new Map<string, string>();
+
+  constructor(options: BudgetNoticesOptions) {
+    const { clock, closing, log } = options;
+    this.#options = options;
+    this.#loop = new Loop({
+      clock,
+      closing,
+      pass: async () => this.#serve(),
+      onError: (err) => log.error({ err }, 'posting budget notices failed, retrying'),
+    });
+  }
+
+  /** Continues what an earlier process has left. */
+  async start(): Promise<void> {
+    const listing = { kind: KIND, limit: Number.MAX_SAFE_INTEGER };
+    const stored = await this.#options.store.read((tx) => tx.resources(listing));
+    for (const { body, id: key, parent: budgetId, position: createdAt, userId } of stored) {
+      const row = storedNotice.parse(JSON.parse(body));
+      this.#rows.set(key, { ...row, key, budgetId, userId, createdAt });
+    }
+    void this.#loop.run();
+  }
+
+  /** Stores the notices that are due by what was found; each is posted once it is on disk. */
+  async note(found: readonly { record: BudgetRecord; userId: string }[]): Promise<void> {
+    for (const { record, userId } of found) {
+      const row = this.#compose(record, userId);
+      if (!row || this.#rows.has(row.key)) continue;
+      await this.#put(row);
+      this.#rows.set(row.key, row);
+    }
+    await this.#removeOld();
+    this.#loop.wake();
+  }
+
+  #compose(record: BudgetRecord, userId: string): Row | undefined {
+    const { id: budgetId, period, state, webhook, ...shown } = record;
+    if (webhook === null || state === 'ok') return undefined;
+    const now = this.#options.clock.now();
+    const notice: BudgetNotice = {
+      type: noticeTypes[state],
+      timestamp: new Date(now).toISOString(),
+      data: { id: budgetId, period, state, ...shown },
+    };
+    return {
+      key: `${budgetId}/${startPeriod(period, now)}/${state}`,
+      ...{ budgetId, userId, createdAt: now, until: endPeriod(period, now) },
+      ...{ noticeId: createUuidV7(now), body: JSON.stringify(notice), attempts: 0, nextAt: now },
+    };
+  }
+
+  /** A row ends with its period, once it has been dealt with. */
+  async #removeOld(): Promise<void> {
+    const { clock, store } = this.#options;
+    const now = clock.now();
+    for (const { key, nextAt, until } of [...this.#rows.values()]) {
+      if (nextAt !== null || until > now) continue;
+      await store.write((tx) => tx.removeResource({ kind: KIND, id: key }), ENDING);
+      this.#rows.delete(key);
+    }
+  }
+
+  /** Starts the attempts that are due. @returns when the next one is due, Unix ms */
+  #serve(): number {
+    const now = this.#options.clock.now();
+    let next = NEVER;
+    for (const row of this.#rows.values()) {
+      if (row.nextAt === null || this.#underWay.has(row.key)) continue;
+      if (row.nextAt > now) next = Math.min(next, row.nextAt);
+      else if (this.#hasCapacity(row.userId)) void this.#attempt(row);
+    }
+    return next;
+  }
+
+  #hasCapacity(userId: string): boolean {
+    const ofUser = [...this.#underWay.values()].filter((each) => each === userId).length;
+    return this.#underWay.size < MAX_CONCURRENT && ofUser < MAX_OF_USER;
+  }
+
+  /** Never rejects. */
+  async #attempt(row: Row): Promise<void> {
+    const { clock, closing, log, sender, webhookOf } = this.#options;
+    const { attempts, body, budgetId, key, noticeId: id, userId } = row;
+    this.#underWay.set(key, userId);
+    try {
+      const url = webhookOf(budgetId);
+      const after: AfterNotice | undefined =
+        url === undefined
+          ? { kind: 'given_up', reason: 'the budget has no webhook any more' }
+          : await sender.send({ id, budgetId, userId, url, body, attempts }, closing);
+      if (after) await this.#settle(row, after);
+    } catch (err) {
+      log[logLevelOf(err)]({ err, budget: budgetId }, 'storing a budget notice failed, retrying');
+      this.#rows.set(key, { ...row, nextAt: clock.now() + RETRY_MS });
+    }
+    this.#underWay.delete(key);
+    this.#loop.wake();
+  }
+
+  async #settle(row: Row, after: AfterNotice): Promise<void> {
+    const { log } = this.#options;
+    const nextAt = after.kind === 'postponed' ? after.nextAt : null;
+    const settled = { ...row, attempts: row.attempts + 1, nextAt };
+    await this.#put(settled);
+    this.#rows.set(row.key, settled);
+    const note = { budget: row.budgetId, notice: row.noticeId, attempt: settled.attempts };
+    if (after.kind === 'delivered') log.debug(note, 'budget notice delivered');
+    else if (after.kind === 'given_up') {
+      log.warn({ ...note, reason: after.reason }, 'budget notice given up');
+    } else {
+      log.info({ ...note, reason: after.reason, nextAt }, 'budget notice failed, retrying');
+    }
+  }
+
+  async #put({ budgetId, createdAt, key, userId, ...row }: Row): Promise<void> {
+    const stored = { kind: KIND, id: key, userId, parent: budgetId, position: createdAt };
+    await this.#options.store.write(
+      (tx) => tx.putResource({ ...stored, body: JSON.stringify(row) }),
+      ENDING,
+    );
+  }
 }

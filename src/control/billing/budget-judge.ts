@@ -2,7 +2,6 @@
 import type { Clock } from '../../base/clock.ts';
 import type { BudgetRecord, StoredBudget } from '../../wire/resources/budget.ts';
 import { formatUsd, STEP_MS } from './bill-rows.ts';
-import { startPeriod } from './period.ts';
 import type { Spending, SpendingScope, Spent } from './spending.ts';
 
 /** Units of the bill in a USD: millionths of a USD per hour times ms. */
@@ -128,4 +127,23 @@ export function judgeState(
   const share = Number(units) / (limit * UNITS_PER_USD);
   if (share >= 1) return 'used_up';
   return share >= warnAt ? 'warning' : 'ok';
+}
+
+type Period = StoredBudget['period'];
+
+/** Start of the period that `now` is in, Unix ms. */
+export function startPeriod(period: Period, now: number): number {
+  return shiftPeriod(period, now, 0);
+}
+
+/** Start of the next period, Unix ms. */
+export function endPeriod(period: Period, now: number): number {
+  return shiftPeriod(period, now, 1);
+}
+
+function shiftPeriod(period: Period, now: number, by: number): number {
+  const date = new Date(now);
+  const [month, day] =
+    period === 'day' ? [date.getUTCMonth(), date.getUTCDate() + by] : [date.getUTCMonth() + by, 1];
+  return Date.UTC(date.getUTCFullYear(), month, day);
 }

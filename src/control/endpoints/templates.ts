@@ -17,13 +17,13 @@ import {
 import type { Quotas } from '../limits/quotas.ts';
 import { type EngineTraits, findKubernetesFaults } from '../pods/engine-fit.ts';
 import { checkArgs } from '../pods/pod-spec.ts';
-import { SecretSealer } from '../registries/sealed-secret.ts';
 import {
   openVariables,
+  SecretSealer,
   sealVariables,
   storedVariables,
   unopenedVariables,
-} from '../registries/stored-variables.ts';
+} from '../registries/sealed-secret.ts';
 import { StoredResources } from '../stored-resources.ts';
 import type { Catalog } from './catalog.ts';
 

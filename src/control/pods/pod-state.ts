@@ -11,13 +11,13 @@ import {
   podMounts,
 } from '../../wire/resources/pod.ts';
 import { meterState } from '../billing/intervals.ts';
-import type { SecretSealer } from '../registries/sealed-secret.ts';
 import {
   openVariables,
+  type SecretSealer,
   sealVariables,
   storedVariables,
   unopenedVariables,
-} from '../registries/stored-variables.ts';
+} from '../registries/sealed-secret.ts';
 
 /** The request, completed by template and defaults. */
 const podSpec = z.object({

@@ -1,6 +1,8 @@
 // Stores archives of versions in parts, one part in a commit, so that jobs wait for one part at most.
+import type { ArchiveSummary } from '../../archive/inspect-in-thread.ts';
 import type { Log } from '../../base/log.ts';
 import { ENDING, type Store, type Transaction, type VersionKey } from '../../store/store.ts';
+import { ProblemError } from '../../wire/problem.ts';
 
 /** Bytes of one part. */
 const PART_BYTES = 1_048_576;
@@ -113,4 +115,21 @@ function removeSome(tx: Transaction, key: VersionKey): boolean {
 /** ID of the version's resource. */
 export function nameOf({ endpointId, version }: VersionKey): string {
   return `${endpointId}/${version}`;
+}
+
+/** @throws ProblemError `invalid` that names the path or the limit */
+export async function inspectUpload(archive: Uint8Array, entry: string): Promise<ArchiveSummary> {
+  const [{ inspectInThread }, { ArchiveError }] = await Promise.all([
+    import('../../archive/inspect-in-thread.ts'),
+    import('../../archive/archive-error.ts'),
+  ]);
+  try {
+    return await inspectInThread(archive, entry);
+  } catch (error) {
+    if (!(error instanceof ArchiveError)) throw error;
+    throw new ProblemError('invalid', `The body is not a valid archive: ${error.message}`, {
+      errors: [`body: ${error.message}`],
+      cause: error,
+    });
+  }
 }

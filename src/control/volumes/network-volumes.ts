@@ -4,18 +4,25 @@ import type { Clock } from '../../base/clock.ts';
 import type { Store, Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import {
+  MAX_LISTED_USES,
   type NetworkVolumeCreation,
+  type NetworkVolumeRecord,
   type NetworkVolumeUpdate,
   type StoredNetworkVolume,
   storedNetworkVolume,
+  type VolumeUse,
 } from '../../wire/resources/network-volume.ts';
 import type { VolumeMeters } from '../billing/volume-meters.ts';
 import type { Catalog } from '../endpoints/catalog.ts';
 import type { NetworkVolume } from '../endpoints/catalog-contents.ts';
+import { listMounts } from '../endpoints/deployment.ts';
+import type { LiveEndpoint } from '../endpoints/endpoint-records.ts';
+import { allows, type Rights } from '../keys/rights.ts';
 import type { Quotas } from '../limits/quotas.ts';
 import { describeUses, type PodUse } from '../pods/pod-state.ts';
 import { StoredResources } from '../stored-resources.ts';
-import { noteRemoval } from './volume-removals.ts';
+import type { CallerResources, ResourcePage, UserListing } from '../user-resources.ts';
+import { noteRemoval } from './engine-volumes.ts';
 
 export interface NetworkVolumesOptions {
   store: Store;
@@ -151,4 +158,93 @@ function change(volume: StoredNetworkVolume, update: NetworkVolumeUpdate): Store
 
 function refuse(fault: string): ProblemError {
   return new ProblemError('invalid', fault, { errors: [fault] });
+}
+
+export class CallerVolumes
+  implements CallerResources<NetworkVolumeCreation, NetworkVolumeUpdate, NetworkVolumeRecord>
+{
+  readonly #volumes: NetworkVolumeService;
+  readonly #users: VolumeUsers;
+
+  constructor(volumes: NetworkVolumeService, users: VolumeUsers) {
+    this.#volumes = volumes;
+    this.#users = users;
+  }
+
+  async list(
+    caller: Rights,
+    listing: Omit<UserListing, 'userId'>,
+  ): Promise<ResourcePage<NetworkVolumeRecord>> {
+    const { next, records } = this.#volumes.list({ ...listing, userId: caller.userId });
+    return { records: this.#describe(caller, records), next };
+  }
+
+  async create(caller: Rights, creation: NetworkVolumeCreation): Promise<NetworkVolumeRecord> {
+    return this.#describeOne(caller, await this.#volumes.create(caller.userId, creation));
+  }
+
+  async get(caller: Rights, id: string): Promise<NetworkVolumeRecord> {
+    return this.#describeOne(caller, this.#volumes.get(caller.userId, id));
+  }
+
+  async update(
+    caller: Rights,
+    id: string,
+    update: NetworkVolumeUpdate,
+  ): Promise<NetworkVolumeRecord> {
+    return this.#describeOne(caller, await this.#volumes.update(caller.userId, id, update));
+  }
+
+  async remove(caller: Rights, id: string): Promise<void> {
+    await this.#volumes.remove(caller.userId, id);
+  }
+
+  #describeOne(caller: Rights, volume: StoredNetworkVolume): NetworkVolumeRecord {
+    return { ...volume, ...findUses(caller, this.#users)(volume.id) };
+  }
+
+  #describe(caller: Rights, volumes: readonly StoredNetworkVolume[]): NetworkVolumeRecord[] {
+    const usesOf = findUses(caller, this.#users);
+    return volumes.map((volume) => ({ ...volume, ...usesOf(volume.id) }));
+  }
+}
+
+/** Of all users. */
+export interface VolumeUsers {
+  listEndpoints: () => readonly Pick<LiveEndpoint, 'id' | 'userId' | 'deployment'>[];
+  /** Pods that still exist, those that are being created included. */
+  listPods: () => readonly PodUse[];
+}
+
+/** Reads all of them once; a pod and an endpoint mount at most one volume each. */
+export function findUses(
+  caller: Rights,
+  users: VolumeUsers,
+): (volumeId: string) => Pick<NetworkVolumeRecord, 'useCount' | 'uses'> {
+  const found = new Map<string, VolumeUse[]>();
+  const note = (volumeId: string, use: VolumeUse) => {
+    found.set(volumeId, [...(found.get(volumeId) ?? []), use]);
+  };
+  for (const { deployment, id, userId } of users.listEndpoints()) {
+    if (userId !== caller.userId || !deployment || !allows(caller, 'endpoints:read', id)) continue;
+    for (const { path, volumeId } of listMounts(deployment).network ?? [])
+      note(volumeId, { kind: 'endpoint', id, name: deployment.name, ...OF_ENDPOINT, path });
+  }
+  const pods = new Map(users.listPods().map((pod) => [pod.id, pod]));
+  for (const { endpointId, id, spec, status, userId } of sortWorkersLast([...pods.values()])) {
+    if (userId !== caller.userId) continue;
+    for (const { path, volumeId } of spec.mounts.network ?? [])
+      note(volumeId, { kind: 'pod', id, name: spec.name, status, endpointId, path });
+  }
+  return (volumeId) => {
+    const uses = found.get(volumeId) ?? [];
+    return { useCount: uses.length, uses: uses.slice(0, MAX_LISTED_USES) };
+  };
+}
+
+const OF_ENDPOINT = { status: null, endpointId: null };
+
+function sortWorkersLast(pods: readonly PodUse[]): PodUse[] {
+  const isWorker = ({ endpointId }: PodUse) => endpointId !== null;
+  return [...pods.filter((pod) => !isWorker(pod)), ...pods.filter(isWorker)];
 }

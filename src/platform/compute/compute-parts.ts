@@ -5,10 +5,9 @@ import type { Log } from '../../base/log.ts';
 import { PodTargets } from '../../control/balancing/balanced-worker.ts';
 import { Balancer, type BalancerOptions } from '../../control/balancing/balancer.ts';
 import { Billing } from '../../control/billing/billing.ts';
-import type { NoticeSender } from '../../control/billing/budget-notices.ts';
+import type { NoticeSender } from '../../control/billing/billing-keeper.ts';
 import type { Budgets } from '../../control/billing/budgets.ts';
-import { CostTotals } from '../../control/billing/cost-totals.ts';
-import { Spending } from '../../control/billing/spending.ts';
+import { CostTotals, Spending } from '../../control/billing/spending.ts';
 import { VolumeMeters } from '../../control/billing/volume-meters.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import { describeVolumes } from '../../control/endpoints/deployment.ts';
@@ -26,11 +25,10 @@ import {
   openResources,
   type ServedResource,
 } from '../../control/served-resources.ts';
-import { inspectUpload } from '../../control/versions/inspect-upload.ts';
+import { inspectUpload } from '../../control/versions/version-archives.ts';
 import { Versions } from '../../control/versions/versions.ts';
+import { VolumeGrowth, VolumeRemovals } from '../../control/volumes/engine-volumes.ts';
 import type { NetworkVolumeService } from '../../control/volumes/network-volumes.ts';
-import { VolumeGrowth } from '../../control/volumes/volume-growth.ts';
-import { VolumeRemovals } from '../../control/volumes/volume-removals.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { Store } from '../../store/store.ts';
 import { WorkerVolumes } from './endpoint-remains.ts';

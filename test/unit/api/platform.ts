@@ -13,8 +13,7 @@ import { type ResumableClock, systemClock } from '../../../src/base/clock.ts';
 import { createLog } from '../../../src/base/log.ts';
 import { Balancer, type BalancerOptions } from '../../../src/control/balancing/balancer.ts';
 import { Billing } from '../../../src/control/billing/billing.ts';
-import type { CostTotals } from '../../../src/control/billing/cost-totals.ts';
-import { Spending } from '../../../src/control/billing/spending.ts';
+import { type CostTotals, Spending } from '../../../src/control/billing/spending.ts';
 import { Catalog } from '../../../src/control/endpoints/catalog.ts';
 import {
   type CatalogFile,
@@ -29,7 +28,7 @@ import type { Quotas } from '../../../src/control/limits/quotas.ts';
 import { SecretSealer } from '../../../src/control/registries/sealed-secret.ts';
 import { Decisions } from '../../../src/control/scaling/decisions.ts';
 import { openResources } from '../../../src/control/served-resources.ts';
-import { inspectUpload } from '../../../src/control/versions/inspect-upload.ts';
+import { inspectUpload } from '../../../src/control/versions/version-archives.ts';
 import { Versions, type VersionsOptions } from '../../../src/control/versions/versions.ts';
 import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-engine.ts';
 import { Queue } from '../../../src/queue/queue.ts';

@@ -1,8 +1,8 @@
 // What holds of the scaler whatever comes: played on an endpoint that is no more than a list of workers,
 // with jobs that come as regularly as a clock.
 import { describe, expect, it } from 'vitest';
-import { LoadPeak } from '../../../src/control/scaling/load-peak.ts';
 import { decide } from '../../../src/control/scaling/scaler.ts';
+import { LoadPeak } from '../../../src/control/scaling/scaler-demand.ts';
 import type { EndpointScaler } from '../../../src/wire/resources/endpoint.ts';
 import type { ScalerDecision, ScalerInput } from '../../../src/wire/resources/scaling.ts';
 import { fc } from '../../support/properties.ts';

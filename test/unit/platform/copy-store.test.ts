@@ -14,11 +14,11 @@ import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
 import { openTemplates } from '../../../src/control/endpoints/templates.ts';
-import { SecretSealer } from '../../../src/control/registries/sealed-secret.ts';
 import {
   resealVariables,
+  SecretSealer,
   sealVariables,
-} from '../../../src/control/registries/stored-variables.ts';
+} from '../../../src/control/registries/sealed-secret.ts';
 import { copyStore, nameDatabase } from '../../../src/platform/copy-store.ts';
 import { LargePayloads } from '../../../src/queue/payloads/large-payloads.ts';
 import { completeSettings } from '../../../src/queue/settings.ts';

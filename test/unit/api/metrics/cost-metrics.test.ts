@@ -1,6 +1,6 @@
 // The cost metrics: what scrapes of a real platform show of pods on an engine in memory.
 import { expect, it, onTestFinished } from 'vitest';
-import { CostTotals } from '../../../../src/control/billing/cost-totals.ts';
+import { CostTotals } from '../../../../src/control/billing/spending.ts';
 import { podCreation } from '../../../../src/wire/resources/pod.ts';
 import { createCatalog, GPU, PodWorld } from '../../../support/containers/pod-world.ts';
 import { ENDPOINT, type Platform, startPlatform } from '../platform.ts';

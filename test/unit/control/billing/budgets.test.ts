@@ -5,9 +5,12 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { addToBill, type BilledResource } from '../../../../src/control/billing/bill-rows.ts';
 import { Billing, type BillingOptions } from '../../../../src/control/billing/billing.ts';
-import { judgeState } from '../../../../src/control/billing/budget-judge.ts';
+import {
+  endPeriod,
+  judgeState,
+  startPeriod,
+} from '../../../../src/control/billing/budget-judge.ts';
 import { Budgets, type NewBudget } from '../../../../src/control/billing/budgets.ts';
-import { endPeriod, startPeriod } from '../../../../src/control/billing/period.ts';
 import { Spending } from '../../../../src/control/billing/spending.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { budgetCreation } from '../../../../src/wire/resources/budget.ts';

@@ -1,6 +1,6 @@
 // Workers for which a cluster has no capacity, or no image: the next GPU type, and the reason why jobs wait.
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { CROWDED_MS } from '../../../../src/control/scaling/crowded-gpus.ts';
+import { CROWDED_MS } from '../../../../src/control/scaling/gpu-choice.ts';
 import { FleetWorld } from '../../../support/containers/fleet-world.ts';
 import { makeGpus } from '../gpus.ts';
 

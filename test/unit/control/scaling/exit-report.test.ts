@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { findLastOutput } from '../../../../src/control/scaling/exit-report.ts';
+import { findLastOutput } from '../../../../src/control/scaling/worker-list.ts';
 
 const line = (level: number, rest: object) => JSON.stringify({ level, time: 1, ...rest });
 

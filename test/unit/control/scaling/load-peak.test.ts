@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { LoadPeak } from '../../../../src/control/scaling/load-peak.ts';
+import { LoadPeak } from '../../../../src/control/scaling/scaler-demand.ts';
 import { fc } from '../../../support/properties.ts';
 
 const WINDOW_MS = 10;

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { reservePlace } from '../../../../src/control/scaling/reserve-place.ts';
+import { reservePlace } from '../../../../src/control/scaling/version-check.ts';
 import type { ScalerInput } from '../../../../src/wire/resources/scaling.ts';
 
 const INPUT: ScalerInput = {

@@ -1,6 +1,6 @@
 // Which worker pod gets which state volume, on engines whose volumes the platform cannot read.
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { chooseSlot } from '../../../../src/control/scaling/state-slots.ts';
+import { chooseSlot } from '../../../../src/control/scaling/worker-pods.ts';
 import { FleetWorld } from '../../../support/containers/fleet-world.ts';
 
 async function openWorld(): Promise<FleetWorld> {

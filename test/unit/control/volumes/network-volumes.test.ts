@@ -7,8 +7,8 @@ import { catalogFile, composeCatalog } from '../../../../src/control/endpoints/c
 import { splitCreation } from '../../../../src/control/endpoints/endpoint-records.ts';
 import type { PodUse } from '../../../../src/control/pods/pod-state.ts';
 import { openResources } from '../../../../src/control/served-resources.ts';
+import { noteRemoval, VolumeRemovals } from '../../../../src/control/volumes/engine-volumes.ts';
 import { nameSource } from '../../../../src/control/volumes/network-volumes.ts';
-import { noteRemoval, VolumeRemovals } from '../../../../src/control/volumes/volume-removals.ts';
 import { EngineError } from '../../../../src/engine/engine.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { endpointCreation } from '../../../../src/wire/resources/endpoint.ts';

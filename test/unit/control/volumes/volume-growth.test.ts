@@ -1,7 +1,7 @@
 // Network volumes that grow: what the engine is told, and how often.
 import { expect, it } from 'vitest';
 import { silentLog as log } from '../../../../src/base/log.ts';
-import { VolumeGrowth } from '../../../../src/control/volumes/volume-growth.ts';
+import { VolumeGrowth } from '../../../../src/control/volumes/engine-volumes.ts';
 import { EngineError } from '../../../../src/engine/engine.ts';
 
 function openEngine() {

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { splitCreation } from '../../../../src/control/endpoints/endpoint-records.ts';
 import type { PodUse } from '../../../../src/control/pods/pod-state.ts';
-import { findUses } from '../../../../src/control/volumes/volume-uses.ts';
+import { findUses } from '../../../../src/control/volumes/network-volumes.ts';
 import { endpointCreation } from '../../../../src/wire/resources/endpoint.ts';
 import { MAX_LISTED_USES } from '../../../../src/wire/resources/network-volume.ts';
 

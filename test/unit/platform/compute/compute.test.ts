@@ -6,7 +6,7 @@ import { Catalog } from '../../../../src/control/endpoints/catalog.ts';
 import { composeCatalog } from '../../../../src/control/endpoints/catalog-contents.ts';
 import { Keys } from '../../../../src/control/keys/keys.ts';
 import { SecretSealer } from '../../../../src/control/registries/sealed-secret.ts';
-import { noteRemoval } from '../../../../src/control/volumes/volume-removals.ts';
+import { noteRemoval } from '../../../../src/control/volumes/engine-volumes.ts';
 import type { NetworkVolumes } from '../../../../src/engine/engine.ts';
 import { Compute } from '../../../../src/platform/compute/compute.ts';
 import type { ComputeOptions } from '../../../../src/platform/compute/compute-parts.ts';

@@ -1,6 +1,4 @@
-// Removes the content of deleted network volumes from the engine. The commit that deletes a volume notes
-// what is left to remove, so that a crash or an engine that does not answer only delays the removal. With several
-// nodes, each machine has a copy: the source stays noted, for a machine that is away now.
+// What the engine is told of network volumes: that they have grown, and that they are deleted.
 import { z } from 'zod';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -174,4 +172,50 @@ export class VolumeRemovals {
 
 function readSource({ body }: StoredResource): string {
   return removal.parse(JSON.parse(body)).source;
+}
+
+export interface VolumeGrowthOptions {
+  /** Undefined: the engine has no network volumes. */
+  volumes: NetworkVolumes | undefined;
+  log: Log;
+}
+
+/**
+ * One call of the engine at a time, with the last size of a volume: each call runs programs on the machines, so a user
+ * who changes sizes quickly must neither make a queue of calls nor hold up the pods of others.
+ */
+export class VolumeGrowth {
+  readonly #options: VolumeGrowthOptions;
+  /** Sizes that the engine does not know yet, GB, by source. */
+  readonly #waiting = new Map<string, number>();
+  #running: Promise<void> | undefined;
+
+  constructor(options: VolumeGrowthOptions) {
+    this.#options = options;
+  }
+
+  /** Resolves when the engine knows the size, or cannot take it now. Never rejects. */
+  grow(source: string, sizeGb: number): Promise<void> {
+    this.#waiting.set(source, Math.max(sizeGb, this.#waiting.get(source) ?? 0));
+    this.#running ??= this.#growAll();
+    return this.#running;
+  }
+
+  async #growAll(): Promise<void> {
+    for (const [source, sizeGb] of this.#waiting) {
+      this.#waiting.delete(source);
+      await this.#growOne(source, sizeGb);
+    }
+    this.#running = undefined;
+  }
+
+  async #growOne(source: string, sizeGb: number): Promise<void> {
+    const { log, volumes } = this.#options;
+    try {
+      await volumes?.grow?.(source, sizeGb);
+    } catch (error) {
+      const note = { source, sizeGb, err: error };
+      log.warn(note, 'network volume could not grow yet; it grows with its next container');
+    }
+  }
 }
