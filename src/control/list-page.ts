@@ -77,6 +77,7 @@ export function cutPage<T, R>(
 /** Positions per millisecond before they run ahead of the clock. */
 const PER_MS = 1_000;
 
+/** A later record has a greater position. */
 export class Positions {
   #last: number;
 

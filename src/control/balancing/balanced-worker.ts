@@ -142,6 +142,7 @@ export interface WorkerTarget {
   isLeaving: boolean;
 }
 
+/** Finds the HTTP addresses of endpoints' workers. The balancer chooses among them. */
 export interface TargetSource {
   all(): WorkerTarget[];
   /** Undefined if the pod is not a worker, has no HTTP port, or its container does not run. */
@@ -195,7 +196,7 @@ export type PingResult = 'ready' | 'starting' | 'failed';
  */
 export type PingHealth = 'starting' | 'ready' | 'missed' | 'out';
 
-/** A busy worker may miss one ping; after the second in a row it is out. */
+/** Whether the worker may get requests. It may miss one ping while it is busy; after the second in a row it is out. */
 export function judgePing(health: PingHealth, result: PingResult): PingHealth {
   if (result !== 'failed') return result;
   switch (health) {

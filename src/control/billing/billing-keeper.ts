@@ -130,6 +130,10 @@ export interface BudgetNoticesOptions {
   closing: AbortSignal;
 }
 
+/**
+ * Posts a notice to a budget's webhook when the budget is nearly used up, and when it is: once in a period each, also
+ * over restarts. At least once: a platform that dies between the answer and the commit posts again, with the same ID.
+ */
 export class BudgetNotices {
   readonly #options: BudgetNoticesOptions;
   readonly #loop: Loop;

@@ -296,7 +296,7 @@ function compareIds(a: Group, b: Group): number {
 
 /** A platform that was down catches up at this speed. */
 const MAX_SPEED = 2;
-const KEY = { kind: 'bill-retention', id: 'clock' };
+const RETENTION_KEY = { kind: 'bill-retention', id: 'clock' };
 
 const storedTime = z.object({ now: z.number() });
 
@@ -305,6 +305,10 @@ export interface RetentionClockOptions {
   clock: Clock & { monotonic?: () => number };
 }
 
+/**
+ * The time by which rows of the bill get old. A clock that is far ahead must not remove the bill, so this time
+ * follows the clock at no more than twice the speed at which time passes while the platform runs.
+ */
 export class RetentionClock {
   readonly #options: RetentionClockOptions;
   /** Of the last read in this process, by the monotonic clock, ms. */
@@ -324,7 +328,7 @@ export class RetentionClock {
       const before = readTime(tx, now);
       const after = Math.min(now, before + passedMs * MAX_SPEED);
       const body = JSON.stringify({ now: after });
-      tx.putResource({ ...KEY, userId: '', parent: '', position: 0, body });
+      tx.putResource({ ...RETENTION_KEY, userId: '', parent: '', position: 0, body });
       return after;
     });
     this.#readAt = at;
@@ -334,7 +338,7 @@ export class RetentionClock {
 
 /** At first, the end of the newest day on the bill. */
 function readTime(tx: Transaction, now: number): number {
-  const stored = tx.resource(KEY);
+  const stored = tx.resource(RETENTION_KEY);
   if (stored) return storedTime.parse(JSON.parse(stored.body)).now;
   const before = positionOf('day', now) + positionOf('day', STEP_MS.day);
   const [newest] = tx.resources({ kind: kindOf('day'), before, limit: 1 });

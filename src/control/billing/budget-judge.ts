@@ -1,4 +1,5 @@
-// Judges budgets: compares what was spent in the current period with the limit, and remembers the results, by user.
+// Judges budgets: compares what was spent in the current period, by UTC, with the limit, and remembers the results,
+// by user.
 import type { Clock } from '../../base/clock.ts';
 import type { BudgetRecord, StoredBudget } from '../../wire/resources/budget.ts';
 import { formatUsd, STEP_MS } from './bill-rows.ts';

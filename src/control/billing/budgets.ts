@@ -205,7 +205,10 @@ function refuseWebhook(
 
 const ALL_USERS = '*';
 
-/** A caller who may not see a budget gets the same answer as for a missing one. */
+/**
+ * The budgets API: users see the budgets of their costs and change their own; the operator sets budgets for everybody. A
+ * caller who may not see a budget gets the same answer as for a missing one.
+ */
 export class CallerBudgets implements CallerResources<BudgetCreation, BudgetUpdate, BudgetRecord> {
   readonly #budgets: Budgets;
 

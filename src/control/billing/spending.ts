@@ -173,6 +173,7 @@ interface Sum extends Pick<CostTotal, 'kind' | 'endpointId'> {
   amount: Amount;
 }
 
+/** Costs since this process manages pods, for metrics. In memory: the bill is exact. */
 export class CostTotals {
   readonly #clock: Clock;
   #since: number;

@@ -67,6 +67,7 @@ export function refuse(errors: string[]): ProblemError {
   return new ProblemError('invalid', errors.join('; '), { errors });
 }
 
+/** The network volumes that endpoints may name. */
 export interface EndpointVolumes {
   names: NamedRecords;
   /** Why workers of this user's endpoint cannot mount the volume; undefined if they can. */

@@ -117,6 +117,33 @@ export function readTemplate(
   return stored?.userId === userId ? usableTemplate.parse(JSON.parse(stored.body)) : undefined;
 }
 
+/** Engine of the workers; `none` if the platform starts no workers. */
+export type EngineKind = Engine['kind'] | 'none';
+
+export interface TemplateUse {
+  engine: EngineKind;
+  type: EndpointType;
+  source: HandlerSource;
+  template: Pick<TemplateRecord, 'args' | 'handler' | 'id' | 'ports'>;
+}
+
+/** Returns why workers cannot use the template; undefined if they can. */
+export function findTemplateFault({
+  engine,
+  source,
+  template,
+  type,
+}: TemplateUse): string | undefined {
+  const { args, handler, id, ports } = template;
+  if (type === 'LOAD_BALANCER' && !ports.some((port) => port.endsWith('/http'))) {
+    return `template ${id} has no http port, and requests to a load-balancing endpoint go to one`;
+  }
+  if (engine === 'process' && source === 'TEMPLATE' && handler === null && args.trim() === '') {
+    return `template ${id} has neither handler nor args, and images are not started here`;
+  }
+  return undefined;
+}
+
 function judgeKubernetes(wanted: PodKubernetes, traits: EngineTraits | undefined): string[] {
   if (traits) return findKubernetesFaults(wanted, traits);
   return ['kubernetes: not available: this platform runs without an engine; leave it out'];
@@ -145,31 +172,4 @@ function listUsers(
       ? [{ id, type: deployment.type, source: deployment.source }]
       : [],
   );
-}
-
-/** Engine of the workers; `none` if the platform starts no workers. */
-export type EngineKind = Engine['kind'] | 'none';
-
-export interface TemplateUse {
-  engine: EngineKind;
-  type: EndpointType;
-  source: HandlerSource;
-  template: Pick<TemplateRecord, 'args' | 'handler' | 'id' | 'ports'>;
-}
-
-/** Returns why workers cannot use the template; undefined if they can. */
-export function findTemplateFault({
-  engine,
-  source,
-  template,
-  type,
-}: TemplateUse): string | undefined {
-  const { args, handler, id, ports } = template;
-  if (type === 'LOAD_BALANCER' && !ports.some((port) => port.endsWith('/http'))) {
-    return `template ${id} has no http port, and requests to a load-balancing endpoint go to one`;
-  }
-  if (engine === 'process' && source === 'TEMPLATE' && handler === null && args.trim() === '') {
-    return `template ${id} has neither handler nor args, and images are not started here`;
-  }
-  return undefined;
 }

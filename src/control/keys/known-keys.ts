@@ -147,6 +147,7 @@ export interface Rotation {
   check: KeysCheck;
 }
 
+/** Replaces a key by a new one with the same rights, in one transaction. */
 export function replaceKey(
   tx: Transaction,
   { check, graceMs, id, key, now, userId }: Rotation,

@@ -64,7 +64,6 @@ export function hideVariables<R extends { env: Readonly<Record<string, string>> 
 export interface KeyGrant {
   /** Display name. */
   name: string;
-  /** See scope-grants.ts. */
   scopes: string[];
   /** Default: the platform's owner. */
   userId?: string;
@@ -191,7 +190,10 @@ function isGuarded(scope: Scope, { engine, podUser, trustKeys }: CodeAccess): bo
   return engine === 'process' && !trustKeys && podUser === undefined && CODE_SCOPES.has(scope);
 }
 
-/** `admin` of one endpoint is not enough. @throws ProblemError `forbidden` */
+/**
+ * Decides who may choose the code that pods and workers run: on the process engine it runs as the platform's own user, so
+ * it can read every key that the platform can. `admin` of one endpoint is not enough. @throws ProblemError `forbidden`
+ */
 export function requireCodeAccess(
   holder: { scopes: ReadonlySet<string> } | undefined,
   scope: Scope,

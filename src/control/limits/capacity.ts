@@ -1,5 +1,5 @@
-// Limits the resources that all pods of a machine may use together, and chooses the machine of a new pod. Memory is never overcommitted; CPUs and disk
-// are, by factors that the operator sets.
+// The capacity of machines: limits the resources that all pods of one may use together, chooses the machine of a new
+// pod, and assigns GPUs. Memory is never overcommitted; CPUs and disk are, by factors that the operator sets.
 import type { Container } from '../../engine/engine.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import { ProblemError } from '../../wire/problem.ts';
@@ -250,6 +250,9 @@ export interface ChosenPlace {
   free: () => void;
 }
 
+/**
+ * Chooses the machine of a new pod: `Capacity` judges memory, processors and disk, this class the GPUs.
+ */
 export class PlaceChoice {
   readonly #options: PlaceChoiceOptions;
   /** For pods that are being written. */
@@ -299,7 +302,7 @@ export interface GpuAllocation {
 }
 
 /**
- * Returns the GPUs of each pod that gets any. A pod that waits for several GPUs of any kind is not
+ * Assigns free GPUs to waiting pods: returns the GPUs of each pod that gets any. A pod that waits for several GPUs of any kind is not
  * overtaken, otherwise many small wishes would starve a large one; a pod that waits for particular
  * GPUs does not block others.
  */
@@ -332,6 +335,7 @@ export interface MachineFacts {
   devices: readonly Pick<Device, 'kind' | 'uuid' | 'name' | 'memoryBytes'>[];
 }
 
+/** What the pods on one machine hold of it. */
 export function describeMachine(
   { devices, engine, limits, node }: MachineFacts,
   live: Pick<LivePods, 'all' | 'seen'>,

@@ -1,5 +1,6 @@
-// What a pod becomes when a user asks for something, or when a step has had a result: pure functions of (pod, request or
-// result, now). A pod's status changes only here and in pod-observation.ts.
+// What a pod becomes when a user asks for something, or when a step has had a result, and the next step: pure
+// functions of (pod, request, result or observation, now). A pod's status changes only here and in
+// pod-observation.ts.
 import type { Container } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodAction, PodStatus } from '../../wire/resources/pod.ts';
@@ -175,7 +176,10 @@ export type PodStep =
   | { kind: 'stop' }
   | { kind: 'remove'; volumes: 'keep' | 'remove' };
 
-/** `pod` is the result of `observe` with the same `seen`. */
+/**
+ * Decides the next step for a pod. It follows from the record and the observation, never from earlier steps, so after an
+ * interruption at any point the same steps continue. `pod` is the result of `observe` with the same `seen`.
+ */
 export function decideStep(pod: PodState, seen: Container | undefined, now: number): PodStep {
   if (pod.desired === 'gone') return decideEnd(pod, seen);
   const isRunning = isActive(seen);

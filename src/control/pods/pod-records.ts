@@ -156,6 +156,7 @@ export interface PodStatsOptions {
   clock: Clock;
 }
 
+/** Reads the use of resources by containers from the engine, on demand and cached. */
 export class PodStats {
   readonly #options: PodStatsOptions;
   readonly #samples = new Map<string, StatsSample>();

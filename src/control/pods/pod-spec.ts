@@ -1,5 +1,6 @@
-// Composes a pod's spec from request, template and defaults, and checks it against the catalog.
-// mount-rules.ts has the rules of mounts.
+// Composes a pod's spec from request, template and defaults, and checks it against the catalog, the engine and the
+// rules of mounts. Pure. The schema has already checked the form of each mount and that at most one network mount is
+// given.
 import { isDeepStrictEqual } from 'node:util';
 import { ShellWordsError, splitWords } from '../../base/text/shell-words.ts';
 import type { RegistryLogin } from '../../engine/engine.ts';

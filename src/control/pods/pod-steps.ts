@@ -298,6 +298,7 @@ function listMounts({ spec, userId }: PodState, catalog: PodCatalog): ContainerM
   return [...own, ...shared];
 }
 
+/** Limits the number of concurrent calls; further calls wait in order of arrival. */
 export class CallLimit {
   #free: number;
   readonly #waiting: (() => void)[] = [];

@@ -1,5 +1,5 @@
-// Chooses the GPU type of a new worker: the first type of the endpoint's list with a free device.
-// Pure.
+// Chooses the GPU type of a new worker: the first type of the endpoint's list with a free device, without those for
+// which a cluster has no capacity.
 import type { PodState } from '../pods/pod-state.ts';
 
 export interface GpuStock {
@@ -46,6 +46,10 @@ export function chooseGpuTypes(
 /** After that time the type is tried again, ms. A cluster that adds machines needs minutes for one. */
 export const CROWDED_MS = 5 * 60_000;
 
+/**
+ * Remembers the GPU types for which a cluster has no capacity, so that an endpoint moves on to its next type at once.
+ * Only in memory: a new platform process learns them again.
+ */
 export class CrowdedGpus {
   /** By GPU type, when it is tried again, Unix ms. */
   readonly #until = new Map<string, number>();

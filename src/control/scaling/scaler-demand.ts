@@ -1,5 +1,5 @@
-// Parts of scaler.ts that next-gpu.ts uses too: the workers by state, the number of them that a load requires, and the order
-// in which they are drained. Pure.
+// What a load requires of an endpoint's workers: the workers by state, the number of them, and the order in which
+// they are drained.
 import type { ScaledWorker, ScalerCause, ScalerInput } from '../../wire/resources/scaling.ts';
 
 /** The number of workers that the load alone requires. */
@@ -96,6 +96,7 @@ interface LoadSample {
   value: number;
 }
 
+/** Tracks the greatest load within a sliding time window. */
 export class LoadPeak {
   /** Decreasing values: one that is followed by a greater one can never be the peak again. */
   #samples: LoadSample[] = [];

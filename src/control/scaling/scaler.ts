@@ -185,6 +185,9 @@ interface Plan {
 }
 
 /**
+ * Adds workers of later GPU types to a decision, for jobs that ran out of memory on a GPU type of the endpoint and need a
+ * later one of its list.
+ *
  * The rules are those for all jobs, applied to the jobs and workers of each later type. When the endpoint has its maximum of
  * workers and none that may take the jobs, one of the others drains first.
  * @param plain the decision for all other jobs

@@ -229,6 +229,7 @@ async function makeRoom({ drain, input: { workers } }: CheckPass): Promise<void>
   if (chosen) await drain(chosen.id);
 }
 
+/** Keeps a place for the check worker of a new version: the scaler decides as if it were taken. */
 export function reservePlace(input: ScalerInput): ScalerInput {
   const { gpus, headroom, places } = input;
   const one = (count: number) => Math.max(0, count - 1);

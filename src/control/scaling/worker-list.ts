@@ -314,8 +314,8 @@ const MAX_LENGTH = 300;
 const WARN = 40;
 
 /**
- * Returns the last line that may be the reason, skipping stack frames. From a line of a Millrace
- * worker's own log, returns its message and its cause if it is a warning or an error.
+ * Finds the reason of a worker's exit at the end of its log: the last line that may be the reason, skipping stack frames.
+ * From a line of a Millrace worker's own log, returns its message and its cause if it is a warning or an error.
  */
 export function findLastOutput(log: string): string | undefined {
   for (const line of log.split('\n').reverse()) {

@@ -224,6 +224,12 @@ export interface StateSlotsOptions {
   pods: Pick<Pods, 'live'>;
 }
 
+/**
+ * Assigns state volumes of an endpoint to its worker pods. The volumes belong to the machine of the pod's node. A
+ * pod's record holds its volume from before its container is created until the container is gone, so two containers
+ * never use the same one, whatever the engine, its runtime or a crash of the platform does. A free volume goes to the
+ * next pod.
+ */
 export class StateSlots {
   readonly #options: StateSlotsOptions;
   /** Chosen for a pod, but not in its record yet. */

@@ -117,7 +117,10 @@ export function nameOf({ endpointId, version }: VersionKey): string {
   return `${endpointId}/${version}`;
 }
 
-/** @throws ProblemError `invalid` that names the path or the limit */
+/**
+ * Checks an uploaded archive; its reader is loaded with the first upload.
+ * @throws ProblemError `invalid` that names the path or the limit
+ */
 export async function inspectUpload(archive: Uint8Array, entry: string): Promise<ArchiveSummary> {
   const [{ inspectInThread }, { ArchiveError }] = await Promise.all([
     import('../../archive/inspect-in-thread.ts'),

@@ -40,6 +40,11 @@ export interface VolumeRemovalsOptions {
   hasCopies: boolean;
 }
 
+/**
+ * Removes the content of deleted network volumes from the engine. The commit that deletes a volume notes what is left
+ * to remove, so that a crash or an engine that does not answer only delays the removal. With several nodes, each
+ * machine has a copy: the source stays noted, for a machine that is away now.
+ */
 export class VolumeRemovals {
   readonly #options: VolumeRemovalsOptions;
   /** Volumes whose failure is logged. */
@@ -181,6 +186,9 @@ export interface VolumeGrowthOptions {
 }
 
 /**
+ * Tells the engine that network volumes have grown. A failure only delays it: each container that mounts the volume is
+ * created with its size.
+ *
  * One call of the engine at a time, with the last size of a volume: each call runs programs on the machines, so a user
  * who changes sizes quickly must neither make a queue of calls nor hold up the pods of others.
  */

@@ -160,6 +160,9 @@ function refuse(fault: string): ProblemError {
   return new ProblemError('invalid', fault, { errors: [fault] });
 }
 
+/**
+ * The API of network volumes: the records of the caller's user, with the endpoints and pods that mount each.
+ */
 export class CallerVolumes
   implements CallerResources<NetworkVolumeCreation, NetworkVolumeUpdate, NetworkVolumeRecord>
 {
@@ -216,7 +219,10 @@ export interface VolumeUsers {
   listPods: () => readonly PodUse[];
 }
 
-/** Reads all of them once; a pod and an endpoint mount at most one volume each. */
+/**
+ * Which endpoints and pods mount a volume, as far as the holder of a key may read them. Reads all of them once; a pod and
+ * an endpoint mount at most one volume each.
+ */
 export function findUses(
   caller: Rights,
   users: VolumeUsers,

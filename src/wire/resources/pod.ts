@@ -110,7 +110,7 @@ export const networkMount = z.strictObject({
   path: mountPath,
 });
 
-/** control/pods/mount-rules.ts checks which mounts may be combined and what an update may change. */
+/** control/pods/pod-spec.ts checks which mounts may be combined and what an update may change. */
 export const podMounts = z.strictObject({
   persistent: persistentMount.exactOptional(),
   network: z.array(networkMount).max(1).exactOptional(),
