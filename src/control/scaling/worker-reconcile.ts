@@ -20,14 +20,19 @@ import type { Templates } from '../endpoints/templates.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
 import { candidateOf } from '../versions/rollout.ts';
 import type { Decisions } from './decisions.ts';
-import { CrowdedGpus, chooseGpuTypes } from './gpu-choice.ts';
 import { decide } from './scaler.ts';
 import { LoadPeak } from './scaler-demand.ts';
 import { describeScaling } from './scaling-facts.ts';
 import { isCheckPod, reservePlace, VersionCheck } from './version-check.ts';
 import type { WorkLoad, WorkView } from './work-view.ts';
 import { type EndedWorker, findLastOutput, type Observation, WorkerList } from './worker-list.ts';
-import { type StartedWorker, type WorkerCatalog, WorkerStarter } from './worker-starter.ts';
+import {
+  CrowdedGpus,
+  chooseGpuTypes,
+  type StartedWorker,
+  type WorkerCatalog,
+  WorkerStarter,
+} from './worker-starter.ts';
 
 /** Bytes at the end of a dead worker's log in which its exit reason is searched. */
 const LAST_OUTPUT_BYTES = 2_000;

@@ -1,5 +1,5 @@
-// Notices of budgets, posted by the sender of webhooks to a real receiver.
-import { expect, it, onTestFinished } from 'vitest';
+// Notices of budgets are posted by the sender of webhooks to a real receiver.
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { verifyWebhook } from '../../../../src/client.ts';
@@ -85,84 +85,86 @@ async function openWorld(addresses: 'any' | 'public' = 'any') {
   };
 }
 
-it('are posted once for each state and period, also over restarts', async () => {
-  const world = await openWorld();
-  const { create, pass, receiver, restart, spend, until } = world;
-  const { id } = await create();
-  await pass();
-  expect(receiver.posted).toEqual([]);
-  await spend(8);
-  await until(1);
-  await restart();
-  await pass();
-  await spend(2);
-  await until(2);
-  await restart();
-  await pass();
-  const bodies = receiver.posted.map(({ body }) => JSON.parse(body));
-  expect(bodies).toMatchObject([
-    { type: 'budget.warning', data: { id, name: 'b', spent: '8.000000', state: 'warning' } },
-    { type: 'budget.used_up', data: { id, limit: 10, spent: '10.000000', state: 'used_up' } },
-  ]);
-  expect(receiver.posted[0]?.body).not.toContain('webhook');
-  await world.clock.advance(HOUR_MS);
-  await spend(20);
-  await until(3);
-  await pass();
-  expect(receiver.posted).toHaveLength(3);
-});
-
-it('are signed with the secret of their budget', async () => {
-  const { create, receiver, secret, spend, until } = await openWorld();
-  const { id } = await create();
-  await spend(10);
-  await until(1);
-  const [posted] = receiver.posted;
-  expect(posted?.endpoint).toBe(id);
-  const { body = '', headers = {} } = posted ?? {};
-  await verifyWebhook({ body, headers, secret: deriveEndpointSecret(secret, id) });
-  const other = deriveEndpointSecret(secret, 'bud_other');
-  await expect(verifyWebhook({ body, headers, secret: other })).rejects.toThrow();
-});
-
-it('are repeated with the same ID until the receiver accepts them, also after a restart', async () => {
-  const { create, pass, receiver, restart, spend, until } = await openWorld();
-  receiver.answer((response) => response.writeHead(500).end());
-  await create();
-  await spend(10);
-  await until(2);
-  await restart();
-  await until(3);
-  receiver.answer((response) => response.end());
-  await until(4);
-  const count = receiver.posted.length;
-  await pass();
-  expect(receiver.posted.length).toBeLessThanOrEqual(count + 1);
-  expect(new Set(receiver.posted.map(({ delivery }) => delivery)).size).toBe(1);
-  expect(receiver.posted.map(({ attempt }) => attempt).slice(0, 3)).toEqual([1, 2, 3]);
-});
-
-it('are not posted any more once the budget has no webhook', async () => {
-  const { budgets, create, pass, receiver, spend, until } = await openWorld();
-  receiver.answer((response) => response.writeHead(500).end());
-  const { id } = await create();
-  await spend(10);
-  await until(1);
-  await budgets().update('ada', id, { webhook: null });
-  await pass();
-  const count = receiver.posted.length;
-  await pass();
-  expect(receiver.posted).toHaveLength(count);
-});
-
-it('go to public addresses only', async () => {
-  const { budgets, create, receiver } = await openWorld('public');
-  await expect(create()).rejects.toMatchObject({
-    code: 'invalid',
-    errors: [expect.stringMatching(/^webhook: 127/)],
+describe('notices of budgets', () => {
+  it('are posted once for each state and period, also over restarts', async () => {
+    const world = await openWorld();
+    const { create, pass, receiver, restart, spend, until } = world;
+    const { id } = await create();
+    await pass();
+    expect(receiver.posted).toEqual([]);
+    await spend(8);
+    await until(1);
+    await restart();
+    await pass();
+    await spend(2);
+    await until(2);
+    await restart();
+    await pass();
+    const bodies = receiver.posted.map(({ body }) => JSON.parse(body));
+    expect(bodies).toMatchObject([
+      { type: 'budget.warning', data: { id, name: 'b', spent: '8.000000', state: 'warning' } },
+      { type: 'budget.used_up', data: { id, limit: 10, spent: '10.000000', state: 'used_up' } },
+    ]);
+    expect(receiver.posted[0]?.body).not.toContain('webhook');
+    await world.clock.advance(HOUR_MS);
+    await spend(20);
+    await until(3);
+    await pass();
+    expect(receiver.posted).toHaveLength(3);
   });
-  const { id } = await create('https://example.com/');
-  await expect(budgets().update('ada', id, { webhook: receiver.url })).rejects.toMatchObject({
-    code: 'invalid',
+
+  it('are signed with the secret of their budget', async () => {
+    const { create, receiver, secret, spend, until } = await openWorld();
+    const { id } = await create();
+    await spend(10);
+    await until(1);
+    const [posted] = receiver.posted;
+    expect(posted?.endpoint).toBe(id);
+    const { body = '', headers = {} } = posted ?? {};
+    await verifyWebhook({ body, headers, secret: deriveEndpointSecret(secret, id) });
+    const other = deriveEndpointSecret(secret, 'bud_other');
+    await expect(verifyWebhook({ body, headers, secret: other })).rejects.toThrow();
+  });
+
+  it('are repeated with the same ID until the receiver accepts them, also after a restart', async () => {
+    const { create, pass, receiver, restart, spend, until } = await openWorld();
+    receiver.answer((response) => response.writeHead(500).end());
+    await create();
+    await spend(10);
+    await until(2);
+    await restart();
+    await until(3);
+    receiver.answer((response) => response.end());
+    await until(4);
+    const count = receiver.posted.length;
+    await pass();
+    expect(receiver.posted.length).toBeLessThanOrEqual(count + 1);
+    expect(new Set(receiver.posted.map(({ delivery }) => delivery)).size).toBe(1);
+    expect(receiver.posted.map(({ attempt }) => attempt).slice(0, 3)).toEqual([1, 2, 3]);
+  });
+
+  it('are not posted any more once the budget has no webhook', async () => {
+    const { budgets, create, pass, receiver, spend, until } = await openWorld();
+    receiver.answer((response) => response.writeHead(500).end());
+    const { id } = await create();
+    await spend(10);
+    await until(1);
+    await budgets().update('ada', id, { webhook: null });
+    await pass();
+    const count = receiver.posted.length;
+    await pass();
+    expect(receiver.posted).toHaveLength(count);
+  });
+
+  it('go to public addresses only', async () => {
+    const { budgets, create, receiver } = await openWorld('public');
+    await expect(create()).rejects.toMatchObject({
+      code: 'invalid',
+      errors: [expect.stringMatching(/^webhook: 127/)],
+    });
+    const { id } = await create('https://example.com/');
+    await expect(budgets().update('ada', id, { webhook: receiver.url })).rejects.toMatchObject({
+      code: 'invalid',
+    });
   });
 });

@@ -1,9 +1,9 @@
-// Which worker pod gets which state volume, on engines whose volumes the platform cannot read.
+// What worker pods get: a state volume, on engines whose volumes the platform cannot read, and a URL of the platform.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { chooseSlot } from '../../../../src/control/scaling/worker-pods.ts';
-import { FleetWorld } from '../../../support/containers/fleet-world.ts';
+import { FleetWorld, type FleetWorldOptions } from '../../../support/containers/fleet-world.ts';
 
-async function openWorld(): Promise<FleetWorld> {
+async function openStateWorld(): Promise<FleetWorld> {
   const world = await FleetWorld.open({ stateIn: 'volumes', jobMs: 60_000 });
   onTestFinished(() => world.close());
   return world;
@@ -39,7 +39,7 @@ describe('the choice of a state volume', () => {
 
 describe('workers on an engine with state volumes', () => {
   it('have one each, with its path in their environment', async () => {
-    const world = await openWorld();
+    const world = await openStateWorld();
     const id = await world.createEndpoint({ workersMin: 3 });
     await world.run(2_000);
     expect(listSlots(world).sort()).toEqual([0, 1, 2]);
@@ -50,7 +50,7 @@ describe('workers on an engine with state volumes', () => {
   });
 
   it('keep it across a restart of the pod and of the platform', async () => {
-    const world = await openWorld();
+    const world = await openStateWorld();
     await world.createEndpoint({ workersMin: 2, workersMax: 3 });
     await world.run(2_000);
     const before = new Map(world.listRunning().map((podId) => [podId, slotOf(world, podId)]));
@@ -64,7 +64,7 @@ describe('workers on an engine with state volumes', () => {
   });
 
   it('that are killed leave theirs to the next worker, before an empty one', async () => {
-    const world = await openWorld();
+    const world = await openStateWorld();
     const id = await world.createEndpoint({ workersMin: 2, workersMax: 2 });
     await world.run(2_000);
     const ended = world.listRunning();
@@ -81,7 +81,7 @@ describe('workers on an engine with state volumes', () => {
   });
 
   it('have none if the template names a folder or they do not use the queue', async () => {
-    const world = await openWorld();
+    const world = await openStateWorld();
     const env = { MILLRACE_STATE_DIR: '/mine' };
     const templateId = await world.createTemplate({ env });
     await world.createEndpoint({ workersMin: 1, templateId });
@@ -98,7 +98,7 @@ describe('workers on an engine with state volumes', () => {
 
 describe('the attempts of a worker whose container was killed', () => {
   it('stay leased until the next worker has had time to name its outcomes', async () => {
-    const world = await openWorld();
+    const world = await openStateWorld();
     const id = await world.createEndpoint({ workersMin: 1, workersMax: 1 });
     await world.submit(id);
     await world.run(2_000);
@@ -112,4 +112,56 @@ describe('the attempts of a worker whose container was killed', () => {
     await world.run(20_000);
     expect(await queue.openLeases.ofWorker(id, killed)).toEqual([]);
   });
+});
+
+async function openWorld(options?: FleetWorldOptions): Promise<FleetWorld> {
+  const world = await FleetWorld.open(options);
+  onTestFinished(() => world.close());
+  return world;
+}
+
+async function moveTo(world: FleetWorld, url: string): Promise<void> {
+  await world.leave();
+  world.url = url;
+  await world.start();
+}
+
+it('workers that cannot reach the platform any more are replaced, and no job is lost', async () => {
+  const world = await openWorld({ jobMs: 30_000 });
+  const id = await world.createEndpoint({ workersMin: 1, workersMax: 2 });
+  await world.submit(id, 2);
+  await world.run(2_000);
+  const before = world.listRunning();
+  await moveTo(world, 'http://platform.test:8001');
+  await world.run(5_000);
+  const urls = world.listRunning().map((pod) => world.host.get(pod).spec.env['MILLRACE_URL']);
+  expect(urls).toContain('http://platform.test:8001');
+  await world.until(async () => (await world.countJobs(id)).completed === 2, 200_000);
+  expect(await world.countJobs(id)).toMatchObject({ completed: 2, failed: 0 });
+  const isOldLeft = () => world.listRunning().some((pod) => before.includes(pod));
+  await world.until(() => !isOldLeft(), 60_000);
+});
+
+it('workers that still reach it finish their jobs first', async () => {
+  const world = await openWorld({ jobMs: 30_000 });
+  const id = await world.createEndpoint({ workersMin: 1 });
+  await world.submit(id);
+  await world.run(2_000);
+  const [old = ''] = world.listRunning();
+  world.oldUrls.add(world.url);
+  await moveTo(world, 'http://other.test');
+  await world.run(10_000);
+  expect(world.listRunning()).toHaveLength(2);
+  await world.until(() => !world.listRunning().includes(old), 60_000);
+  expect(await world.countJobs(id)).toMatchObject({ completed: 1, retried: 0 });
+});
+
+it('workers stay if the URL is the same', async () => {
+  const world = await openWorld();
+  await world.createEndpoint({ workersMin: 2 });
+  await world.run(2_000);
+  const before = world.listRunning();
+  await moveTo(world, world.url);
+  await world.run(60_000);
+  expect(world.listRunning()).toEqual(before);
 });
