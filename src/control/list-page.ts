@@ -33,14 +33,14 @@ export class PageCutter {
   }
 }
 
-export interface PageSource<T, R> extends PageBounds {
+interface PageSource<T, R> extends PageBounds {
   /** All records from the page's start on, in the order of the list. */
   wanted: readonly T[];
   positionOf: (item: T) => number;
   show: (item: T) => R;
 }
 
-export interface NewestSource<T, R> extends Omit<PageSource<T, R>, 'wanted'> {
+interface NewestSource<T, R> extends Omit<PageSource<T, R>, 'wanted'> {
   /** All records of the list, oldest first. */
   all: readonly T[];
   /** The page contains only records with smaller positions. Default: it starts with the newest. */

@@ -5,7 +5,7 @@ import { isDnsLabel } from '../wire/routes/route.ts';
 /** IDs that a refusal lists. */
 const MAX_LISTED = 10;
 
-export interface NamedRecord {
+interface NamedRecord {
   userId: string;
   name: string;
 }

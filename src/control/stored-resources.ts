@@ -19,12 +19,12 @@ import { type NamedRecords, NameIndex } from './name-index.ts';
 import type { ResourcePage, UserListing, UserResources } from './user-resources.ts';
 
 /** The parts of a new resource that its creation does not give. */
-export interface MadeResource {
+interface MadeResource {
   id: string;
   createdAt: string;
 }
 
-export interface ResourceRules<Creation, Update, Item> {
+interface ResourceRules<Creation, Update, Item> {
   /** Returns the record of a new resource. */
   compose: (made: MadeResource, creation: Creation, userId: string) => Item;
   /** Returns the record after a change. Default: omitted members keep their value. */

@@ -29,7 +29,7 @@ export interface BalancerOptions {
   maxOpen?: number;
 }
 
-export interface BalancedRequest {
+interface BalancedRequest {
   endpointId: string;
   /** Aborts when the client disconnects. */
   signal: AbortSignal;

@@ -72,7 +72,7 @@ export function amountOf({ from, gpus, hours = 1, price, to }: Interval): Amount
 }
 
 /** Millionths of a USD, rounded half up. */
-export function toMicroUsd(units: bigint): bigint {
+function toMicroUsd(units: bigint): bigint {
   return (units + BigInt(PRICED_MS / 2)) / BigInt(PRICED_MS);
 }
 

@@ -77,7 +77,7 @@ const MAX_CONCURRENT = 16;
 const MAX_OF_USER = 2;
 
 /** A notice to post. */
-export interface OutgoingNotice {
+interface OutgoingNotice {
   /** The same in every attempt. */
   id: string;
   budgetId: string;
@@ -88,7 +88,7 @@ export interface OutgoingNotice {
   attempts: number;
 }
 
-export type AfterNotice =
+type AfterNotice =
   | { kind: 'delivered' }
   | { kind: 'postponed'; nextAt: number; reason: string }
   | { kind: 'given_up'; reason: string };
@@ -134,7 +134,7 @@ export interface BudgetNoticesOptions {
  * Posts a notice to a budget's webhook when the budget is nearly used up, and when it is: once in a period each, also
  * over restarts. At least once: a platform that dies between the answer and the commit posts again, with the same ID.
  */
-export class BudgetNotices {
+class BudgetNotices {
   readonly #options: BudgetNoticesOptions;
   readonly #loop: Loop;
   readonly #rows = new Map<string, Row>();

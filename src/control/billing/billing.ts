@@ -44,7 +44,7 @@ const KEPT_MS: Readonly<Record<BillingStep, number>> = { hour: 40 * DAY_MS, day:
 /** Rows removed in one operation. */
 const REMOVED_AT_ONCE = 200;
 
-export interface BillingQuery extends PageBounds {
+interface BillingQuery extends PageBounds {
   /** Undefined: all users. */
   userId: string | undefined;
   step: BillingStep;
@@ -56,7 +56,7 @@ export interface BillingQuery extends PageBounds {
   before: number | undefined;
 }
 
-export interface BillRange {
+interface BillRange {
   userId: string | undefined;
   step: BillingStep;
   /** Starts of steps, Unix ms; the end is not included. */
@@ -309,7 +309,7 @@ export interface RetentionClockOptions {
  * The time by which rows of the bill get old. A clock that is far ahead must not remove the bill, so this time
  * follows the clock at no more than twice the speed at which time passes while the platform runs.
  */
-export class RetentionClock {
+class RetentionClock {
   readonly #options: RetentionClockOptions;
   /** Of the last read in this process, by the monotonic clock, ms. */
   #readAt: number | undefined;

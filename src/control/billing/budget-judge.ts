@@ -8,7 +8,7 @@ import type { Spending, SpendingScope, Spent } from './spending.ts';
 /** Units of the bill in a USD: millionths of a USD per hour times ms. */
 const UNITS_PER_USD = 1_000_000 * 3_600_000;
 
-export type BudgetState = BudgetRecord['state'];
+type BudgetState = BudgetRecord['state'];
 
 export interface UserBudget {
   userId: string;

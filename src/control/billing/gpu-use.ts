@@ -27,7 +27,7 @@ export interface GpuUseOptions {
   log: Log;
 }
 
-export interface CountedLoad {
+interface CountedLoad {
   gpuCount?: GpuCount | undefined;
   waiting: number;
   running: number;

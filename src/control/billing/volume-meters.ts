@@ -84,7 +84,7 @@ interface Coming {
   until: number;
 }
 
-export interface OpenInterval {
+interface OpenInterval {
   resource: BilledResource;
   interval: Interval;
 }

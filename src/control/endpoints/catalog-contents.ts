@@ -163,12 +163,12 @@ export interface NetworkVolume {
   sizeGb?: number;
 }
 
-export interface DeclaredResources {
+interface DeclaredResources {
   volumes: ReadonlyMap<string, NetworkVolume>;
   registries: ReadonlyMap<string, RegistryLogin>;
 }
 
-export interface OfferedDataCenter {
+interface OfferedDataCenter {
   id: string;
   name: string;
   /** USD for one GB of a network volume in a month of 730 hours. */
@@ -190,7 +190,7 @@ export interface Processors {
   memoryBytes: number;
 }
 
-export interface CatalogSources {
+interface CatalogSources {
   /** Undefined: there is no file. */
   file: CatalogFile | undefined;
   /** Devices of the engine's machine; only GPUs count. */

@@ -25,14 +25,14 @@ export interface Wish {
 }
 
 /** A part of one of its lists, in the order of the operator's file. */
-export interface CatalogPage {
+interface CatalogPage {
   /** `next` of the previous part; undefined: from the start. */
   before: number | undefined;
   limit: number;
 }
 
 /** Volumes and registries that users have created, besides those that the operator has declared. */
-export interface CreatedResources {
+interface CreatedResources {
   /** Names of volumes and registries, those of the operator included. */
   volumeNames: NamedRecords;
   registryNames: NamedRecords;

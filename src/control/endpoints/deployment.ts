@@ -68,7 +68,7 @@ export function refuse(errors: string[]): ProblemError {
 }
 
 /** The network volumes that endpoints may name. */
-export interface EndpointVolumes {
+interface EndpointVolumes {
   names: NamedRecords;
   /** Why workers of this user's endpoint cannot mount the volume; undefined if they can. */
   findFault: (userId: string, volumeId: string) => string | undefined;

@@ -120,7 +120,7 @@ export function readTemplate(
 /** Engine of the workers; `none` if the platform starts no workers. */
 export type EngineKind = Engine['kind'] | 'none';
 
-export interface TemplateUse {
+interface TemplateUse {
   engine: EngineKind;
   type: EndpointType;
   source: HandlerSource;

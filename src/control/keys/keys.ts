@@ -38,7 +38,7 @@ export type { KeyGrant } from './rights.ts';
 const EXPIRED_KEPT_MS = 604_800_000;
 const EXPIRED_KEPT = 200;
 
-export interface IssuedKey {
+interface IssuedKey {
   /** The only time that the key is shown. */
   key: string;
   holder: KeyHolder;

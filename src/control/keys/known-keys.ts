@@ -137,7 +137,7 @@ export function hashKey(plainKey: string): string {
 /** Called within the commit, with all keys of the user. */
 export type KeysCheck = (own: readonly KeyHolder[]) => void;
 
-export interface Rotation {
+interface Rotation {
   id: string;
   userId: string;
   /** The new key. */

@@ -8,14 +8,14 @@ import { HIDDEN_VALUE } from '../../wire/resources/pod.ts';
 import { SCOPES, type Scope } from '../../wire/routes/route.ts';
 import type { EngineKind } from '../endpoints/templates.ts';
 
-export interface Grant {
+interface Grant {
   scope: Scope;
   /** The endpoint that it is bound to; undefined: not bound. */
   endpoint: string | undefined;
 }
 
 /** A scope, optionally bound to one endpoint: `jobs:write:<endpoint>`. */
-export const scopeGrant = z
+const scopeGrant = z
   .string()
   .refine(
     (text) => readGrant(text) !== undefined,

@@ -254,13 +254,13 @@ function read({ body, id }: StoredResource): BrowserSession {
 }
 
 const TOKEN_BYTES = 32;
-export const TOKEN_FORM = /^ms_[A-Za-z0-9_-]{43}$/;
+const TOKEN_FORM = /^ms_[A-Za-z0-9_-]{43}$/;
 
-export function generateToken(): string {
+function generateToken(): string {
   return `ms_${randomBytes(TOKEN_BYTES).toString('base64url')}`;
 }
 
 /** Also the ID of the session. */
-export function hashToken(token: string): string {
+function hashToken(token: string): string {
   return hash('sha256', token, 'base64url');
 }

@@ -23,7 +23,7 @@ import {
 /** The platform names keys of worker pods so. */
 const RESERVED = 'pod pod_';
 
-export interface KeyListing extends PageBounds {
+interface KeyListing extends PageBounds {
   /** Owner of the listed keys. Default: the caller. */
   userId: string | undefined;
   /** Only keys with a smaller position. */

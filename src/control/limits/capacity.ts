@@ -77,7 +77,7 @@ export interface Place {
 }
 
 /** What a pod holds, and where. */
-export interface Holding {
+interface Holding {
   node: string | null;
   amounts: Amounts;
 }
@@ -95,7 +95,7 @@ export interface Headroom {
   shortage: string;
 }
 
-export interface Reservation {
+interface Reservation {
   node: string | null;
   after: Amounts;
   /** Default: nothing. */
@@ -243,7 +243,7 @@ export interface PlaceChoiceOptions {
   hasNodes: boolean;
 }
 
-export interface ChosenPlace {
+interface ChosenPlace {
   /** Null: the only machine. */
   node: string | null;
   /** Call it when the pod is written, or could not be. */
@@ -293,7 +293,7 @@ export interface GpuWish {
   among: readonly string[] | null;
 }
 
-export interface GpuAllocation {
+interface GpuAllocation {
   /** UUIDs of all GPUs of the type. */
   devices: readonly string[];
   held: ReadonlySet<string>;
@@ -326,7 +326,7 @@ export function allocateGpus({
 
 const BYTES_PER_GB = 1_073_741_824;
 
-export interface MachineFacts {
+interface MachineFacts {
   engine: string;
   /** Name of its node; null if the platform has only one. */
   node: string | null;

@@ -101,7 +101,7 @@ export interface UseSource {
   countOf(userId: string): number;
 }
 
-export interface UseSources {
+interface UseSources {
   endpoints: UseSource;
   /** Undefined without an engine. */
   pods: UseSource | undefined;

@@ -14,7 +14,7 @@ import type { PodState } from './pod-state.ts';
 /** Statuses without held resources. */
 const FREE_OF_CHARGE: readonly PodStatus[] = ['EXITED', 'ERROR', 'TERMINATED'];
 
-export interface PodSight {
+interface PodSight {
   pod: PodState;
   engine: Pick<EngineTraits, 'capabilities'>;
   /** Its container, if observed. */
@@ -94,7 +94,7 @@ export interface PodListing extends PageBounds {
   before?: number | undefined;
 }
 
-export interface PodSources {
+interface PodSources {
   store: Store;
   /** Pods in memory, with their current state. */
   live: LivePods;

@@ -114,7 +114,7 @@ export function updateSpec(spec: PodSpec, update: PodUpdate): PodSpec {
   };
 }
 
-export interface SpecChange {
+interface SpecChange {
   before: PodSpec;
   after: PodSpec;
   /** Whether the container of `before` has a disk of fixed size. */
@@ -134,7 +134,7 @@ function pickContainer({ args, env, image, kubernetes, mounts, ports, registry }
   return { args, env, image, kubernetes, network, path, ports: new Set(ports), registry };
 }
 
-export interface SpecCheck {
+interface SpecCheck {
   userId: string;
   spec: PodSpec;
   catalog: PodCatalog;
@@ -180,7 +180,7 @@ function refuse(...errors: string[]): ProblemError {
 }
 
 /** Returns a sentence that names the field; undefined without a fault. */
-export function findArgsFault(args: string): string | undefined {
+function findArgsFault(args: string): string | undefined {
   try {
     splitWords(args);
     return undefined;
@@ -196,7 +196,7 @@ export function checkArgs(args: string | undefined): void {
   if (fault !== undefined) throw new ProblemError('invalid', fault, { errors: [fault] });
 }
 
-export interface MountedPod {
+interface MountedPod {
   mounts: PodMounts;
   /** Only GPU pods may have host-local storage. */
   isGpuPod: boolean;

@@ -52,7 +52,7 @@ const podSpec = z.object({
 export type PodSpec = z.infer<typeof podSpec>;
 
 /** All times are Unix ms. */
-export const podState = z.object({
+const podState = z.object({
   id: z.string(),
   userId: z.string(),
   /** The endpoint that it is a worker of. */

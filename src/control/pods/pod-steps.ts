@@ -58,7 +58,7 @@ export interface PodStepsOptions {
 }
 
 /** A change of a pod because of an observation of its container. */
-export interface SeenChange {
+interface SeenChange {
   decide: (pod: PodState) => PodState;
   seen: Container | undefined;
   sight: LastSight;
@@ -217,7 +217,7 @@ export function findPlatformUrl({ labels }: Pick<Container, 'labels'>): string |
   return labels[URL_LABEL];
 }
 
-export interface ContainerSpecSource {
+interface ContainerSpecSource {
   pod: PodState;
   catalog: PodCatalog;
   /** Variables that are not stored; they override the pod's own. */
@@ -230,7 +230,7 @@ export interface ContainerSpecSource {
  * @throws EngineError `refused` if something that it needs is no longer in the catalog, `unavailable` if its secrets cannot
  * be decrypted
  */
-export function createContainerSpec({
+function createContainerSpec({
   catalog,
   environment,
   pod,

@@ -40,12 +40,12 @@ import type { PodSpec, PodState } from './pod-state.ts';
 export type { PodCatalog, WorkerOrigin } from './pod-spec.ts';
 export type { PodSpec, PodState } from './pod-state.ts';
 
-export interface PodTemplates extends NamedRecords {
+interface PodTemplates extends NamedRecords {
   /** Undefined if it does not exist or belongs to another user. */
   find(userId: string, id: string): KeptTemplate | undefined;
 }
 
-export interface PodLog {
+interface PodLog {
   /** The last bytes. */
   end: Uint8Array;
   isCut: boolean;

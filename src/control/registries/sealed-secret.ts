@@ -19,7 +19,7 @@ export const sealedSecret = z.object({
   /** Base64: ciphertext and tag. */
   data: z.string(),
 });
-export type SealedSecret = z.infer<typeof sealedSecret>;
+type SealedSecret = z.infer<typeof sealedSecret>;
 
 /** Thrown if a secret cannot be opened; says why, without the secret. */
 export class UnopenedSecretError extends Error {
@@ -114,14 +114,14 @@ export const unopenedVariables = z.object({
 });
 
 /** In memory. */
-export interface Variables {
+interface Variables {
   env: Record<string, string>;
   /** Present: the values of `env` are hidden, and nothing may start with them. */
   unopened?: z.infer<typeof unopenedVariables>;
 }
 
 /** What the variables belong to. */
-export interface VariablesOwner {
+interface VariablesOwner {
   kind: 'pod' | 'template';
   userId: string;
   id: string;
@@ -166,7 +166,7 @@ function listFacts({ id, kind, userId }: VariablesOwner): string[] {
 }
 
 /** Records whose variables need a key that is not in the key file. */
-export interface LockedVariables {
+interface LockedVariables {
   keys: Set<string>;
   records: number;
 }

@@ -9,13 +9,13 @@ const KEPT = 200;
 /** Older ones are removed in batches of this size. */
 const PRUNED_AT_ONCE = 20;
 
-export interface DecisionListing extends PageBounds {
+interface DecisionListing extends PageBounds {
   endpointId: string;
   /** Only decisions with a smaller position: newest first. */
   before: number | undefined;
 }
 
-export interface DecisionSource {
+interface DecisionSource {
   endpointId: string;
   userId: string;
 }

@@ -1,7 +1,7 @@
 // Explains a scaling decision in one sentence with the numbers that led to it.
 import type { ScalerCause, ScalerInput } from '../../wire/resources/scaling.ts';
 
-export interface DecisionFacts {
+interface DecisionFacts {
   input: ScalerInput;
   /** Workers that are not draining. */
   alive: number;

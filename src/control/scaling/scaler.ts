@@ -192,7 +192,7 @@ interface Plan {
  * workers and none that may take the jobs, one of the others drains first.
  * @param plain the decision for all other jobs
  */
-export function addNextGpus(input: ScalerInput, plain: ScalerDecision): ScalerDecision {
+function addNextGpus(input: ScalerInput, plain: ScalerDecision): ScalerDecision {
   const tiers = listTiers(input);
   const plan = planStarts(input, tiers);
   const limit = limitStarts(input);

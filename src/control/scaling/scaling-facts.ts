@@ -7,7 +7,7 @@ import type { PodState } from '../pods/pod-state.ts';
 import { isCheckPod } from './version-check.ts';
 import type { WorkerCatalog } from './worker-starter.ts';
 
-export interface ScalingPass {
+interface ScalingPass {
   deployment: EndpointDeployment;
   input: ScalerInput;
   decision: ScalerDecision;

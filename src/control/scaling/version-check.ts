@@ -30,7 +30,7 @@ export interface VersionCheckOptions {
 }
 
 /** What the pass has found out besides. */
-export interface CheckPass {
+interface CheckPass {
   checkPods: readonly PodState[];
   /** The other pods whose workers crashed since the last pass. */
   crashed: readonly PodState[];

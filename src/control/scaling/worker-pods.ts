@@ -230,7 +230,7 @@ export interface StateSlotsOptions {
  * never use the same one, whatever the engine, its runtime or a crash of the platform does. A free volume goes to the
  * next pod.
  */
-export class StateSlots {
+class StateSlots {
   readonly #options: StateSlotsOptions;
   /** Chosen for a pod, but not in its record yet. */
   readonly #promised = new Map<string, { home: string; slot: number }>();

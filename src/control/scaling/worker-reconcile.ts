@@ -75,7 +75,7 @@ export interface DeployedEndpoint extends LiveEndpoint {
  * Whether the endpoint needs another pass. `busy`: at the next interval. `idle`: not before something
  * changes. `unserved`: the same, although jobs wait: the endpoint may have no workers, for example.
  */
-export type Outlook = 'busy' | 'idle' | 'unserved';
+type Outlook = 'busy' | 'idle' | 'unserved';
 
 export interface IdleWorker {
   podId: string;

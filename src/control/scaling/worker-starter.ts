@@ -101,7 +101,7 @@ export class WorkerStarter {
   }
 }
 
-export interface GpuStock {
+interface GpuStock {
   /** UUIDs of all devices of a type. */
   devicesOf: (typeId: string) => readonly string[];
   pods: readonly PodState[];

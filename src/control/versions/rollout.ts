@@ -35,7 +35,7 @@ export function candidateOf({ rollout }: EndpointDeployment): number | undefined
 }
 
 /** The pod of a check worker. */
-export interface CheckWorker {
+interface CheckWorker {
   podId: string;
   isConnected: boolean;
   /** Why it will never connect; undefined: it still may. */
@@ -98,7 +98,7 @@ export function failCheck(
 }
 
 /** How the version's workers have fared since the check worker connected. */
-export interface RollHealth {
+interface RollHealth {
   crashes: number;
   /** Connected workers of the version. */
   ready: number;

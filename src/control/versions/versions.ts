@@ -42,7 +42,7 @@ export interface VersionsOptions {
 /** Uploads of all users that are checked at the same time, each in a thread. */
 export const MAX_CHECKS = Math.min(4, Math.max(2, availableParallelism() - 1));
 
-export interface VersionUpload {
+interface VersionUpload {
   userId: string;
   keyId: string | null;
   endpointId: string;
@@ -58,7 +58,7 @@ interface CheckedUpload {
   unpackedBytes: number;
 }
 
-export interface VersionListing extends PageBounds {
+interface VersionListing extends PageBounds {
   endpointId: string;
   before: number | undefined;
 }

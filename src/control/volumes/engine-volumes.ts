@@ -18,7 +18,7 @@ const RETRY_MS = 15_000;
 
 const removal = z.object({ source: z.string() });
 
-export interface RemovedVolume {
+interface RemovedVolume {
   id: string;
   userId: string;
   /** The engine's name. */
