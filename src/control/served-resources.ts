@@ -77,7 +77,10 @@ export async function openResources(options: ResourcesOptions): Promise<OpenReso
   const { listEndpoints = () => [], listPods = () => [] } = options;
   const users = { listEndpoints, listPods };
   return {
-    ...{ templates, networkVolumes, registries, budgets },
+    templates,
+    networkVolumes,
+    registries,
+    budgets,
     served: [
       serve(
         templateResource,

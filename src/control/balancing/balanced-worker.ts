@@ -58,8 +58,12 @@ export class BalancedWorker {
     const { ip, port } = target;
     const { Pool } = loadUndici();
     this.pool = new Pool(`http://${isIPv6(ip) ? `[${ip}]` : ip}:${port}`, {
-      ...{ allowH2: false, pipelining: 1, headersTimeout: 0, bodyTimeout: 0 },
-      ...{ connectTimeout: CONNECT_LIMIT_MS, keepAliveTimeout: KEPT_OPEN_MS },
+      allowH2: false,
+      pipelining: 1,
+      headersTimeout: 0,
+      bodyTimeout: 0,
+      connectTimeout: CONNECT_LIMIT_MS,
+      keepAliveTimeout: KEPT_OPEN_MS,
       ...(connector && { connect: connector }),
     });
   }

@@ -185,8 +185,14 @@ class BudgetNotices {
     };
     return {
       key: `${budgetId}/${startPeriod(period, now)}/${state}`,
-      ...{ budgetId, userId, createdAt: now, until: endPeriod(period, now) },
-      ...{ noticeId: createUuidV7(now), body: JSON.stringify(notice), attempts: 0, nextAt: now },
+      budgetId,
+      userId,
+      createdAt: now,
+      until: endPeriod(period, now),
+      noticeId: createUuidV7(now),
+      body: JSON.stringify(notice),
+      attempts: 0,
+      nextAt: now,
     };
   }
 

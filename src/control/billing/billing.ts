@@ -102,7 +102,9 @@ export class Billing {
     const ordered = groups.map((each, index) => ({ each, position: groups.length - index }));
     const wanted = ordered.filter(({ position }) => before === undefined || position < before);
     const { next, records } = cutPage({
-      ...{ limit: query.limit, maxBytes: query.maxBytes, wanted },
+      limit: query.limit,
+      maxBytes: query.maxBytes,
+      wanted,
       positionOf: ({ position }) => position,
       show: ({ each }) => this.#describe(each),
     });

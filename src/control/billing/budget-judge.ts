@@ -96,7 +96,10 @@ export class BudgetJudge {
     const endpointName = endpointId === null ? null : (nameOfEndpoint(endpointId) ?? null);
     const record = { ...budget, userId, endpointName, spent: formatUsd(billed), state };
     const judged: Judged = {
-      ...{ userId, from, billed, record },
+      userId,
+      from,
+      billed,
+      record,
       mayBeUsedUp: state !== 'used_up' && judgeState(budget, billed + spent.unseen) === 'used_up',
     };
     const ofUser = this.#judged.get(userId) ?? new Map<string, Judged>();

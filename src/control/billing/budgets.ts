@@ -60,7 +60,12 @@ export class Budgets
   static async open(options: BudgetsOptions): Promise<Budgets> {
     const { clock, judgeWebhook, quotas, store } = options;
     const kept = await StoredResources.open<NewBudget, BudgetUpdate, StoredBudget>({
-      ...{ store, clock, quotas, name: 'budgets', prefix: 'bud', record: storedBudget },
+      store,
+      clock,
+      quotas,
+      name: 'budgets',
+      prefix: 'bud',
+      record: storedBudget,
       rules: {
         compose: (made, creation) => ({ ...made, ...creation }),
         // Those of the operator leave the user's own quota alone.

@@ -91,7 +91,10 @@ export class PodMeter {
     const passedMs = last ? sight.monotonic - last.monotonic : 0;
     const skippedMs = last ? at - last.at - passedMs : 0;
     return measure(meter, {
-      ...{ seen, at, lastAt: last?.at, rate: this.#rateOf(pod, seen) },
+      seen,
+      at,
+      lastAt: last?.at,
+      rate: this.#rateOf(pod, seen),
       skippedMs: skippedMs >= MIN_SKIP_MS ? skippedMs : 0,
       isDue: at - meter.until >= DUE_MS,
     });

@@ -215,7 +215,8 @@ export class CostTotals {
       if (endpointId !== '' && !exists(endpointId)) continue;
       const shown = this.#shown.get(key);
       this.#shown.set(key, {
-        ...{ kind, endpointId },
+        kind,
+        endpointId,
         usd: Math.max(shown?.usd ?? 0, Number(amount.units) / UNITS_PER_USD),
         gpuSeconds: Math.max(shown?.gpuSeconds ?? 0, amount.gpuMs / 1_000),
       });

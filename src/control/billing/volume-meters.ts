@@ -120,7 +120,8 @@ export class VolumeMeters {
     this.#closing?.abort();
     this.#closing = closing;
     const loop = new Loop({
-      ...{ clock, closing: closing.signal },
+      clock,
+      closing: closing.signal,
       pass: async () => {
         await this.observe();
         return clock.now() + OBSERVED_MS;

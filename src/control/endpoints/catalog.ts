@@ -136,7 +136,12 @@ export class Catalog {
   declaredVolumes(userId: string): StoredNetworkVolume[] {
     const volumes = [...(this.#contents.users.get(userId)?.volumes.values() ?? [])];
     return volumes.map(({ dataCenterId, id, name }) => ({
-      ...{ id, name, size: null, dataCenterId, declared: true, createdAt: null },
+      id,
+      name,
+      size: null,
+      dataCenterId,
+      declared: true,
+      createdAt: null,
     }));
   }
 
@@ -150,7 +155,12 @@ export class Catalog {
   declaredRegistries(userId: string): RegistryRecord[] {
     const registries = [...(this.#contents.users.get(userId)?.registries ?? [])];
     return registries.map(([id, { server, username }]) => ({
-      ...{ id, name: id, server, username, declared: true, createdAt: null },
+      id,
+      name: id,
+      server,
+      username,
+      declared: true,
+      createdAt: null,
     }));
   }
 

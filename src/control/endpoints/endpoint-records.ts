@@ -25,7 +25,9 @@ export function splitCreation(creation: EndpointCreation): {
   const { executionTimeout, groupConcurrency, maxAttempts, maxQueued, scaler, ...workers } =
     creation;
   const settings = {
-    ...{ executionTimeoutMs: executionTimeout, maxAttempts, maxQueued },
+    executionTimeoutMs: executionTimeout,
+    maxAttempts,
+    maxQueued,
     ...(groupConcurrency !== null && { groupConcurrency }),
   };
   const deployment = {
@@ -114,10 +116,15 @@ export function describeEndpoint(endpoint: LiveEndpoint): EndpointRecord {
     ...workers
   } = deployment ?? NO_DEPLOYMENT;
   return {
-    ...{ id, name },
+    id,
+    name,
     ...workers,
-    ...{ version, rollout: describeRollout(rollout) },
-    ...{ executionTimeout: executionTimeoutMs, maxAttempts, maxQueued, groupConcurrency },
+    version,
+    rollout: describeRollout(rollout),
+    executionTimeout: executionTimeoutMs,
+    maxAttempts,
+    maxQueued,
+    groupConcurrency,
     createdAt: new Date(createdAt).toISOString(),
   };
 }

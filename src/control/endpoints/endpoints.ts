@@ -205,7 +205,10 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     const now = this.#options.clock.now();
     const id = `ep_${createUuidV7(now)}`;
     const endpoint = {
-      ...{ id, userId, createdAt: now, shard: this.#chooseShard(id) },
+      id,
+      userId,
+      createdAt: now,
+      shard: this.#chooseShard(id),
       ...splitCreation(named),
     };
     const { deploying } = this.#options;

@@ -61,7 +61,9 @@ export function openTemplates(options: TemplatesOptions): Promise<Templates> {
   const ownerOf = (userId: string, id: string) => ({ kind: 'template', userId, id }) as const;
   return StoredResources.open<TemplateCreation, TemplateUpdate, KeptTemplate>({
     ...options,
-    ...{ name: 'templates', prefix: 'tpl', record: keptTemplate },
+    name: 'templates',
+    prefix: 'tpl',
+    record: keptTemplate,
     stored: {
       read(body, userId) {
         const stored = storedTemplate.parse(body);
@@ -155,7 +157,9 @@ function change(template: KeptTemplate, update: TemplateUpdate): KeptTemplate {
   const { kubernetes: before, unopened, ...kept } = template;
   const kubernetes = updated === undefined ? before : updated;
   const changed = {
-    ...{ ...kept, ...fields, ...(kubernetes && { kubernetes }) },
+    ...kept,
+    ...fields,
+    ...(kubernetes && { kubernetes }),
     ...(unopened && fields.env === undefined && { unopened }),
   };
   const isSame = isDeepStrictEqual({ ...changed, name: '' }, { ...template, name: '' });

@@ -179,7 +179,11 @@ export class Sessions {
   async #put(session: BrowserSession, ended: readonly string[]): Promise<void> {
     const { id, ...body } = session;
     const stored: StoredResource = {
-      ...{ kind: KIND, id, userId: '', parent: '', body: JSON.stringify(body) },
+      kind: KIND,
+      id,
+      userId: '',
+      parent: '',
+      body: JSON.stringify(body),
       position: this.#positions.next(session.createdAt),
     };
     await this.#options.store.write((tx) => {

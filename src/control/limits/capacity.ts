@@ -351,11 +351,15 @@ export function describeMachine(
   return {
     engine,
     pods: here.filter(({ desired }) => desired === 'running').length,
-    ...{ memoryGb: share('memoryGb'), vcpus: share('vcpus'), diskGb: share('diskGb') },
+    memoryGb: share('memoryGb'),
+    vcpus: share('vcpus'),
+    diskGb: share('diskGb'),
     gpus: devices
       .filter(({ kind }) => kind === 'gpu')
       .map(({ memoryBytes, name, uuid }) => ({
-        ...{ uuid, name, memoryGb: Math.round(memoryBytes / BYTES_PER_GB) },
+        uuid,
+        name,
+        memoryGb: Math.round(memoryBytes / BYTES_PER_GB),
         podId: holders.get(uuid) ?? null,
       })),
   };

@@ -158,7 +158,12 @@ export class LivePods implements NamedRecords {
     const position = this.#positions.next(pod.createdAt);
     const body = writePod(pod, this.#sealer);
     const stored: StoredResource = {
-      ...{ kind: 'pod', id, userId, parent: endpointId ?? '', position, body },
+      kind: 'pod',
+      id,
+      userId,
+      parent: endpointId ?? '',
+      position,
+      body,
     };
     const term = this.#term;
     const write = () => this.#options.store.write((tx) => tx.putResource(stored));

@@ -27,9 +27,20 @@ export function createPod(
 ): PodState {
   return {
     ...given,
-    ...{ status: 'PROVISIONING', desired: 'running', generation: 1, stopping: false },
-    ...{ endedRun: null, gpus: [], failures: 0, retryAt: null, reason: null, removed: false },
-    ...{ meter: openMeter(now), createdAt: now, startedAt: null, endedAt: null },
+    status: 'PROVISIONING',
+    desired: 'running',
+    generation: 1,
+    stopping: false,
+    endedRun: null,
+    gpus: [],
+    failures: 0,
+    retryAt: null,
+    reason: null,
+    removed: false,
+    meter: openMeter(now),
+    createdAt: now,
+    startedAt: null,
+    endedAt: null,
   };
 }
 
@@ -47,7 +58,9 @@ export function act(pod: PodState, action: PodAction, now: number): PodState {
     case 'stop':
       return {
         ...noteUser(end(pod, now), STOPPED_BY_USER),
-        ...{ status: 'EXITED', desired: 'stopped', stopping: true },
+        status: 'EXITED',
+        desired: 'stopped',
+        stopping: true,
       };
     case 'restart':
       return { ...renewContainer(begin(pod)), status: 'STARTING' };

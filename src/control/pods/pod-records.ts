@@ -33,9 +33,23 @@ export function describePod(sight: PodSight): PodRecord {
   const { locked, mounts, name, ports, registry, template } = spec;
   const actions = listActions(pod).filter((action) => action !== 'stop' || canStop(pod, engine));
   return {
-    ...{ id: pod.id, name, status, actions },
-    ...{ image, args, disk, ports, env, registry, mounts, ...(kubernetes && { kubernetes }) },
-    ...{ ...(gpu && { gpu }), ...(cpu && { cpu }), cloud, dataCenterId, template },
+    id: pod.id,
+    name,
+    status,
+    actions,
+    image,
+    args,
+    disk,
+    ports,
+    env,
+    registry,
+    mounts,
+    ...(kubernetes && { kubernetes }),
+    ...(gpu && { gpu }),
+    ...(cpu && { cpu }),
+    cloud,
+    dataCenterId,
+    template,
     cost: FREE_OF_CHARGE.includes(status) || isWaitingForGpus(pod) ? 0 : price,
     locked,
     globalNetworking: describeNetworking(pod, seen),
@@ -196,8 +210,12 @@ export class PodStats {
     const answer = this.#ask(id);
     const { known, knownAt = now } = last ?? {};
     const sample: StatsSample = {
-      ...{ startedAt, askedAt: now, answer, isAnswered: false },
-      ...{ known, knownAt },
+      startedAt,
+      askedAt: now,
+      answer,
+      isAnswered: false,
+      known,
+      knownAt,
     };
     this.#samples.set(id, sample);
     void answer.then((known) => {

@@ -92,8 +92,13 @@ export function composeSpec(
     env: env ?? template?.env ?? {},
     registry: registry === undefined ? (template?.registry ?? null) : registry,
     ...(settings && { kubernetes: settings }),
-    ...{ mounts, ...(gpu && { gpu }), ...(cpu && { cpu }) },
-    ...{ cloud, dataCenterId, globalNetworking, locked },
+    mounts,
+    ...(gpu && { gpu }),
+    ...(cpu && { cpu }),
+    cloud,
+    dataCenterId,
+    globalNetworking,
+    locked,
     template: template?.id ?? creation.template ?? null,
     templateVersion: worker?.templateVersion ?? template?.version ?? null,
   };
@@ -109,7 +114,10 @@ export function updateSpec(spec: PodSpec, update: PodUpdate): PodSpec {
   const { kubernetes: before, unopened, ...kept } = spec;
   const kubernetes = updated === undefined ? before : updated;
   return {
-    ...{ ...kept, ...fields, mounts, ...(kubernetes && { kubernetes }) },
+    ...kept,
+    ...fields,
+    mounts,
+    ...(kubernetes && { kubernetes }),
     ...(unopened && fields.env === undefined && { unopened }),
   };
 }

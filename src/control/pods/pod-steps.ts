@@ -244,7 +244,12 @@ function createContainerSpec({
   }
   const url = environment['MILLRACE_URL'];
   return {
-    ...{ id, generation, image, args, handler, gpus },
+    id,
+    generation,
+    image,
+    args,
+    handler,
+    gpus,
     ...(version !== undefined && { runsVersion: true }),
     labels: {
       'millrace.user': userId,

@@ -149,7 +149,8 @@ export class Pods implements NamedRecords {
     const demand = demandOf(spec);
     const { free: freeGpus, node } = this.#placeChoice.choose(spec);
     const made = {
-      ...{ id: `pod_${createUuidV7(now)}`, endpointId: worker?.endpointId ?? null },
+      id: `pod_${createUuidV7(now)}`,
+      endpointId: worker?.endpointId ?? null,
       ...(node !== null && { node }),
     };
     const pod = createPod({ ...made, userId, spec: { ...spec, dataCenterId } }, now);
@@ -343,7 +344,8 @@ export class Pods implements NamedRecords {
     const seen = this.live.seen(id);
     const free = this.#capacity.reserve({
       node: found.node ?? null,
-      ...{ after: holdingOf(decide(found), seen), before: holdingOf(found, seen) },
+      after: holdingOf(decide(found), seen),
+      before: holdingOf(found, seen),
     });
     try {
       // A removed pod does not change; the decision gives the reason.

@@ -140,7 +140,9 @@ function openKept(options: RegistriesOptions): Promise<Kept> {
   const { catalog, listPods = () => [], sealer } = options;
   return StoredResources.open<RegistryCreation, RegistryUpdate, StoredRegistry>({
     ...options,
-    ...{ name: 'registries', prefix: 'reg', record: storedRegistry },
+    name: 'registries',
+    prefix: 'reg',
+    record: storedRegistry,
     declared: (userId) =>
       catalog.declaredRegistries(userId).map((each) => ({ ...each, secret: null })),
     rules: {

@@ -27,10 +27,13 @@ export function describeScaling(pass: ScalingPass): ScalingFacts {
   const { notBefore, streak, isHandler = false } = crashes;
   const workers = pods.filter((pod) => pod.desired !== 'gone' && !isCheckPod(pod, deployment));
   return {
-    ...{ workersMax: deployment.workersMax, workers: workers.length },
+    workersMax: deployment.workersMax,
+    workers: workers.length,
     costPerHour: workers.reduce((sum, { spec }) => sum + pass.catalog.priceOf(spec), 0),
     unversioned: describeMissingVersion(deployment),
-    ...{ cause, reason, since: before?.cause === cause ? before.since : now },
+    cause,
+    reason,
+    since: before?.cause === cause ? before.since : now,
     crashes: { streak, notBefore, isHandler, reason: crashes.reason },
     starting: findStarting(input, pods, pass.seen),
   };
@@ -62,7 +65,9 @@ function findStarting(
   const { createdAt: since, id: podId, reason } = first;
   const wait = findWait(seen(podId));
   return {
-    ...{ podId, since, reason },
+    podId,
+    since,
+    reason,
     isPulling: findPull(first) !== undefined || wait === 'image',
     ...(wait === 'capacity' && { lacksRoom: true as const }),
   };

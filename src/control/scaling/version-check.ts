@@ -70,7 +70,8 @@ export class VersionCheck {
     const [pod] = pass.checkPods;
     const fault = pod && findPodFault(pod);
     const verdict = judgeCheck({
-      ...{ rollout, now: this.#options.clock.now() },
+      rollout,
+      now: this.#options.clock.now(),
       worker: pod && { podId: pod.id, isConnected: pass.connected.has(pod.id), fault },
       obstacle: this.#findObstacle(rollout, pass.input),
     });

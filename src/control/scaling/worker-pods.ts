@@ -130,7 +130,10 @@ export class WorkerPods {
     await this.#endKeys(id);
     const scopes = [`worker:${endpointId}`];
     const { key } = await this.#options.keys.issue({
-      ...{ name: `pod ${id}`, podId: id, userId, scopes },
+      name: `pod ${id}`,
+      podId: id,
+      userId,
+      scopes,
     });
     return {
       ...place,

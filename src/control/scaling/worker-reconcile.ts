@@ -112,7 +112,8 @@ export class Workforce {
     this.#last = last;
     this.#workerList = new WorkerList({
       openedAt: clock.now(),
-      ...{ silentMs, replaceAfterMs },
+      silentMs,
+      replaceAfterMs,
       crashes: last?.input.crashes,
     });
     this.#starter = new WorkerStarter(options);
@@ -168,14 +169,19 @@ export class Workforce {
     for (const podId of decision.drain) await this.#drain(endpoint, podId, input);
     this.#idle = listIdle(input);
     this.#facts = describeScaling({
-      ...{ deployment, decision, input, before: this.#facts },
+      deployment,
+      decision,
+      input,
+      before: this.#facts,
       pods: pods.ofEndpoint(id),
       seen: (podId) => pods.seen(podId),
       catalog: this.#options.catalog,
     });
     await this.#record(endpoint, { input, decision, started });
     await this.#versionCheck.advance(endpoint, {
-      ...{ checkPods, input: found, crashed: findCrashed(workers, observation) },
+      checkPods,
+      input: found,
+      crashed: findCrashed(workers, observation),
       connected: new Set(load.workers.map(({ podId }) => podId)),
       start: () => this.#starter.startCheck(endpoint, template),
       drain: (podId) => this.#drain(endpoint, podId, input),
@@ -209,9 +215,18 @@ export class Workforce {
     const now = this.#options.clock.now();
     const idleTimeoutMs = deployment.idleTimeout * 1_000;
     return {
-      ...{ now, type, workersMin, workersMax, idleTimeoutMs, scaler, workers },
+      now,
+      type,
+      workersMin,
+      workersMax,
+      idleTimeoutMs,
+      scaler,
+      workers,
       load: {
-        ...{ waiting, running, oldestQueuedAt, ...(outgrown && { outgrown }) },
+        waiting,
+        running,
+        oldestQueuedAt,
+        ...(outgrown && { outgrown }),
         peak: this.#peak.note(waiting + running, now, idleTimeoutMs),
       },
       lastStartAt: this.#lastStartAt,

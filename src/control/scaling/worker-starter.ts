@@ -65,8 +65,10 @@ export class WorkerStarter {
       template: deployment.templateId,
       ...(gpu === null ? { cpu: this.#chooseCpu() } : { gpu: { id: gpu, count: 1 } }),
       mounts: listMounts(deployment),
-      ...{ cloud: 'SECURE', dataCenterId: null },
-      ...{ globalNetworking: false, locked: false },
+      cloud: 'SECURE',
+      dataCenterId: null,
+      globalNetworking: false,
+      locked: false,
     };
     const { version = deployment.version } = place;
     const pod = await this.#options.pods.create(userId, creation, {

@@ -19,10 +19,14 @@ export function beginRollout(
 ): EndpointDeployment {
   const isRunning = deployment.version === version;
   const rollout: StoredRollout = {
-    ...{ version, from: deployment.version ?? null },
-    ...{ state: isRunning ? 'ROLLING' : 'CHECKING', reason: null },
-    ...{ workersReady: 0, workersTotal: 0 },
-    ...{ startedAt: new Date(now).toISOString(), endedAt: null },
+    version,
+    from: deployment.version ?? null,
+    state: isRunning ? 'ROLLING' : 'CHECKING',
+    reason: null,
+    workersReady: 0,
+    workersTotal: 0,
+    startedAt: new Date(now).toISOString(),
+    endedAt: null,
     checkUntil: now + timeoutMs,
     fromSource: deployment.source,
   };
@@ -82,7 +86,8 @@ export function passCheck(deployment: EndpointDeployment): EndpointDeployment {
   if (rollout?.state !== 'CHECKING') return deployment;
   return {
     ...deployment,
-    ...{ source: 'VERSION', version: rollout.version },
+    source: 'VERSION',
+    version: rollout.version,
     rollout: { ...rollout, state: 'ROLLING', reason: null },
   };
 }

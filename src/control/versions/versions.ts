@@ -158,7 +158,8 @@ export class Versions {
     const listing = { kind: KIND, parent: endpointId, before, limit: bounds.limit + 1 };
     const wanted = await this.#options.store.read((tx) => tx.resources(listing));
     return cutPage({
-      ...{ ...bounds, wanted },
+      ...bounds,
+      wanted,
       positionOf: ({ position }) => position,
       show: ({ body }) => readVersion(body),
     });
@@ -245,9 +246,16 @@ export class Versions {
     }));
     const key = { endpointId, version: lastVersion };
     const record: VersionRecord = {
-      ...{ endpointId, version: lastVersion, entry, message: message ?? null },
-      ...{ sha256: hash, bytes: archive.length, unpackedBytes, files },
-      ...{ createdAt: new Date(clock.now()).toISOString(), createdBy: keyId },
+      endpointId,
+      version: lastVersion,
+      entry,
+      message: message ?? null,
+      sha256: hash,
+      bytes: archive.length,
+      unpackedBytes,
+      files,
+      createdAt: new Date(clock.now()).toISOString(),
+      createdBy: keyId,
     };
     const old = await this.#archives.write(key, archive, () => this.#add(userId, record));
     for (const version of old) await this.#archives.remove({ endpointId, version });

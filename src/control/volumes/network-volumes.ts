@@ -65,8 +65,12 @@ export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<Netw
     if (obstacle !== undefined) throw new ProblemError('over_budget', obstacle);
   };
   return StoredResources.open<NetworkVolumeCreation, NetworkVolumeUpdate, StoredNetworkVolume>({
-    ...{ store, clock, quotas },
-    ...{ name: 'networkVolumes', prefix: 'vol', record: storedNetworkVolume },
+    store,
+    clock,
+    quotas,
+    name: 'networkVolumes',
+    prefix: 'vol',
+    record: storedNetworkVolume,
     declared: (userId) => catalog.declaredVolumes(userId),
     rules: {
       compose: ({ createdAt, id }, { dataCenterId, name, size }) => {
