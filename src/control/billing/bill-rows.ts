@@ -13,6 +13,8 @@ export const STEP_MS: Readonly<Record<BillingStep, number>> = {
 const STEPS: readonly BillingStep[] = ['hour', 'day'];
 /** A price is per hour. */
 const PRICED_MS = 3_600_000;
+/** Units of the bill in a USD: millionths of a USD per hour times ms. */
+export const UNITS_PER_USD = 1_000_000 * PRICED_MS;
 /** Positions of one step. */
 const SPAN = 2 ** 32;
 

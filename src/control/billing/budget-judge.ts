@@ -2,11 +2,8 @@
 // by user.
 import type { Clock } from '../../base/clock.ts';
 import type { BudgetRecord, StoredBudget } from '../../wire/resources/budget.ts';
-import { formatUsd, STEP_MS } from './bill-rows.ts';
+import { formatUsd, STEP_MS, UNITS_PER_USD } from './bill-rows.ts';
 import type { Spending, SpendingScope, Spent } from './spending.ts';
-
-/** Units of the bill in a USD: millionths of a USD per hour times ms. */
-const UNITS_PER_USD = 1_000_000 * 3_600_000;
 
 type BudgetState = BudgetRecord['state'];
 

@@ -15,6 +15,7 @@ import {
   readUserSum,
   STEP_MS,
   splitInterval,
+  UNITS_PER_USD,
   USER_SUM,
 } from './bill-rows.ts';
 import type { Billing } from './billing.ts';
@@ -156,9 +157,6 @@ function pickOpen(open: OpenSums, scope: SpendingScope): Spent {
     NOTHING,
   );
 }
-
-/** Units of the bill in a USD: millionths of a USD per hour times ms. */
-const UNITS_PER_USD = 1_000_000 * 3_600_000;
 
 /** One time series: an endpoint, all pods, or all volumes. */
 export interface CostTotal {

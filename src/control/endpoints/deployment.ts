@@ -63,10 +63,6 @@ export function checkDeployment(
   if (errors.length > 0) throw refuse(errors);
 }
 
-export function refuse(errors: string[]): ProblemError {
-  return new ProblemError('invalid', errors.join('; '), { errors });
-}
-
 /** The network volumes that endpoints may name. */
 interface EndpointVolumes {
   names: NamedRecords;
@@ -98,4 +94,8 @@ export function listMounts(
 ): PodMounts {
   const { networkVolumeId: volumeId, networkVolumePath: path } = deployment;
   return volumeId === null ? {} : { network: [{ volumeId, path }] };
+}
+
+export function refuse(errors: string[]): ProblemError {
+  return new ProblemError('invalid', errors.join('; '), { errors });
 }

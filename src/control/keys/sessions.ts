@@ -260,6 +260,7 @@ function read({ body, id }: StoredResource): BrowserSession {
 const TOKEN_BYTES = 32;
 const TOKEN_FORM = /^ms_[A-Za-z0-9_-]{43}$/;
 
+/** Random, and stored only as a hash. */
 function generateToken(): string {
   return `ms_${randomBytes(TOKEN_BYTES).toString('base64url')}`;
 }

@@ -201,7 +201,7 @@ function findArgsFault(args: string): string | undefined {
 /** @throws ProblemError `invalid` */
 export function checkArgs(args: string | undefined): void {
   const fault = args === undefined ? undefined : findArgsFault(args);
-  if (fault !== undefined) throw new ProblemError('invalid', fault, { errors: [fault] });
+  if (fault !== undefined) throw refuse(fault);
 }
 
 interface MountedPod {
@@ -248,7 +248,7 @@ function updatePersistent(
   if (!existing) throw breakRule('mounts.persistent', KIND_IS_FIXED);
   if (persistent.size < existing.size) {
     const fault = `mounts.persistent.size: can only grow, it has ${existing.size} GB`;
-    throw new ProblemError('invalid', fault, { errors: [fault] });
+    throw refuse(fault);
   }
   return persistent;
 }

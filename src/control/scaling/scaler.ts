@@ -167,6 +167,8 @@ function pickCause({ groups, demand, input, drainPlan, scaleUp }: CauseInput): S
   return isAtMaximum ? 'at_maximum' : 'enough';
 }
 
+// --- later GPU types -----------------------------------------------------------------------------
+
 /** Jobs that need a type behind `index` in the endpoint's list: those that have outgrown this type or a later one. */
 interface Tier {
   index: number;

@@ -1,4 +1,5 @@
-// Creates the pods of an endpoint's workers: on which hardware, with which version of the handler.
+// Creates the pods of an endpoint's workers: on which hardware, with which version of the handler. A worker gets the
+// first GPU type of the endpoint's list with a free device, without those for which a cluster has no capacity.
 import type { CpuFlavor } from '../../wire/resources/catalog.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { PodCreation } from '../../wire/resources/pod.ts';
