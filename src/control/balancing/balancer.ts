@@ -11,9 +11,9 @@ import {
   type TargetSource,
   type WorkerTarget,
 } from './balanced-worker.ts';
-import { RequestLine, type Turn } from './request-queue.ts';
+import { RequestLine, type Turn } from './request-line.ts';
 
-export type { Turn } from './request-queue.ts';
+export type { Turn } from './request-line.ts';
 
 export interface BalancerOptions {
   targets: TargetSource;

@@ -1,5 +1,5 @@
 // Manages the workers of all endpoints: reconciles an endpoint as soon as something has changed,
-// and at an interval while it has workers. worker-reconcile.ts is one pass.
+// and at an interval while it has workers. workforce.ts is one pass.
 import { Loop, NEVER, RETRY_MS } from '../../base/loop.ts';
 import { logLevelOf } from '../../store/store.ts';
 import type { KnownScaling, ScalingFacts } from '../../wire/resources/scaling.ts';
@@ -10,7 +10,7 @@ import {
   type IdleWorker,
   Workforce,
   type WorkforceOptions,
-} from './worker-reconcile.ts';
+} from './workforce.ts';
 
 /** Interval of passes over an endpoint that has workers or needs some, ms. */
 const PASS_EVERY_MS = 500;

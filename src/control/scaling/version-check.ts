@@ -20,7 +20,7 @@ import {
   passCheck,
 } from '../versions/rollout.ts';
 import { findPodFault } from './worker-list.ts';
-import type { DeployedEndpoint } from './worker-reconcile.ts';
+import type { DeployedEndpoint } from './workforce.ts';
 
 export interface VersionCheckOptions {
   endpoints: Pick<Endpoints, 'changeDeployment'>;

@@ -9,7 +9,7 @@ import { DEFAULT_DISK_GB } from '../pods/pod-spec.ts';
 import type { PodSpec, PodState } from '../pods/pod-state.ts';
 import type { Pods } from '../pods/pods.ts';
 import { candidateOf } from '../versions/rollout.ts';
-import type { DeployedEndpoint } from './worker-reconcile.ts';
+import type { DeployedEndpoint } from './workforce.ts';
 
 /** Memory for each vCPU of a worker without a GPU, GB. */
 const MEMORY_PER_VCPU = 2;

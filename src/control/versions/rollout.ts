@@ -1,5 +1,5 @@
 // Decides how a deployment of a version goes on: from the endpoint's stored rollout, its check worker and its
-// workers. Pure; worker-reconcile.ts carries the decisions out.
+// workers. Pure; workforce.ts carries the decisions out.
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { StoredRollout } from '../../wire/resources/rollout.ts';
 
