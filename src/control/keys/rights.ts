@@ -191,8 +191,8 @@ function isGuarded(scope: Scope, { engine, podUser, trustKeys }: CodeAccess): bo
 }
 
 /**
- * Decides who may choose the code that pods and workers run: on the process engine it runs as the platform's own user, so
- * it can read every key that the platform can. `admin` of one endpoint is not enough. @throws ProblemError `forbidden`
+ * Checks that the holder may choose the code that pods and workers run: on the process engine it runs as the platform's
+ * own user, so it can read every key that the platform can. `admin` of one endpoint is not enough. @throws ProblemError `forbidden`
  */
 export function requireCodeAccess(
   holder: { scopes: ReadonlySet<string> } | undefined,

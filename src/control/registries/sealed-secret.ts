@@ -99,7 +99,10 @@ const PAGE = 100;
 
 const variables = z.record(z.string(), z.string());
 
-/** The names are in the clear, for a platform that lacks the key. */
+/**
+ * Variables of a template or a pod, sealed together if the platform has a key. The names are in the clear, for a platform
+ * that lacks the key.
+ */
 export const storedVariables = z.union([
   variables,
   z.object({ names: z.array(z.string()), sealed: sealedSecret }),
