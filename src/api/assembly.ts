@@ -10,7 +10,7 @@ import { countUse } from '../control/limits/quotas.ts';
 import { LIST_BYTES } from '../control/list-page.ts';
 import type { NamedRecords } from '../control/name-index.ts';
 import { forCallers } from '../control/user-resources.ts';
-import { readActivity } from '../queue/activity/read-activity.ts';
+import { readActivity } from '../queue/activity/activity.ts';
 import type { Queues } from '../queue/queues.ts';
 import { FRAMES_MEDIA_TYPE } from '../wire/link/frames.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';

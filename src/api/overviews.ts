@@ -5,7 +5,7 @@ import type { LiveEndpoint } from '../control/endpoints/endpoint-records.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import type { KeyHolder } from '../control/keys/keys.ts';
 import { allows } from '../control/keys/rights.ts';
-import type { ReadActivity } from '../queue/activity/read-activity.ts';
+import type { ReadActivity } from '../queue/activity/activity.ts';
 import type { FailedListing, FailedPage } from '../queue/job-lists.ts';
 import { ProblemError } from '../wire/problem.ts';
 import {

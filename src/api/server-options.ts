@@ -13,7 +13,7 @@ import type { Pods } from '../control/pods/pods.ts';
 import type { Decisions } from '../control/scaling/decisions.ts';
 import type { ServedResource } from '../control/served-resources.ts';
 import type { Versions } from '../control/versions/versions.ts';
-import type { ReadActivity } from '../queue/activity/read-activity.ts';
+import type { ReadActivity } from '../queue/activity/activity.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { UseCounts } from '../wire/resources/limits.ts';
 import type { NodeRecord } from '../wire/resources/nodes.ts';

@@ -1,5 +1,4 @@
 // Prepares a database for nodes: its schema, and the rows of its shards.
-
 import type { PostgresTarget } from '../store/postgres/connection-url.ts';
 import { MIGRATION_MS } from '../store/postgres/migrations.ts';
 import type { Migration } from '../store/postgres/schema.ts';
@@ -8,8 +7,8 @@ import { Session, type SessionOptions } from '../store/postgres/session.ts';
 import { releaseLock, takeLock } from '../store/postgres/store-lock.ts';
 import type { MigrationListener } from '../store/schema-migration.ts';
 import { number } from '../store/sql/rows.ts';
-import { DEFAULT_SHARDS } from './choose-shard.ts';
 import type { ClusterRows } from './cluster-rows.ts';
+import { DEFAULT_SHARDS } from './plan-shards.ts';
 import { migrateShared } from './shared-migration.ts';
 
 export interface ClusterDatabaseOptions {

@@ -1,5 +1,5 @@
 // Defaults of the platform's options, for callers that show or change them.
-export { DEFAULT_SHARDS } from '../cluster/choose-shard.ts';
+export { DEFAULT_SHARDS } from '../cluster/plan-shards.ts';
 export {
   SESSION_IDLE_MS,
   SESSION_MAX_MS,

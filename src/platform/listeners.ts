@@ -15,7 +15,7 @@ import { packageVersion } from '../base/package-info.ts';
 import type { Keys } from '../control/keys/keys.ts';
 import type { CodeAccess } from '../control/keys/rights.ts';
 import type { Sessions } from '../control/keys/sessions.ts';
-import type { ReadActivity } from '../queue/activity/read-activity.ts';
+import type { ReadActivity } from '../queue/activity/activity.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { UseCounts } from '../wire/resources/limits.ts';
 import type { NodeRecord } from '../wire/resources/nodes.ts';

@@ -1,14 +1,12 @@
 // The export of traces that the options ask for: sends spans to a collector (OTLP/HTTP), in batches and in the background. If
 // the collector is slow or away, spans are dropped: neither memory nor jobs depend on it.
-
 import { hostname } from 'node:os';
 import { backoffMs, readRetryAfterMs } from '../base/backoff.ts';
 import { sleep, systemClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { loadUndici } from '../base/net/undici.ts';
 import { packageVersion } from '../base/package-info.ts';
-import type { Span, SpanKind, SpanSink } from '../queue/tracing/job-spans.ts';
-import type { TracingOptions } from '../queue/tracing/job-tracing.ts';
+import type { Span, SpanKind, SpanSink, TracingOptions } from '../queue/tracing/job-tracing.ts';
 import { PlatformOptionError } from './option-error.ts';
 
 /** Spans of about 1 KB each that wait for the collector; more are dropped. */

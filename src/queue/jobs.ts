@@ -30,9 +30,13 @@ import {
 } from './job-lists.ts';
 import { listLaterTypes } from './leases/gpu-order.ts';
 import type { JobEvent } from './lifecycle/lifecycle.ts';
-import type { FreshOutputs } from './payloads/fresh-outputs.ts';
 import type { LargePayloads } from './payloads/large-payloads.ts';
-import { measureOutput, type OutputBounds, readOutput } from './payloads/outputs.ts';
+import {
+  type FreshOutputs,
+  measureOutput,
+  type OutputBounds,
+  readOutput,
+} from './payloads/outputs.ts';
 import type { Positions } from './positions.ts';
 import {
   addMembers,
@@ -45,8 +49,7 @@ import {
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 import type { JobRef } from './submissions.ts';
-import type { WaitFacts } from './waits/wait-reason.ts';
-import type { Waits } from './waits/waits.ts';
+import type { WaitFacts, Waits } from './waits/waits.ts';
 
 /** Past participles for the error messages. */
 const DONE = { cancel: 'cancelled', retry: 'retried', set_ttl: 'given another ttl' } as const;

@@ -2,7 +2,7 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 import { registerProcessMetrics } from '../../base/process-metrics.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
-import { readActivity } from '../../queue/activity/read-activity.ts';
+import { readActivity } from '../../queue/activity/activity.ts';
 import { StoreUnavailableError } from '../../queue/queue.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { type EndpointTimes, TIME_BUCKETS_S, type TimeCounts } from '../../queue/time/job-times.ts';

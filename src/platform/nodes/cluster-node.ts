@@ -9,7 +9,7 @@ import { LocalShards, type OpenShard } from '../../cluster/local-shards.ts';
 import type { Membership } from '../../cluster/membership.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Sessions } from '../../control/keys/sessions.ts';
-import { readActivity } from '../../queue/activity/read-activity.ts';
+import { readActivity } from '../../queue/activity/activity.ts';
 import type { Queue } from '../../queue/queue.ts';
 import type { QueueSettings } from '../../queue/settings.ts';
 import { ShardedQueues } from '../../queue/sharded-queues.ts';

@@ -6,7 +6,7 @@ import type { ClusterView, NodeView } from '../../cluster/cluster-view.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { describeMachine } from '../../control/limits/capacity.ts';
 import type { Pods } from '../../control/pods/pods.ts';
-import { readActivity } from '../../queue/activity/read-activity.ts';
+import { readActivity } from '../../queue/activity/activity.ts';
 import { type FailedListing, type FailedPage, mergeFailed } from '../../queue/job-lists.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { jobSummary } from '../../wire/answer-schemas.ts';

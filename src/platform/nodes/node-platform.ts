@@ -3,9 +3,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { NodeClient, readNodeAddress } from '../../api/nodes/node-client.ts';
 import { type ResumableClock, SteadyTime, systemClock } from '../../base/clock.ts';
-import { chooseShard } from '../../cluster/choose-shard.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
 import { Membership } from '../../cluster/membership.ts';
+import { chooseShard } from '../../cluster/plan-shards.ts';
 import { Keys } from '../../control/keys/keys.ts';
 import { Sessions } from '../../control/keys/sessions.ts';
 import { countUse } from '../../control/limits/quotas.ts';

@@ -1,9 +1,12 @@
-// Builds the output of a job as its record shows it.
-import type { Reader, StoredJob } from '../../store/store.ts';
+// Builds the output of a job as its record and its stream show it, and keeps what a caller is about to ask for.
+import type { Clock } from '../../base/clock.ts';
+import { runInSlices } from '../../base/slices.ts';
+import type { ChunkBatch, JobKey, Reader, StoredJob } from '../../store/store.ts';
+import { MAX_CHUNK_BYTES } from '../../wire/chunk/chunk.ts';
 import { ChunkOrderError } from '../../wire/chunk/chunk-pieces.ts';
 import { joinOutputs } from '../../wire/chunk/chunk-reassembly.ts';
+import { splitInSlices } from '../../wire/chunk/chunk-split.ts';
 import { hasOutput } from '../records.ts';
-import { sliceBatches } from '../reports/streams.ts';
 
 /** Estimates the size of the result of `readOutput`. */
 export function measureOutput(tx: Reader, job: StoredJob, maxBytes: number): number {
@@ -48,4 +51,183 @@ export function joinChunks(tx: Reader, job: StoredJob, maxBytes: number): Uint8A
     if (error instanceof ChunkOrderError) return undefined;
     throw error;
   }
+}
+
+/** Yields the chunks of the batches from chunk number `from` on, without copying them. */
+export function* sliceBatches(batches: Iterable<ChunkBatch>, from: number): Generator<Uint8Array> {
+  for (const { first, sizes, bytes } of batches) {
+    let at = 0;
+    for (const [index, size] of sizes.entries()) {
+      if (first + index >= from) yield bytes.subarray(at, at + size);
+      at += size + 1;
+    }
+  }
+}
+
+/** The cache drops an output this long after its last read, ms. */
+const KEEP_MS = 10_000;
+/** Most outputs in the cache; each needs at most 40 MB, twice the size of the largest output. */
+const MAX_KEPT = 4;
+
+interface Kept {
+  chunks: readonly Uint8Array[];
+  cancelForget: () => void;
+}
+
+export interface SplitOutputsOptions {
+  clock: Clock;
+  closing: AbortSignal;
+}
+
+export class SplitOutputs {
+  readonly #clock: Clock;
+  /** By job, the least recently used first. A stored output never changes. */
+  readonly #kept = new Map<string, Kept>();
+  readonly #pending = new Map<string, Promise<readonly Uint8Array[]>>();
+
+  constructor({ clock, closing }: SplitOutputsOptions) {
+    this.#clock = clock;
+    closing.addEventListener('abort', () => {
+      for (const name of this.#kept.keys()) this.#forget(name);
+    });
+  }
+
+  /** Undefined if the output must be split first. */
+  find(job: JobKey): readonly Uint8Array[] | undefined {
+    const kept = this.#kept.get(nameOf(job));
+    return kept && this.#keep(nameOf(job), kept.chunks);
+  }
+
+  /** In slices, once for all that ask at a time. `read`: the output's JSON. */
+  async split(
+    job: JobKey,
+    read: () => Promise<Uint8Array | undefined>,
+  ): Promise<readonly Uint8Array[]> {
+    const name = nameOf(job);
+    const pending = this.#pending.get(name) ?? this.#split(job, read);
+    this.#pending.set(name, pending);
+    try {
+      return await pending;
+    } finally {
+      this.#pending.delete(name);
+    }
+  }
+
+  async #split(
+    job: JobKey,
+    read: () => Promise<Uint8Array | undefined>,
+  ): Promise<readonly Uint8Array[]> {
+    const output = await read();
+    if (!output) return [];
+    const work = splitInSlices(output, { maxBytes: MAX_CHUNK_BYTES });
+    return this.#keep(nameOf(job), await runInSlices(job.endpointId, work));
+  }
+
+  #keep(name: string, chunks: readonly Uint8Array[]): readonly Uint8Array[] {
+    this.#forget(name);
+    const cancelForget = this.#clock.after(KEEP_MS, () => this.#kept.delete(name));
+    this.#kept.set(name, { chunks, cancelForget });
+    const [oldest] = this.#kept.keys();
+    if (oldest !== undefined && this.#kept.size > MAX_KEPT) this.#forget(oldest);
+    return chunks;
+  }
+
+  #forget(name: string): void {
+    this.#kept.get(name)?.cancelForget();
+    this.#kept.delete(name);
+  }
+}
+
+function nameOf({ endpointId, id }: JobKey): string {
+  return `${endpointId}/${id}`;
+}
+
+/** How long a report waits for the client, ms. The client reads the record in the same moments, unless it has gone. */
+const OFFER_MS = 50;
+
+/** Small outputs kept: together at most 4 MB. A client that has gone does not take its output. */
+const SMALL = { bytes: 4_096, kept: 1_024 };
+
+/** Attempts have outputs of their own: one that has lost its lease may report at the same time. */
+type AttemptKey = Pick<StoredJob, 'endpointId' | 'id' | 'attempt'>;
+
+interface Offer {
+  bytes: Uint8Array;
+  end: () => void;
+}
+
+export class FreshOutputs {
+  readonly #clock: Clock;
+  readonly #offers = new Map<string, Offer>();
+  readonly #small = new Map<string, Uint8Array>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /**
+   * Call it before the commit that ends the job. The result ends the offer: it waits until a client has taken the
+   * bytes, but not long. The caller must keep the bytes counted as in use until then.
+   */
+  offer(key: AttemptKey, bytes: Uint8Array): { end(isStored: boolean): Promise<void> } {
+    const name = nameAttempt(key);
+    const { promise: taken, resolve } = Promise.withResolvers<void>();
+    const offer = { bytes, end: resolve };
+    this.#offers.set(name, offer);
+    const withdraw = () => {
+      if (this.#offers.get(name) === offer) this.#offers.delete(name);
+      resolve();
+    };
+    const end = async (isStored: boolean) => {
+      if (!isStored) return withdraw();
+      const cancel = this.#clock.after(OFFER_MS, withdraw);
+      await taken;
+      cancel();
+    };
+    return { end };
+  }
+
+  /**
+   * Keeps a small output until a client has taken it. Call `drop` or `keep` within each operation that stores an
+   * outcome: what is kept is then the output of the last one, even if others were undone.
+   */
+  keep(key: JobKey, bytes: Uint8Array): void {
+    const name = nameOf(key);
+    this.#small.delete(name);
+    if (bytes.length > SMALL.bytes) return;
+    const [oldest] = this.#small.size >= SMALL.kept ? this.#small.keys() : [];
+    if (oldest !== undefined) this.#small.delete(oldest);
+    // A copy: the given one may be a part of a request's buffer.
+    this.#small.set(name, new Uint8Array(bytes));
+  }
+
+  drop(key: JobKey): void {
+    if (this.#small.size > 0) this.#small.delete(nameOf(key));
+  }
+
+  /** Size of the kept output; undefined if none is kept. */
+  keptBytes(key: JobKey): number | undefined {
+    return this.#small.size > 0 ? this.#small.get(nameOf(key))?.length : undefined;
+  }
+
+  /** Returns the kept output of a job whose output is a value, once. */
+  takeKept(key: JobKey): Uint8Array | undefined {
+    if (this.#small.size === 0) return undefined;
+    const name = nameOf(key);
+    const bytes = this.#small.get(name);
+    this.#small.delete(name);
+    return bytes;
+  }
+
+  /** Returns the output of a job that has ended, once. The bytes must not be changed. */
+  take(key: AttemptKey): Uint8Array | undefined {
+    const offer = this.#offers.get(nameAttempt(key));
+    offer?.end();
+    this.#offers.delete(nameAttempt(key));
+    return offer?.bytes;
+  }
+}
+
+function nameAttempt({ attempt, ...key }: AttemptKey): string {
+  return `${nameOf(key)} ${attempt}`;
 }

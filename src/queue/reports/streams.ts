@@ -1,7 +1,6 @@
 // Reads a job's chunks from a position on and waits for the next ones.
 import type { Clock } from '../../base/clock.ts';
 import {
-  type ChunkBatch,
   ENDING,
   type JobKey,
   type Reader,
@@ -14,7 +13,7 @@ import { isTerminal, type JobStatus } from '../../wire/job/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { EndpointRemoval } from '../endpoint-removal.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
-import { SplitOutputs } from '../payloads/split-outputs.ts';
+import { SplitOutputs, sliceBatches } from '../payloads/outputs.ts';
 import { hasForeignFormat, hasOutput } from '../records.ts';
 import type { Signals } from '../signals.ts';
 
@@ -235,17 +234,6 @@ function readChunks(tx: Reader, job: StoredJob, from: number, maxBytes: number):
   const { endpointId, id, attempt } = job;
   const batches = tx.chunks({ endpointId, id, attempt, from, maxBytes });
   return takeUpTo(sliceBatches(batches, from), maxBytes);
-}
-
-/** Yields the chunks of the batches from chunk number `from` on, without copying them. */
-export function* sliceBatches(batches: Iterable<ChunkBatch>, from: number): Generator<Uint8Array> {
-  for (const { first, sizes, bytes } of batches) {
-    let at = 0;
-    for (const [index, size] of sizes.entries()) {
-      if (first + index >= from) yield bytes.subarray(at, at + size);
-      at += size + 1;
-    }
-  }
 }
 
 /** Takes chunks up to `maxBytes`, but at least one. */

@@ -1,11 +1,11 @@
-// Collects the facts behind a wait reason: the endpoint's workers from memory, and the scaler's view.
+// Says why a job waits: the reason follows from facts about its endpoint, its group, workers and GPUs.
 import type { Clock } from '../../base/clock.ts';
 import type { StoredJob } from '../../store/store.ts';
+import { numberAttempt } from '../../wire/job/job.ts';
 import type { WaitReason } from '../../wire/job/wait-reason.ts';
-import type { KnownScaling } from '../../wire/resources/scaling.ts';
+import type { KnownScaling, ScalingFacts } from '../../wire/resources/scaling.ts';
 import type { Presence } from '../leases/presence.ts';
 import type { QueueSettings } from '../settings.ts';
-import { describeWait, type WaitFacts, type WorkerFacts } from './wait-reason.ts';
 
 /** Status reads are frequent: the workers of an endpoint are counted once in this time, ms. */
 const COUNTED_MS = 200;
@@ -82,4 +82,226 @@ export function countWorkers(all: Iterable<SeenWorker>, aliveSince: number): Wor
     }
   }
   return facts;
+}
+
+/** The workers of an endpoint as its queue sees them. */
+export interface WorkerFacts {
+  /** Workers that called within a lease and do not drain. */
+  alive: number;
+  /** Slots of these that no job has. */
+  freeSlots: number;
+  /** Number of these without any job. */
+  empty: number;
+  /** Workers that called within a lease and drain. */
+  draining: number;
+  /** Last call of the workers that are silent for longer than a lease, Unix ms; null without one. */
+  silentSince: number | null;
+}
+
+export interface WaitFacts {
+  workers: WorkerFacts;
+  scaling: KnownScaling;
+  /** Undefined if the job has no group, or groups have no limit. */
+  group: { limit: number; leases: number } | undefined;
+  /** Undefined if any worker may take the job. Otherwise `workers` are those of the later types. */
+  laterGpus?: LaterGpus | undefined;
+}
+
+/** The GPU type on which the job ran out of memory, and the endpoint's types after it. */
+export interface LaterGpus {
+  outgrown: string;
+  types: readonly string[];
+}
+
+/** Why a job that is IN_QUEUE waits. The first reason that holds is the one that the caller can act on. */
+export function describeWait(job: StoredJob, facts: WaitFacts, now: number): WaitReason {
+  const reason = findOwnReason(job, facts, now) ?? findEndpointReason(job.endpointId, facts, now);
+  if (reason.since === undefined) return reason;
+  // The cause may be older than the job's wait.
+  return { ...reason, since: Math.max(reason.since, job.submittedAt) };
+}
+
+function findOwnReason(
+  job: StoredJob,
+  { group, laterGpus, scaling, workers }: WaitFacts,
+  now: number,
+): WaitReason | undefined {
+  if (job.delayed && job.availableAt > now) return describePause(job);
+  if (group && group.leases >= group.limit) {
+    const message = `Group ${job.group} has ${count(group.leases, 'running job')}, and groupConcurrency of the endpoint is ${group.limit}.`;
+    return { code: 'group_at_limit', message };
+  }
+  if (laterGpus && workers.alive === 0) {
+    const { outgrown, types } = laterGpus;
+    const scaler = typeof scaling === 'object' ? ` Scaler: ${endSentence(scaling.reason)}` : '';
+    const message = `The job ran out of memory on ${outgrown} and needs a worker of a later GPU type of the endpoint (${types.join(', ')}). None is connected.${scaler}`;
+    return { code: 'later_gpu_type', message, since: job.queuedAt };
+  }
+  if (job.solo && workers.alive > 0 && workers.empty === 0) {
+    const message =
+      'The job runs alone, because an earlier attempt ended its process or ran out of memory. A worker must finish its other jobs first.';
+    return { code: 'runs_alone', message, since: job.queuedAt };
+  }
+  return undefined;
+}
+
+function describePause({ availableAt, failures, history, queuedAt, submittedAt }: StoredJob) {
+  const last = history.at(-1);
+  const until = availableAt;
+  if (failures === 0 || !last) {
+    const message = `The job was submitted with a delay and starts at ${isoTime(until)} at the earliest.`;
+    return { code: 'delayed', message, since: submittedAt, until } as const;
+  }
+  const message = `Attempt ${numberAttempt(last)} failed with ${last.code}: ${endSentence(last.message)} The next attempt starts at ${isoTime(until)} at the earliest.`;
+  return { code: 'backing_off', message, since: queuedAt, until } as const;
+}
+
+function findEndpointReason(endpointId: string, facts: WaitFacts, now: number): WaitReason {
+  const { scaling, workers } = facts;
+  if (workers.freeSlots > 0) {
+    const message = `${count(workers.alive, 'worker')} connected, ${count(workers.freeSlots, 'slot')} free: the job starts in its turn.`;
+    return { code: 'worker_ready', message };
+  }
+  if (typeof scaling === 'object') return explainScaling(scaling, workers, now);
+  if (workers.alive > 0) return describeBusy(workers);
+  return describeAbsence(endpointId, facts);
+}
+
+function describeBusy(workers: WorkerFacts): WaitReason {
+  return { code: 'workers_busy', message: `${tellBusy(workers)}.` };
+}
+
+function describeAbsence(endpointId: string, { scaling, workers }: WaitFacts): WaitReason {
+  const { draining, silentSince } = workers;
+  const remedy =
+    scaling === 'none'
+      ? ` Start one: millrace worker <handler> --endpoint ${endpointId}.`
+      : ' The scaler has not decided yet.';
+  if (draining > 0) {
+    const message = `No worker takes jobs: ${count(draining, 'connected worker')} draining.${remedy}`;
+    return { code: 'no_worker', message };
+  }
+  if (silentSince === null) {
+    return { code: 'no_worker', message: `No worker is connected.${remedy}` };
+  }
+  const message = `No worker is connected; the last call came at ${isoTime(silentSince)}.${remedy}`;
+  return { code: 'no_worker', message, since: silentSince };
+}
+
+/** No worker has a free slot. */
+function explainScaling(scaling: ScalingFacts, workers: WorkerFacts, now: number): WaitReason {
+  const { cause, since, starting, workersMax } = scaling;
+  const reason = `${capitalize(scaling.reason)}.`;
+  if (scaling.unversioned) return describeMissingVersion(scaling, now);
+  if (workersMax === 0) {
+    const message = 'The endpoint is switched off: workersMax is 0.';
+    return { code: 'at_maximum', message, since };
+  }
+  if (scaling.crashes.streak > 0 && workers.alive === 0) return describeCrashes(scaling, now);
+  if (cause === 'no_gpu' && scaling.holder) return describeHolder(scaling, scaling.holder);
+  if (cause === 'no_gpu' || cause === 'no_capacity' || cause === 'budget') {
+    return { code: cause, message: reason, since };
+  }
+  if (starting) return describeStart(starting, now);
+  if (scaling.workers >= workersMax) {
+    const busy = workers.alive > 0 ? tellBusy(workers) : 'No worker takes jobs';
+    const ends = workers.draining > 0 ? `, ${workers.draining} of them draining` : '';
+    const message = `${busy}. The endpoint has ${count(scaling.workers, 'worker')}${ends}; workersMax is ${workersMax}.`;
+    return { code: 'at_maximum', message, since };
+  }
+  if (workers.alive > 0) {
+    return { code: 'workers_busy', message: `${tellBusy(workers)}. Scaler: ${scaling.reason}.` };
+  }
+  // The last decision was made before the job came.
+  const isNew = cause === 'enough' && scaling.workers === 0;
+  const next = isNew ? '; one is about to start' : `. Scaler: ${scaling.reason}`;
+  return { code: 'no_worker', message: `No worker is connected${next}.` };
+}
+
+function describeHolder(
+  { reason, since }: ScalingFacts,
+  { endpoint, until }: NonNullable<ScalingFacts['holder']>,
+): WaitReason {
+  const whose = endpoint === null ? 'an endpoint of another user' : `endpoint ${endpoint}`;
+  const end =
+    until === null
+      ? 'and keeps it, because workersMin of that endpoint is above 0'
+      : `until ${isoTime(until)}`;
+  const message = `${capitalize(reason)}. An idle worker of ${whose} holds one ${end}.`;
+  return { code: 'no_gpu', message, since, ...(until !== null && { until }) };
+}
+
+function describeMissingVersion(
+  { since, starting, unversioned }: ScalingFacts,
+  now: number,
+): WaitReason {
+  const rollout = unversioned?.rollout;
+  if (!rollout) {
+    const message = 'No version of the handler is deployed, so no worker starts. Deploy one.';
+    return { code: 'no_version', message, since };
+  }
+  const { isFailed, reason, version } = rollout;
+  if (isFailed) {
+    const message = `Version ${version} of the handler did not load, and no other one is deployed: ${endSentence(reason ?? 'reason unknown')}`;
+    return { code: 'handler_not_loaded', message, since };
+  }
+  if (starting) return describeStart(starting, now);
+  const detail =
+    reason === null ? 'Its first worker starts soon.' : endSentence(capitalize(reason));
+  return { code: 'no_version', message: `Version ${version} is being deployed. ${detail}`, since };
+}
+
+function describeCrashes({ crashes, since }: ScalingFacts, now: number): WaitReason {
+  const { isHandler, notBefore, reason, streak } = crashes;
+  const what = isHandler ? 'could not load the handler' : 'failed before it was ready';
+  const who = streak === 1 ? 'A worker' : `${streak} workers in a row; the last one`;
+  const message = `${who} ${what}: ${endSentence(reason ?? 'reason unknown')} ${describeRetry(notBefore, now)}`;
+  const code = isHandler ? 'handler_not_loaded' : 'crashed';
+  return {
+    code,
+    message,
+    since,
+    ...(notBefore !== null && notBefore > now && { until: notBefore }),
+  };
+}
+
+function describeRetry(notBefore: number | null, now: number): string {
+  if (notBefore === null) return 'The next one starts when the handler changes.';
+  if (notBefore <= now) return 'The next one is being tried.';
+  return `The next one starts at ${isoTime(notBefore)} at the earliest.`;
+}
+
+function describeStart(
+  { isPulling, lacksRoom, reason, since }: NonNullable<ScalingFacts['starting']>,
+  now: number,
+): WaitReason {
+  const detail = reason === null ? '' : `: ${reason}`;
+  const message = `A worker is starting (${describeSpan(now - since)} so far)${detail}.`;
+  if (lacksRoom) return { code: 'no_capacity', message, since };
+  return { code: isPulling ? 'image_pull' : 'worker_starting', message, since };
+}
+
+function tellBusy({ alive }: WorkerFacts): string {
+  return alive === 1 ? 'The only worker runs other jobs' : `All ${alive} workers run other jobs`;
+}
+
+function count(number: number, noun: string): string {
+  return `${number} ${noun}${number === 1 ? '' : 's'}`;
+}
+
+function describeSpan(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1_000));
+  return seconds < 120 ? `${seconds} s` : `${Math.floor(seconds / 60)} min`;
+}
+
+function endSentence(text: string): string {
+  return /[.!?]$/.test(text) ? text : `${text}.`;
+}
+
+function capitalize(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+function isoTime(at: number): string {
+  return new Date(at).toISOString();
 }

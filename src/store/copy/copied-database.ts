@@ -17,7 +17,7 @@ import {
   readSqliteCatalog,
   shapeTables,
   type TableShape,
-} from './table-shapes.ts';
+} from './copied-tables.ts';
 
 export type CopyRole = 'source' | 'target';
 

@@ -6,6 +6,17 @@ import { MIGRATIONS as SQLITE_MIGRATIONS } from '../sqlite/schema.ts';
 import type { SqlValue } from '../store.ts';
 import { type CopiedDatabase, CopyError, readKnownTables } from './copied-database.ts';
 import {
+  type BatchBounds,
+  countRows,
+  findLack,
+  insertRows,
+  type Key,
+  listFilled,
+  readKey,
+  readRows,
+  type TableShape,
+} from './copied-tables.ts';
+import {
   type CopyProgress,
   describeCommand,
   moveProgress,
@@ -16,16 +27,6 @@ import {
   writeProgress,
   writeSourceMark,
 } from './copy-state.ts';
-import {
-  type BatchBounds,
-  countRows,
-  insertRows,
-  type Key,
-  listFilled,
-  readKey,
-  readRows,
-} from './table-rows.ts';
-import { findLack, type TableShape } from './table-shapes.ts';
 
 export interface CopyStep {
   table: string;

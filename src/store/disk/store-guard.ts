@@ -6,12 +6,11 @@ import type { Log } from '../../base/log.ts';
 import { logMigration, type MigrationListener } from '../schema-migration.ts';
 import { openSqlite, type SqliteDriver } from '../sqlite/sqlite.ts';
 import { type Store, StoreUnavailableError } from '../store.ts';
-import { DiskReserve, readFreeBytes } from './disk-reserve.ts';
 import { Erasure } from './erasure.ts';
 import { checkIntegrity } from './integrity.ts';
 import { locatePayloads } from './payload-files.ts';
 import { PayloadsSize } from './payloads-size.ts';
-import { SpaceGate } from './space-gate.ts';
+import { DiskReserve, readFreeBytes, SpaceGate } from './space-gate.ts';
 import { explainFailure, isOutOfSpace } from './sqlite-errors.ts';
 import { type StoreFailure, StoreHealth } from './store-health.ts';
 

@@ -1,7 +1,6 @@
 // Large payloads are stored before the operation that makes them visible, in several transactions or in a file, and are
 // deleted after the operation that hides them. In between a row of `unused_payload` names them. After a crash that row
 // and the rows of the payload remain of an upload that nobody finishes. The rows say whether there is a file to remove.
-
 import { randomInt } from 'node:crypto';
 import type {
   JobKey,
@@ -12,7 +11,6 @@ import type {
   Step,
   UnusedPayload,
 } from '../store.ts';
-import { writeList } from './key-lists.ts';
 import { number, text } from './rows.ts';
 
 /** Distance between the payloads of one job: more than any payload has bytes. */
@@ -323,4 +321,28 @@ function* deleteRows(payload: UnusedPayload, maxBytes: number): Step<Deletion> {
   if (rows.length === ROWS_READ) return { bytes, isLast: false };
   yield* removeUnused(payload);
   return { bytes, isLast: true };
+}
+
+/** Most jobs of a statement. */
+const LISTED_JOBS = 32;
+
+/** Splits the keys into lists of `LISTED_JOBS`. The last list repeats its last key, unless it has only one. */
+export function splitKeys(keys: readonly string[]): string[][] {
+  const lists: string[][] = [];
+  for (let at = 0; at < keys.length; at += LISTED_JOBS) {
+    const list = keys.slice(at, at + LISTED_JOBS);
+    const last = list.at(-1);
+    if (last !== undefined && list.length > 1) {
+      while (list.length < LISTED_JOBS) list.push(last);
+    }
+    lists.push(list);
+  }
+  return lists;
+}
+
+const MANY = `(${Array.from({ length: LISTED_JOBS }, () => '?').join(', ')})`;
+
+/** The placeholders of a list of this length, which `splitKeys` returned. */
+export function writeList(length: number): string {
+  return length === 1 ? '(?)' : MANY;
 }

@@ -3,8 +3,7 @@
 import { statSync } from 'node:fs';
 import { setImmediate } from '../../base/clock.ts';
 import { leaveCopy } from '../copy/copy-state.ts';
-import { Checkpointer } from '../disk/checkpointer.ts';
-import { LogCopies } from '../disk/log-copies.ts';
+import { Checkpointer, LogCopies } from '../disk/log-copies.ts';
 import { locatePayloads, PayloadFolder } from '../disk/payload-files.ts';
 import type { SpaceGate } from '../disk/space-gate.ts';
 import { describeUnavailable, nameStorageFailure, nameSystemError } from '../disk/sqlite-errors.ts';

@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { FreshOutputs } from '../../../../src/queue/payloads/fresh-outputs.ts';
+import { FreshOutputs } from '../../../../src/queue/payloads/outputs.ts';
 
 const KEY = { endpointId: 'e', id: 'j', attempt: 2 };
 const BYTES = Buffer.from('{}');

@@ -7,9 +7,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { completeLeases, type GivenLease } from '../../../../src/queue/leases/handover.ts';
 import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
 import { completeSettings } from '../../../../src/queue/settings.ts';
-import { DiskReserve } from '../../../../src/store/disk/disk-reserve.ts';
 import { locatePayloads, PayloadFolder } from '../../../../src/store/disk/payload-files.ts';
-import { SpaceGate } from '../../../../src/store/disk/space-gate.ts';
+import { DiskReserve, SpaceGate } from '../../../../src/store/disk/space-gate.ts';
 import type { StoreFailure } from '../../../../src/store/disk/store-health.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import {

@@ -9,7 +9,7 @@ import {
   findTrace,
   leaseSpanId,
   type Span,
-} from '../../../../src/queue/tracing/job-spans.ts';
+} from '../../../../src/queue/tracing/job-tracing.ts';
 import type { StoredJob } from '../../../../src/store/store.ts';
 import { makeJob, momentAt, settings, T0 } from '../lifecycle/job-states.ts';
 

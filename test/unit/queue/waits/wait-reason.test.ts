@@ -1,8 +1,7 @@
 // Why a queued job waits: each code, and which one is given if several hold.
 import { describe, expect, it } from 'vitest';
 import type { PresentWorker } from '../../../../src/queue/leases/presence.ts';
-import { describeWait, type WaitFacts } from '../../../../src/queue/waits/wait-reason.ts';
-import { countWorkers } from '../../../../src/queue/waits/waits.ts';
+import { countWorkers, describeWait, type WaitFacts } from '../../../../src/queue/waits/waits.ts';
 import type { StoredJob } from '../../../../src/store/store.ts';
 import { WAIT_CODES, type WaitReason } from '../../../../src/wire/job/wait-reason.ts';
 import type { ScalingFacts } from '../../../../src/wire/resources/scaling.ts';

@@ -3,7 +3,7 @@ import { existsSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { DiskReserve } from '../../../../src/store/disk/disk-reserve.ts';
+import { DiskReserve } from '../../../../src/store/disk/space-gate.ts';
 
 let folder: string;
 let path: string;

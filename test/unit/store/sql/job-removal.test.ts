@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { removeJobs } from '../../../../src/store/sql/job-removal.ts';
-import { splitKeys, writeList } from '../../../../src/store/sql/key-lists.ts';
+import { removeJobs } from '../../../../src/store/sql/sql-tables.ts';
+import { splitKeys, writeList } from '../../../../src/store/sql/unused-payloads.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { addEndpoint, deleteUnused, makeJob } from '../../../conformance/store/stored-jobs.ts';
 
