@@ -157,10 +157,13 @@ export class Changes {
   ): StoredDelivery[] {
     const { formats } = this.#options;
     const kept: StoredDelivery[] = [];
-    for (const { before, transition } of changes) {
-      const { job } = transition;
-      const hasEnded = isTerminal(job.status) && !isTerminal(before.status);
-      if (!hasEnded || job.webhook === null) continue;
+    const ended = changes.flatMap(({ before, transition: { job } }) =>
+      isTerminal(job.status) && !isTerminal(before.status) && job.webhook !== null ? job : [],
+    );
+    // `keep` asks for the owner of each.
+    tx.each(ended, ({ endpointId }) => tx.endpoint(endpointId));
+    for (const job of ended) {
+      if (job.webhook === null) continue;
       const output = findOutput(tx, job, settings.maxOutputBytes);
       const compose = formats[job.attachment?.format ?? ''] ?? composeRecord;
       const ending = { job, url: job.webhook, record: compose(job, now, output) };

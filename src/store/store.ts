@@ -313,8 +313,8 @@ export interface Reader {
 }
 
 /**
- * An operation changes nothing until it returns. Records that it has put or saved are read as it has put them; a list of
- * what it has changed is an error, so it reads lists first.
+ * An operation changes nothing until it returns. Jobs and resources that it has changed are read as it has left them; a list of
+ * what it has changed is an error, so it reads lists first. An endpoint has the counters from before the operation.
  */
 export interface Transaction extends Reader {
   /** The best ready jobs that a worker may take, without more than `groupLimit` leases of a group. */

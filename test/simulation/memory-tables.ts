@@ -509,10 +509,14 @@ export class MemoryTables implements Tables {
 
   *deleteUnused(payloads: readonly UnusedPayload[], maxBytes: number): Step<void> {
     let left = maxBytes;
+    let rows = 1_024;
     for (const payload of payloads) {
       const name = nameOfStaged(payload);
       const parts = [...(this.#staged.get(name)?.parts ?? [])];
-      while (parts.length > 0 && left > 0) left -= parts.shift()?.length ?? 0;
+      while (parts.length > 0 && left > 0 && rows > 0) {
+        left -= parts.shift()?.length ?? 0;
+        rows -= 1;
+      }
       if (parts.length > 0) this.#set(this.#staged, name, { payload, parts });
       else this.#delete(this.#staged, name);
     }

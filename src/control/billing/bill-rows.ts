@@ -112,18 +112,26 @@ export function addToBill(
   resource: BilledResource,
   intervals: readonly Interval[],
 ): void {
-  for (const step of STEPS) {
-    const amounts = new Map<number, Amount>();
-    for (const interval of intervals) {
-      for (const [at, amount] of splitInterval(interval, STEP_MS[step])) {
-        amounts.set(at, addAmounts(amounts.get(at) ?? NO_AMOUNT, amount));
-      }
-    }
-    for (const [at, amount] of amounts) {
-      addToRow(tx, { ...resource, at }, step, amount);
-      if (step === 'day') addToUserSum(tx, { userId: resource.userId, at }, amount.units);
+  // Years may be due: the rows are read together.
+  const parts = STEPS.flatMap((step) => splitIntervals(intervals, step));
+  tx.each(parts, ({ amount, at, step }) => addToRow(tx, { ...resource, at }, step, amount));
+  const days = parts.filter(({ step }) => step === 'day');
+  tx.each(days, ({ amount, at }) =>
+    addToUserSum(tx, { userId: resource.userId, at }, amount.units),
+  );
+}
+
+function splitIntervals(
+  intervals: readonly Interval[],
+  step: BillingStep,
+): { step: BillingStep; at: number; amount: Amount }[] {
+  const amounts = new Map<number, Amount>();
+  for (const interval of intervals) {
+    for (const [at, amount] of splitInterval(interval, STEP_MS[step])) {
+      amounts.set(at, addAmounts(amounts.get(at) ?? NO_AMOUNT, amount));
     }
   }
+  return [...amounts].map(([at, amount]) => ({ step, at, amount }));
 }
 
 /** Adds GPU time in which attempts ran until now: it costs nothing beside the time of the containers. */
@@ -132,10 +140,10 @@ export function addBusyTime(
   resource: BilledResource,
   { ms, now }: { now: number; ms: number },
 ): void {
-  for (const step of STEPS) {
+  tx.each(STEPS, (step) => {
     const at = Math.floor(now / STEP_MS[step]) * STEP_MS[step];
     addToRow(tx, { ...resource, at }, step, { ...NO_AMOUNT, busyGpuMs: ms });
-  }
+  });
 }
 
 function addToRow(

@@ -29,7 +29,7 @@ import type { HeldLease, Presence, PresentWorker } from './presence.ts';
  * not wait for the transfer of the others.
  */
 const MAX_TAKE_BYTES = 4 * 1_048_576;
-/** Inputs that are read together. */
+/** Inputs that are read together at first; each time twice as many. */
 const INPUTS_READ = 8;
 
 /** A reason of its own, because abort() without one makes an error with its stack at each take. */
@@ -267,8 +267,8 @@ export class Leases {
     const { arrivals, payloads } = this.#options;
     const chosen: Chosen[] = [];
     let bytes = 0;
-    for (let at = 0; at < jobs.length; at += INPUTS_READ) {
-      const some = jobs.slice(at, at + INPUTS_READ);
+    for (let at = 0, count = INPUTS_READ; at < jobs.length; at += count, count *= 2) {
+      const some = jobs.slice(at, at + count);
       const inputs = tx.each(
         some,
         (job) => arrivals.get(job.id) ?? tx.payloadUpTo('input', job, payloads.partBytes),

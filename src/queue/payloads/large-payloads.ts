@@ -262,14 +262,20 @@ export class LargePayloads {
   }
 }
 
-/** The files of the first payloads, about as many as one slice removes. */
+/** The files of the first payloads, as many as one slice removes. */
 function findFiles(
   tx: Reader,
   unused: readonly UnusedPayload[],
 ): Map<UnusedPayload, StagedPayload[]> {
-  const first = unused.slice(0, SLICE_FILES);
-  const files = tx.each(first, (payload) => tx.filesOf(payload));
-  return new Map(first.map((payload, index) => [payload, files[index] ?? []]));
+  const found = new Map<UnusedPayload, StagedPayload[]>();
+  let count = 0;
+  const filesOf = tx.each(unused, (payload) => ({ payload, files: tx.filesOf(payload) }));
+  for (const { files, payload } of filesOf) {
+    if (count >= SLICE_FILES) break;
+    found.set(payload, files);
+    count += files.length;
+  }
+  return found;
 }
 
 function nameOf({ endpointId, id, kind, origin }: UnusedPayload): string {

@@ -35,7 +35,12 @@ export type Result<T> = { value: T } | { error: unknown };
 interface Question {
   name: string;
   read: () => Step<unknown>;
+  /** The answer may depend on jobs whose rows are not written yet. */
+  needsRows: boolean;
 }
+
+/** An operation whose questions change with each run would never end. */
+const MAX_RUNS = 10_000;
 
 /** Thrown by a verb whose result is not in memory. Not an Error, which would take a stack. */
 class NotLoaded {
@@ -61,9 +66,10 @@ export class LiveReader implements Reader {
     this.live = live;
   }
 
-  /** The steps of the operation: what it has to read, until it returns or throws. */
+  /** The steps of the operation: what it has to read, until it returns or throws. They throw if rows cannot be written. */
   *run<T>(operation: () => T): Step<Result<T>> {
-    for (;;) {
+    let asked = '';
+    for (let runs = 0; runs < MAX_RUNS; runs++) {
       let questions: readonly Question[];
       try {
         return { value: operation() };
@@ -71,8 +77,23 @@ export class LiveReader implements Reader {
         if (!(thrown instanceof NotLoaded)) return { error: thrown };
         questions = thrown.questions;
       }
-      this.#answers ??= new Map();
-      for (const { name, read } of questions) this.#answers.set(name, yield* read());
+      asked = questions[0]?.name ?? '';
+      if (questions.some(({ needsRows }) => needsRows)) yield* this.writeBack();
+      try {
+        yield* this.#ask(questions);
+      } catch (error) {
+        return { error };
+      }
+    }
+    return {
+      error: new Error(`an operation never ends: it has run ${MAX_RUNS} times for ${asked}`),
+    };
+  }
+
+  *#ask(questions: readonly Question[]): Step<void> {
+    this.#answers ??= new Map();
+    for (const { name, read } of questions) {
+      if (!this.#answers.has(name)) this.#answers.set(name, yield* read());
     }
   }
 
@@ -92,21 +113,16 @@ export class LiveReader implements Reader {
   }
 
   /** The answer of the database. */
-  protected load<T>(verb: string, args: unknown, read: () => Step<T>): T {
+  protected load<T>(verb: string, args: unknown, read: () => Step<T>, needsRows = false): T {
     const name = `${verb} ${JSON.stringify(args)}`;
-    if (!this.#answers?.has(name)) throw new NotLoaded([{ name, read }]);
+    if (!this.#answers?.has(name)) throw new NotLoaded([{ name, read, needsRows }]);
     // The answer to the same question, which `read` has given.
     return this.#answers.get(name) as T;
   }
 
   /** The same, for what may depend on jobs whose rows are not written yet. */
   protected list<T>(verb: string, args: unknown, read: () => Step<T>): T {
-    return this.load(verb, args, () => this.#readWritten(read));
-  }
-
-  *#readWritten<T>(read: () => Step<T>): Step<T> {
-    yield* this.writeBack();
-    return yield* read();
+    return this.load(verb, args, read, true);
   }
 
   /** Writes the rows that only the memory has. */
@@ -115,14 +131,10 @@ export class LiveReader implements Reader {
   endpoint(id: string): StoredEndpoint | undefined {
     const known = this.live.endpoint(id);
     if (known) return known;
-    const found = this.load('endpoint', id, () => this.#readEndpoint(id));
+    const needsRows = this.live.isUncounted(id);
+    const found = this.load('endpoint', id, () => this.tables.endpoint(id), needsRows);
     if (found) this.live.remember(found);
     return found;
-  }
-
-  *#readEndpoint(id: string): Step<StoredEndpoint | undefined> {
-    if (this.live.isUncounted(id)) yield* this.writeBack();
-    return yield* this.tables.endpoint(id);
   }
 
   endpoints(): StoredEndpoint[] {

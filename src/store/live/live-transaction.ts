@@ -44,6 +44,8 @@ const MAX_TAKEABLE_ROWS = 1_024;
 /** For one operation. The commit ends with `LiveJobs.write`. */
 export class LiveTransaction extends LiveReader implements Transaction {
   #changes: (() => Step<void>)[] = [];
+  /** In all runs of the operation. */
+  #searchedRows = 0;
   /** What the operation has changed so far, where it may look: jobs by endpoint and ID. */
   #jobs: Map<string, StoredJob | undefined> | undefined;
   /** New jobs by endpoint and idempotency key. */
@@ -52,7 +54,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
   #inputs: Set<string> | undefined;
   #outputs: Map<string, Payload | undefined> | undefined;
   #resources: Map<string, StoredResource | undefined> | undefined;
-  /** Kinds of these, and `endpoint`, `key`. */
+  /** Kinds of these, and `endpoint`, `key`, `worker`. */
   #kinds: Set<string> | undefined;
 
   /** The steps of the operation, which has changed nothing until it returns. */
@@ -100,8 +102,12 @@ export class LiveTransaction extends LiveReader implements Transaction {
 
   /** @throws Error if the operation has changed what it wants listed: the list would not show it */
   protected override list<T>(verb: string, args: unknown, read: () => Step<T>): T {
-    if (this.#jobs) throw readLate(verb);
+    this.#refuseJobs(verb);
     return super.list(verb, args, read);
+  }
+
+  #refuseJobs(verb: string): void {
+    if (this.#jobs) throw readLate(verb);
   }
 
   override endpoint(id: string): StoredEndpoint | undefined {
@@ -121,9 +127,9 @@ export class LiveTransaction extends LiveReader implements Transaction {
 
   override jobByIdempotencyKey(endpointId: string, idempotencyKey: string): StoredJob | undefined {
     const own = this.#keys?.get(`${endpointId}/${idempotencyKey}`);
-    if (own) return this.job(own);
-    const stored = super.jobByIdempotencyKey(endpointId, idempotencyKey);
-    return stored && this.job(stored);
+    const found = own ?? super.jobByIdempotencyKey(endpointId, idempotencyKey);
+    const name = found && this.#jobs && nameOf(found);
+    return name !== undefined && this.#jobs?.has(name) ? this.#jobs.get(name) : found;
   }
 
   override resource(key: ResourceKey): StoredResource | undefined {
@@ -204,7 +210,18 @@ export class LiveTransaction extends LiveReader implements Transaction {
     return turn;
   }
 
+  override readyJobs(endpointId: string, limit: number): StoredJob[] {
+    this.#refuseJobs('readyJobs');
+    return super.readyJobs(endpointId, limit);
+  }
+
+  protected override loadLeased(): void {
+    this.#refuseJobs('leased jobs');
+    super.loadLeased();
+  }
+
   takeableJobs(request: TakeableRequest): TakeableJobs {
+    this.#refuseJobs('takeableJobs');
     const { acceptsOutgrown, endpointId, groupLimit, limit } = request;
     if (groupLimit !== undefined) this.loadLeased();
     const ready: TakeableJobs =
@@ -228,17 +245,17 @@ export class LiveTransaction extends LiveReader implements Transaction {
 
   #findReady(request: LimitedRequest): TakeableJobs {
     const { endpointId } = request;
-    for (let rows = 0; ; ) {
+    for (;;) {
       const { isBlocked, jobs, need } = this.live.takeableJobs(request);
       if (!need) return { jobs, isBlocked, hasMore: false };
       const isSpent = this.live.searchedRows(endpointId) >= MAX_TAKEABLE_ROWS;
-      const isOver = isSpent || (rows > 0 && jobs.length > 0);
+      const isOver = isSpent || (this.#searchedRows > 0 && jobs.length > 0);
       if (isOver) return { jobs, isBlocked, hasMore: true };
       const found = this.list('neededJobs', [endpointId, need], () =>
         this.#readNeeded(endpointId, need),
       );
       this.live.loadNeeded(endpointId, need, found);
-      rows += need.limit;
+      this.#searchedRows += need.limit;
     }
   }
 
@@ -250,7 +267,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
 
   override input(key: JobKey): Uint8Array | undefined {
     if (this.#inputs?.has(nameOf(key))) throw readLate('input');
-    return this.#recentInput(key) ?? this.live.payloads(key).input ?? super.input(key);
+    return this.live.inputs.find(key) ?? this.live.payloads(key).input ?? super.input(key);
   }
 
   override payloadUpTo(
@@ -260,21 +277,9 @@ export class LiveTransaction extends LiveReader implements Transaction {
   ): Uint8Array | number | undefined {
     const own = kind === 'input' ? this.#inputs : this.#outputs;
     if (own?.has(nameOf(key))) throw readLate(kind);
-    const recent = kind === 'input' ? this.#recentInput(key) : undefined;
+    const recent = kind === 'input' ? this.live.inputs.find(key) : undefined;
     const known = recent ?? this.live.payloads(key)[kind];
     return known ?? super.payloadUpTo(kind, key, maxBytes);
-  }
-
-  /** It is forgotten then: after its lease a job seldom needs its input again. */
-  #recentInput(key: JobKey): Uint8Array | undefined {
-    const input = this.live.inputs.find(key);
-    if (input) this.#change(() => this.#forgetInput(key));
-    return input;
-  }
-
-  // biome-ignore lint/correctness/useYield: it changes memory only
-  *#forgetInput(key: JobKey): Step<void> {
-    this.live.inputs.delete(key);
   }
 
   override output(key: JobKey): Uint8Array | undefined {
@@ -296,6 +301,8 @@ export class LiveTransaction extends LiveReader implements Transaction {
   *#save(before: StoredJob, after: StoredJob, retried: number): Step<void> {
     yield* this.#giveTurn(after);
     this.live.change(after.endpointId, { before, after, retried });
+    // After its lease a job seldom needs its input again.
+    if (after.lease && !before.lease) this.live.inputs.delete(after);
   }
 
   removeJob(job: StoredJob): void {
@@ -420,11 +427,23 @@ export class LiveTransaction extends LiveReader implements Transaction {
     this.#change(() => this.tables.postponeDelivery(delivery));
   }
 
+  override worker(endpointId: string, id: string): StoredWorker | undefined {
+    this.#refuseLate('worker');
+    return super.worker(endpointId, id);
+  }
+
+  override workers(): StoredWorker[] {
+    this.#refuseLate('worker');
+    return super.workers();
+  }
+
   putWorker(worker: StoredWorker): void {
+    this.#noteKind('worker');
     this.#change(() => this.tables.putWorker(worker));
   }
 
   removeWorker(endpointId: string, id: string): void {
+    this.#noteKind('worker');
     this.#change(() => this.tables.removeWorker(endpointId, id));
   }
 

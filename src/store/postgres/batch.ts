@@ -79,6 +79,8 @@ export class Batch {
         if (this.#bytes >= MAX_BYTES) break;
         ran++;
         await operation.run((steps) => this.#runSteps(steps));
+        // The operation may have got the error, but nothing of the batch can be committed.
+        if (this.#failure) throw new Abandoned();
       }
       await this.#runSteps(this.#memory.write());
       this.#sendHeld();

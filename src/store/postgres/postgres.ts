@@ -231,6 +231,8 @@ export class PostgresDriver implements SqlDriver {
     await nextTurn();
     while (this.#again.length > 0 || this.#queue.length > 0) {
       await this.#turns.alone(() => this.#runNext());
+      // The callers act on their results before the next operations run.
+      await nextTurn();
     }
     this.#running = undefined;
   }

@@ -54,7 +54,7 @@ export function* readOperation<T>(
   return unwrap(yield* reader.run(() => operation(reader)));
 }
 
-/** The steps of an operation that writes. They throw only if the database refuses what it has changed. */
+/** The steps of an operation that writes. They throw if the database refuses what was changed. */
 export function commitOperation<T>(
   tables: Tables,
   live: LiveJobs,

@@ -21,6 +21,8 @@ const FILE_ORIGINS = 2 ** 21;
 const ALL = -1;
 /** Rows that one query of a deletion looks at. */
 const ROWS_READ = 64;
+/** Most rows that the deletion of several payloads deletes, about. */
+const ROWS_DELETED = 1_024;
 /** Largest part of a payload that a row has, or names if it is in a file. */
 export const PART_BYTES = 1_048_576;
 const NO_BYTES = new Uint8Array(0);
@@ -275,15 +277,17 @@ function* findOrigin(kind: PayloadKind, params: string[]): Step<number> {
   return row ? number(row, 'attempt') : ALL;
 }
 
-/** Deletes rows of the payloads, of about `maxBytes` at most. Their files must be gone. */
+/** Deletes rows of the payloads, of about `maxBytes` and `ROWS_DELETED` at most. Their files must be gone. */
 export function* deleteUnused(payloads: readonly UnusedPayload[], maxBytes: number): Step<void> {
-  let left = maxBytes;
+  let bytes = 0;
+  let rows = 0;
   for (const payload of payloads) {
     let isLast = false;
     while (!isLast) {
-      if (left <= 0) return;
-      const deletion = yield* deleteRows(payload, left);
-      left -= deletion.bytes;
+      if (bytes >= maxBytes || rows >= ROWS_DELETED) return;
+      const deletion = yield* deleteRows(payload, maxBytes - bytes);
+      bytes += deletion.bytes;
+      rows += deletion.rows;
       isLast = deletion.isLast;
     }
   }
@@ -292,6 +296,8 @@ export function* deleteUnused(payloads: readonly UnusedPayload[], maxBytes: numb
 interface Deletion {
   /** Deleted bytes. */
   bytes: number;
+  /** Deleted rows. */
+  rows: number;
   /** Nothing of the payload is left. */
   isLast: boolean;
 }
@@ -309,8 +315,8 @@ function* deleteRows(payload: UnusedPayload, maxBytes: number): Step<Deletion> {
     params: [endpointId, id, first, end, ROWS_READ],
   };
   let bytes = 0;
-  for (const row of rows) {
-    if (bytes >= maxBytes) return { bytes, isLast: false };
+  for (const [index, row] of rows.entries()) {
+    if (bytes >= maxBytes) return { bytes, rows: index, isLast: false };
     bytes += number(row, 'size');
     yield {
       sql: `delete from ${table} where endpoint_id = ? and job_id = ? and ${place} = ?
@@ -318,9 +324,9 @@ function* deleteRows(payload: UnusedPayload, maxBytes: number): Step<Deletion> {
       params: [endpointId, id, number(row, 'place'), number(row, 'row')],
     };
   }
-  if (rows.length === ROWS_READ) return { bytes, isLast: false };
+  if (rows.length === ROWS_READ) return { bytes, rows: ROWS_READ, isLast: false };
   yield* removeUnused(payload);
-  return { bytes, isLast: true };
+  return { bytes, rows: rows.length, isLast: true };
 }
 
 /** Most jobs of a statement. */

@@ -237,6 +237,8 @@ export class GroupCommit {
       const operation = operations[i];
       if (!operation) return;
       this.#runWrites(batch, () => operation.run(this.#runSteps));
+      // The operation may have got the error, but nothing of the batch can be committed.
+      if (batch.failure) throw batch.failure;
       weight += weightOf(operation.options);
       if (this.#gate?.isFull || operation.isAlone) continue;
       if (batch.bytes >= MAX_BYTES) this.#queue.unshift(...operations.splice(i + 1));

@@ -332,6 +332,18 @@ export function describeChunks(): void {
     });
   const listUnused = () => store.read((tx) => tx.unusedPayloads(10));
 
+  it('are deleted by about 1,000 at once if they are small', async () => {
+    await append(1, 2_500, bytesOf('1'));
+    await store.write((tx) => tx.dropChunks(keyOf('b')));
+    const [unused] = await listUnused();
+    if (!unused) throw new Error('an unused payload was expected');
+    let steps = 0;
+    for (; (await listUnused()).length > 0; steps++) {
+      await store.write((tx) => tx.deleteUnused([unused], 1_000_000));
+    }
+    expect(steps).toBe(3);
+  });
+
   it('are deleted at once with their job if they have few bytes', async () => {
     const job = makeJob({ id: 'b' });
     await store.write((tx) => tx.insertJob(job, bytesOf('{}')));

@@ -1,6 +1,6 @@
 // Write operations: commit, rollback, visibility and order.
 import { expect, it } from 'vitest';
-import type { StoredJob } from '../../../src/store/store.ts';
+import type { StoredJob, Transaction } from '../../../src/store/store.ts';
 import { bytesOf, idsOf, keyOf, readJob, store, textOf } from './store-under-test.ts';
 import { addJobs, ENDPOINT, INPUT, makeJob } from './stored-jobs.ts';
 
@@ -29,6 +29,37 @@ export function describeWrites(): void {
     });
     await expect(late).rejects.toThrow('read first');
     expect(await readJob('a')).toBeUndefined();
+  });
+
+  it('reads no ready or leased jobs after it has changed a job, wherever they are', async () => {
+    await store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), INPUT));
+    const all = { endpointId: ENDPOINT, limit: 1 };
+    const lists: ((tx: Transaction) => unknown)[] = [
+      (tx) => tx.readyJobs(ENDPOINT, 1),
+      (tx) => tx.takeableJobs(all),
+      (tx) => tx.leasedJobs(),
+      (tx) => tx.countGroupLeases(ENDPOINT, 'g'),
+      (tx) => tx.jobs({ ...all, status: 'IN_PROGRESS', before: undefined }),
+    ];
+    for (const list of lists) {
+      await store.write(list);
+      const late = store.write((tx) => {
+        const job = tx.job(keyOf('a'));
+        if (job) tx.saveJob(job, { ...job, attempt: 1 }, 0);
+        list(tx);
+      });
+      await expect(late).rejects.toThrow('read first');
+    }
+  });
+
+  it('reads what many items need in two runs', async () => {
+    let runs = 0;
+    const ids = Array.from({ length: 100 }, (_, index) => `w${index}`);
+    await store.write((tx) => {
+      runs += 1;
+      tx.each(ids, (id) => tx.worker(ENDPOINT, id));
+    });
+    expect(runs).toBe(2);
   });
 
   it('runs again for what is not in memory, and changes once', async () => {

@@ -35,6 +35,19 @@ it('splits an interval over the hours that it touches, without loss', () => {
   ]);
 });
 
+it('reads the rows of a long time together', async () => {
+  const store = openSqliteStore({ path: ':memory:' });
+  onTestFinished(() => store.close());
+  let runs = 0;
+  await store.write((tx) => {
+    runs += 1;
+    addToBill(tx, POD, [{ from: 0, to: 1_000 * HOUR_MS, price: 1, gpus: 1 }]);
+  });
+  expect(runs).toBe(3);
+  const hours = { kind: kindOf('hour'), limit: 2_000 };
+  expect(await store.read((tx) => tx.resources(hours))).toHaveLength(1_000);
+});
+
 it('adds intervals to one row for each hour and each day', async () => {
   const store = openSqliteStore({ path: ':memory:' });
   onTestFinished(() => store.close());

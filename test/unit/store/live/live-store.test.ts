@@ -7,7 +7,7 @@ import { Positions } from '../../../../src/queue/positions.ts';
 import { completeSettings } from '../../../../src/queue/settings.ts';
 import { Signals } from '../../../../src/queue/signals.ts';
 import { Submissions } from '../../../../src/queue/submissions.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import { openSqlite, openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
 import {
   addEndpoint,
@@ -149,4 +149,31 @@ it('keeps no large progress of leased jobs in memory, and reads it when it is as
   await addJobs(store, [job]);
   expect(known.at(-1)).toBe('unknown');
   expect(await store.read((tx) => tx.dueJobs(9, 1))).toEqual([job]);
+});
+
+it('a row that cannot be read fails its operation alone', async () => {
+  const { driver, store } = openSqlite({ path: ':memory:' });
+  await addEndpoint(store);
+  await addJobs(store, [makeJob({ id: 'bad', delayed: true })]);
+  await driver.write(function* () {
+    yield { sql: "update job set body = '{'", params: [] };
+  });
+  const before = driver.commits;
+  const write = (id: string) => store.write((tx) => tx.insertJob(makeJob({ id }), INPUT));
+  const results = await Promise.allSettled([
+    write('a'),
+    store.write((tx) => tx.job({ endpointId: ENDPOINT, id: 'bad' })),
+    write('b'),
+  ]);
+  expect(results.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled']);
+  expect(driver.commits - before).toBe(1);
+  await store.close();
+});
+
+it('an operation that asks something else in each run is ended', async () => {
+  const store = openSqliteStore({ path: ':memory:' });
+  let runs = 0;
+  const endless = store.write((tx) => tx.worker(ENDPOINT, `w${runs++}`));
+  await expect(endless).rejects.toThrow('never ends');
+  await store.close();
 });
