@@ -83,7 +83,7 @@ export class Changes {
    * Runs an operation that changes jobs through `step`, and wakes the affected callers after the
    * commit. The same commit stores the webhook deliveries of jobs that end. Works while the disk is
    * full, because it moves jobs towards their end; `payloadBytes` as in WriteOptions. The operation
-   * may run a second time.
+   * may run several times.
    */
   async commit<T>(operation: Operation<T>, payloadBytes = 0): Promise<T> {
     const moment = this.moment();

@@ -174,7 +174,7 @@ export class LivePods implements NamedRecords {
   }
 
   /**
-   * Stores the result of `decide`, which returns the same object for no change and may run twice.
+   * Stores the result of `decide`, which returns the same object for no change and may run several times.
    * Undefined if the pod no longer exists. @throws the error of `decide`
    */
   change(id: string, decide: (pod: PodState) => PodState): Promise<PodState | undefined> {

@@ -92,7 +92,7 @@ export class LargePayloads {
       // Its rows are on disk before the file exists, so that a crash leaves no file that no row names.
       const begun = await this.#store.write(
         (tx): UploadedPayload => {
-          // The operation may run a second time.
+          // The operation may run again.
           if (payload) inUse.delete(nameOf(payload));
           payload = tx.beginFile(kind, key, bytes.length);
           inUse.add(nameOf(payload));
@@ -120,7 +120,7 @@ export class LargePayloads {
     let payload: UploadedPayload | undefined;
     try {
       const begun = await this.#writePart(upload, 0, (tx): UploadedPayload => {
-        // The operation may run a second time.
+        // The operation may run again.
         if (payload) inUse.delete(nameOf(payload));
         payload = tx.beginPayload(kind, key, bytes.subarray(0, size));
         inUse.add(nameOf(payload));

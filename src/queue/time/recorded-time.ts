@@ -4,7 +4,7 @@
 import { z } from 'zod';
 import type { ResumableClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { OWNER, type Store, type Transaction } from '../../store/store.ts';
+import { OWNER, type Store, type Transaction, type WriteOptions } from '../../store/store.ts';
 import { LIMITS } from '../../wire/job/job.ts';
 
 /** A write also stores the time if the last stored time is older than this, ms. */
@@ -24,12 +24,6 @@ const record = z.object({
   /** Excludes times when the platform did not run or the machine was suspended. */
   ranMs: z.number(),
 });
-
-/** Runs of one operation. */
-interface Run {
-  /** The last run wrote the time. */
-  hasRecorded: boolean;
-}
 
 export interface RecordedTimeOptions {
   store: Store;
@@ -83,33 +77,30 @@ export class RecordedTime {
     return true;
   }
 
-  async #write<T>(
+  #write<T>(operation: (tx: Transaction) => T, options: WriteOptions | undefined): Promise<T> {
+    const { clock, store } = this.#options;
+    const isDue = clock.now() - this.#recordedAt >= RECORD_EVERY_MS;
+    return isDue ? this.#writeAndRecord(operation, options) : store.write(operation, options);
+  }
+
+  async #writeAndRecord<T>(
     operation: (tx: Transaction) => T,
-    writeOptions: Parameters<Store['write']>[1],
+    options: WriteOptions | undefined,
   ): Promise<T> {
-    const run: Run = { hasRecorded: false };
+    const { clock, store } = this.#options;
+    const at = clock.now();
+    this.#recordedAt = at;
+    const body = JSON.stringify({ at, ranMs: this.ranMs() });
     try {
-      return await this.#options.store.write((tx) => this.#run(tx, operation, run), writeOptions);
+      return await store.write((tx) => {
+        const result = operation(tx);
+        tx.putResource({ ...KEY, userId: OWNER, parent: '', position: 0, body });
+        return result;
+      }, options);
     } catch (error) {
-      // The record may have been undone with the operation.
+      // Nothing was recorded.
       this.#recordedAt = Number.NEGATIVE_INFINITY;
       throw error;
     }
-  }
-
-  #run<T>(tx: Transaction, operation: (tx: Transaction) => T, run: Run): T {
-    // The operation runs a second time: the record of its first run was undone.
-    if (run.hasRecorded) this.#recordedAt = Number.NEGATIVE_INFINITY;
-    const result = operation(tx);
-    const at = this.#options.clock.now();
-    run.hasRecorded = at - this.#recordedAt >= RECORD_EVERY_MS;
-    if (run.hasRecorded) this.#record(tx, at);
-    return result;
-  }
-
-  #record(tx: Transaction, at: number): void {
-    this.#recordedAt = at;
-    const body = JSON.stringify({ at, ranMs: this.ranMs() });
-    tx.putResource({ ...KEY, userId: OWNER, parent: '', position: 0, body });
   }
 }

@@ -72,13 +72,13 @@ describe('writes', () => {
     const kept = commits.write(function* () {
       yield count;
     });
-    const spoiled = commits.write(function* () {
+    const refused = commits.write(function* () {
       yield count;
       throw new Error('changed my mind');
     });
     await endTurn();
     alone.resolve();
-    await expect(spoiled).rejects.toThrow('changed my mind');
+    await expect(refused).rejects.toThrow('changed my mind');
     await Promise.all([kept, ended]);
     connection.close();
   });
