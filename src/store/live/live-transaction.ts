@@ -27,6 +27,7 @@ import {
   type VersionKey,
 } from '../store.ts';
 import { LiveReader, nameOf, type Result } from './live-reader.ts';
+import { OwnChanges } from './own-changes.ts';
 import {
   findOutgrown,
   type LimitedRequest,
@@ -43,57 +44,22 @@ const MAX_TAKEABLE_ROWS = 1_024;
 
 /** For one operation. The commit ends with `LiveJobs.write`. */
 export class LiveTransaction extends LiveReader implements Transaction {
-  #changes: (() => Step<void>)[] = [];
   /** In all runs of the operation. */
   #searchedRows = 0;
-  /** What the operation has changed so far, where it may look: jobs by endpoint and ID. */
-  #jobs: Map<string, StoredJob | undefined> | undefined;
-  /** New jobs by endpoint and idempotency key. */
-  #keys: Map<string, StoredJob> | undefined;
-  /** Jobs whose input is new. */
-  #inputs: Set<string> | undefined;
-  #outputs: Map<string, Payload | undefined> | undefined;
-  #resources: Map<string, StoredResource | undefined> | undefined;
-  /** Kinds of these, and `endpoint`, `key`, `worker`. */
-  #kinds: Set<string> | undefined;
+  #own = new OwnChanges();
 
   /** The steps of the operation, which has changed nothing until it returns. */
   *commit<T>(operation: (tx: Transaction) => T): Step<Result<T>> {
     const result = yield* this.run(() => {
-      this.#begin();
+      this.#own = new OwnChanges();
       return operation(this);
     });
-    if ('value' in result) for (const change of this.#changes) yield* change();
+    if ('value' in result) for (const step of this.#own.steps) yield* step();
     return result;
   }
 
-  #change(change: () => Step<void>): void {
-    this.#changes.push(change);
-  }
-
-  #begin(): void {
-    this.#changes = [];
-    this.#jobs = undefined;
-    this.#keys = undefined;
-    this.#inputs = undefined;
-    this.#outputs = undefined;
-    this.#resources = undefined;
-    this.#kinds = undefined;
-  }
-
-  #noteJob(key: JobKey, now: StoredJob | undefined): void {
-    this.#jobs ??= new Map();
-    this.#jobs.set(nameOf(key), now);
-  }
-
-  #noteOutput(key: JobKey, output: Payload | undefined): void {
-    this.#outputs ??= new Map();
-    this.#outputs.set(nameOf(key), output);
-  }
-
-  #noteKind(kind: string): void {
-    this.#kinds ??= new Set();
-    this.#kinds.add(kind);
+  #change(step: () => Step<void>): void {
+    this.#own.steps.push(step);
   }
 
   protected override writeBack(): Step<void> {
@@ -102,75 +68,57 @@ export class LiveTransaction extends LiveReader implements Transaction {
 
   /** @throws Error if the operation has changed what it wants listed: the list would not show it */
   protected override list<T>(verb: string, args: unknown, read: () => Step<T>): T {
-    this.#refuseJobs(verb);
+    this.#own.refuseJobs(verb);
     return super.list(verb, args, read);
   }
 
-  #refuseJobs(verb: string): void {
-    if (this.#jobs) throw readLate(verb);
-  }
-
   override endpoint(id: string): StoredEndpoint | undefined {
-    this.#refuseLate('endpoint');
+    this.#own.refuseLate('endpoint');
     return super.endpoint(id);
   }
 
   override endpoints(): StoredEndpoint[] {
-    this.#refuseLate('endpoint');
+    this.#own.refuseLate('endpoint');
     return super.endpoints();
   }
 
   override job(key: JobKey): StoredJob | undefined {
-    const name = this.#jobs && nameOf(key);
-    return name !== undefined && this.#jobs?.has(name) ? this.#jobs.get(name) : super.job(key);
+    return this.#own.job(key, () => super.job(key));
   }
 
   override jobByIdempotencyKey(endpointId: string, idempotencyKey: string): StoredJob | undefined {
-    const own = this.#keys?.get(`${endpointId}/${idempotencyKey}`);
-    const found = own ?? super.jobByIdempotencyKey(endpointId, idempotencyKey);
-    const name = found && this.#jobs && nameOf(found);
-    return name !== undefined && this.#jobs?.has(name) ? this.#jobs.get(name) : found;
+    const found =
+      this.#own.newJob(endpointId, idempotencyKey) ??
+      super.jobByIdempotencyKey(endpointId, idempotencyKey);
+    return found && this.#own.job(found, () => found);
   }
 
   override resource(key: ResourceKey): StoredResource | undefined {
-    const name = this.#resources && nameResource(key);
-    return name !== undefined && this.#resources?.has(name)
-      ? this.#resources.get(name)
-      : super.resource(key);
+    return this.#own.resource(key, () => super.resource(key));
   }
 
   override resources(listing: ResourceListing): StoredResource[] {
-    this.#refuseLate(listing.kind);
+    this.#own.refuseLate(listing.kind);
     return super.resources(listing);
   }
 
   override keyByHash(hash: string): StoredKey | undefined {
-    this.#refuseLate('key');
+    this.#own.refuseLate('key');
     return super.keyByHash(hash);
   }
 
   override keys(): StoredKey[] {
-    this.#refuseLate('key');
+    this.#own.refuseLate('key');
     return super.keys();
   }
 
   override keysOfUser(userId: string): StoredKey[] {
-    this.#refuseLate('key');
+    this.#own.refuseLate('key');
     return super.keysOfUser(userId);
   }
 
-  #refuseLate(kind: string): void {
-    if (this.#kinds?.has(kind)) throw readLate(kind);
-  }
-
   insertJob(job: StoredJob, input: Payload): void {
-    this.#noteJob(job, job);
-    this.#inputs ??= new Set();
-    this.#inputs.add(nameOf(job));
-    if (job.idempotencyKey !== null) {
-      this.#keys ??= new Map();
-      this.#keys.set(`${job.endpointId}/${job.idempotencyKey}`, job);
-    }
+    this.#own.addJob(job);
     this.#change(() => this.#insert(job, input));
   }
 
@@ -211,17 +159,17 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   override readyJobs(endpointId: string, limit: number): StoredJob[] {
-    this.#refuseJobs('readyJobs');
+    this.#own.refuseJobs('readyJobs');
     return super.readyJobs(endpointId, limit);
   }
 
   protected override loadLeased(): void {
-    this.#refuseJobs('leased jobs');
+    this.#own.refuseJobs('leased jobs');
     super.loadLeased();
   }
 
   takeableJobs(request: TakeableRequest): TakeableJobs {
-    this.#refuseJobs('takeableJobs');
+    this.#own.refuseJobs('takeableJobs');
     const { acceptsOutgrown, endpointId, groupLimit, limit } = request;
     if (groupLimit !== undefined) this.loadLeased();
     const ready: TakeableJobs =
@@ -266,7 +214,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   override input(key: JobKey): Uint8Array | undefined {
-    if (this.#inputs?.has(nameOf(key))) throw readLate('input');
+    this.#own.refusePayload('input', key);
     return this.live.inputs.find(key) ?? this.live.payloads(key).input ?? super.input(key);
   }
 
@@ -275,26 +223,25 @@ export class LiveTransaction extends LiveReader implements Transaction {
     key: JobKey,
     maxBytes: number,
   ): Uint8Array | number | undefined {
-    const own = kind === 'input' ? this.#inputs : this.#outputs;
-    if (own?.has(nameOf(key))) throw readLate(kind);
+    this.#own.refusePayload(kind, key);
     const recent = kind === 'input' ? this.live.inputs.find(key) : undefined;
     const known = recent ?? this.live.payloads(key)[kind];
     return known ?? super.payloadUpTo(kind, key, maxBytes);
   }
 
   override output(key: JobKey): Uint8Array | undefined {
-    if (this.#outputs?.has(nameOf(key))) throw readLate('output');
+    this.#own.refusePayload('output', key);
     return this.live.payloads(key).output ?? super.output(key);
   }
 
   override outputBytes(key: JobKey): number {
-    const name = this.#outputs && nameOf(key);
-    if (name !== undefined && this.#outputs?.has(name)) return sizeOf(this.#outputs.get(name));
+    const own = this.#own.outputBytes(key);
+    if (own !== undefined) return own;
     return this.live.payloads(key).output?.length ?? super.outputBytes(key);
   }
 
   saveJob(before: StoredJob, after: StoredJob, retried: number): void {
-    this.#noteJob(after, after);
+    this.#own.putJob(after, after);
     this.#change(() => this.#save(before, after, retried));
   }
 
@@ -306,7 +253,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   removeJob(job: StoredJob): void {
-    this.#noteJob(job, undefined);
+    this.#own.putJob(job, undefined);
     this.#change(() => this.#remove(job));
   }
 
@@ -321,7 +268,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   putEndpoint(endpoint: EndpointBase): void {
-    this.#noteKind('endpoint');
+    this.#own.note('endpoint');
     this.#change(() => this.#putEndpoint(endpoint));
   }
 
@@ -331,7 +278,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   removeEndpoint(id: string): void {
-    this.#noteKind('endpoint');
+    this.#own.note('endpoint');
     this.#change(() => this.#removeEndpoint(id));
   }
 
@@ -352,7 +299,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   putOutput(key: JobKey, output: Payload): void {
-    this.#noteOutput(key, output);
+    this.#own.putOutput(key, output);
     this.#change(() => this.#putOutput(key, output));
   }
 
@@ -366,7 +313,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   dropOutput(key: JobKey): void {
-    this.#noteOutput(key, undefined);
+    this.#own.putOutput(key, undefined);
     this.#change(() => this.#dropOutput(key));
   }
 
@@ -428,39 +375,33 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   override worker(endpointId: string, id: string): StoredWorker | undefined {
-    this.#refuseLate('worker');
+    this.#own.refuseLate('worker');
     return super.worker(endpointId, id);
   }
 
   override workers(): StoredWorker[] {
-    this.#refuseLate('worker');
+    this.#own.refuseLate('worker');
     return super.workers();
   }
 
   putWorker(worker: StoredWorker): void {
-    this.#noteKind('worker');
+    this.#own.note('worker');
     this.#change(() => this.tables.putWorker(worker));
   }
 
   removeWorker(endpointId: string, id: string): void {
-    this.#noteKind('worker');
+    this.#own.note('worker');
     this.#change(() => this.tables.removeWorker(endpointId, id));
   }
 
   putResource(resource: StoredResource): void {
-    this.#noteResource(resource, resource);
+    this.#own.putResource(resource, resource);
     this.#change(() => this.tables.putResource(resource));
   }
 
   removeResource(key: ResourceKey): void {
-    this.#noteResource(key, undefined);
+    this.#own.putResource(key, undefined);
     this.#change(() => this.tables.removeResource(key));
-  }
-
-  #noteResource(key: ResourceKey, now: StoredResource | undefined): void {
-    this.#resources ??= new Map();
-    this.#resources.set(nameResource(key), now);
-    this.#noteKind(key.kind);
   }
 
   putVersionPart(key: VersionKey, index: number, part: Uint8Array): void {
@@ -472,25 +413,12 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   putKey(key: StoredKey): void {
-    this.#noteKind('key');
+    this.#own.note('key');
     this.#change(() => this.tables.putKey(key));
   }
 
   removeKey(id: string): void {
-    this.#noteKind('key');
+    this.#own.note('key');
     this.#change(() => this.tables.removeKey(id));
   }
-}
-
-function nameResource({ id, kind }: ResourceKey): string {
-  return `${kind}/${id}`;
-}
-
-function sizeOf(payload: Payload | undefined): number {
-  if (payload === undefined) return 0;
-  return payload instanceof Uint8Array ? payload.length : payload.bytes;
-}
-
-function readLate(what: string): Error {
-  return new Error(`an operation reads ${what} after it has changed it; read first`);
 }
