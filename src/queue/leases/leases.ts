@@ -30,7 +30,7 @@ import type { HeldLease, Presence, PresentWorker } from './presence.ts';
  */
 const MAX_TAKE_BYTES = 4 * 1_048_576;
 /** Inputs that are read together at first; each time twice as many. */
-const INPUTS_READ = 8;
+const INPUTS_READ = 32;
 
 /** A reason of its own, because abort() without one makes an error with its stack at each take. */
 const SUPERSEDED = 'a newer take of the worker has come';
