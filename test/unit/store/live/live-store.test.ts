@@ -8,6 +8,8 @@ import { completeSettings } from '../../../../src/queue/settings.ts';
 import { Signals } from '../../../../src/queue/signals.ts';
 import { Submissions } from '../../../../src/queue/submissions.ts';
 import { openSqlite, openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import { SqliteConnection } from '../../../../src/store/sqlite/sqlite-connection.ts';
+import { StoreUnavailableError } from '../../../../src/store/store.ts';
 import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
 import {
   addEndpoint,
@@ -175,5 +177,17 @@ it('an operation that asks something else in each run is ended', async () => {
   let runs = 0;
   const endless = store.write((tx) => tx.worker(ENDPOINT, `w${runs++}`));
   await expect(endless).rejects.toThrow('never ends');
+  await store.close();
+});
+
+it('a disk that fails while an operation reads makes the store unavailable to it', async () => {
+  const store = openSqliteStore({ path: ':memory:' });
+  const read = vi.spyOn(SqliteConnection.prototype, 'run').mockImplementationOnce(() => {
+    throw Object.assign(new Error('disk I/O error'), { code: 'ERR_SQLITE_ERROR', errcode: 10 });
+  });
+  const asked = store.write((tx) => tx.worker(ENDPOINT, 'w'));
+  await expect(asked).rejects.toBeInstanceOf(StoreUnavailableError);
+  read.mockRestore();
+  expect(await store.write((tx) => tx.worker(ENDPOINT, 'w'))).toBeUndefined();
   await store.close();
 });
