@@ -259,6 +259,12 @@ export interface Reader {
     key: JobKey,
     maxBytes: number,
   ): Uint8Array | number | undefined;
+  /** The same for the inputs of several jobs, by job. Jobs that are gone have none. */
+  inputsUpTo(
+    endpointId: string,
+    ids: readonly string[],
+    maxBytes: number,
+  ): Map<string, Uint8Array | number>;
   /**
    * Part `index` (from 0) of a payload that is larger than 1 KB. Undefined behind the last part, and once
    * the payload of a removed job is unused.

@@ -535,6 +535,19 @@ export class MemoryTables implements Tables {
     return payload && payload.length > maxBytes ? payload.length : payload;
   }
 
+  *inputsUpTo(
+    endpointId: string,
+    ids: readonly string[],
+    maxBytes: number,
+  ): Step<Map<string, Uint8Array | number>> {
+    const inputs = new Map<string, Uint8Array | number>();
+    for (const id of ids) {
+      const input = yield* this.payloadUpTo('input', { endpointId, id }, maxBytes);
+      if (input !== undefined) inputs.set(id, input);
+    }
+    return inputs;
+  }
+
   *jobPreview(key: JobKey, maxBytes: number): Step<JobPreview | undefined> {
     const job = yield* this.job(key);
     const input = yield* this.payloadUpTo('input', key, maxBytes);

@@ -269,15 +269,13 @@ export class Leases {
     let bytes = 0;
     for (let at = 0, count = INPUTS_READ; at < jobs.length; at += count, count *= 2) {
       const some = jobs.slice(at, at + count);
-      const inputs = tx.each(
-        some,
-        (job) => arrivals.get(job.id) ?? tx.payloadUpTo('input', job, payloads.partBytes),
-      );
-      for (const [index, job] of some.entries()) {
+      const stored = some.map(({ id }) => id).filter((id) => !arrivals.get(id));
+      const inputs = tx.inputsUpTo(worker.endpointId, stored, payloads.partBytes);
+      for (const job of some) {
         const choice = this.#choose(worker, job, chosen.length);
         if (choice === 'skip') continue;
         if (choice === 'stop') return { chosen, isBarred: true };
-        const input = inputs[index];
+        const input = arrivals.get(job.id) ?? inputs.get(job.id);
         chosen.push({ job, input });
         bytes += typeof input === 'number' ? input : (input?.length ?? 0);
         bytes += job.attachment?.handlerData?.length ?? 0;

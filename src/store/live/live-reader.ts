@@ -114,7 +114,7 @@ export class LiveReader implements Reader {
 
   /** The answer of the database. */
   protected load<T>(verb: string, args: unknown, read: () => Step<T>, needsRows = false): T {
-    const name = `${verb} ${JSON.stringify(args)}`;
+    const name = `${verb} ${typeof args === 'string' ? args : JSON.stringify(args)}`;
     if (!this.#answers?.has(name)) throw new NotLoaded([{ name, read, needsRows }]);
     // The answer to the same question, which `read` has given.
     return this.#answers.get(name) as T;
@@ -285,6 +285,16 @@ export class LiveReader implements Reader {
   ): Uint8Array | number | undefined {
     return this.load('payloadUpTo', [kind, nameOf(key), maxBytes], () =>
       this.tables.payloadUpTo(kind, key, maxBytes),
+    );
+  }
+
+  inputsUpTo(
+    endpointId: string,
+    ids: readonly string[],
+    maxBytes: number,
+  ): Map<string, Uint8Array | number> {
+    return this.load('inputsUpTo', [endpointId, ids, maxBytes], () =>
+      this.tables.inputsUpTo(endpointId, ids, maxBytes),
     );
   }
 

@@ -229,6 +229,23 @@ export class LiveTransaction extends LiveReader implements Transaction {
     return known ?? super.payloadUpTo(kind, key, maxBytes);
   }
 
+  override inputsUpTo(
+    endpointId: string,
+    ids: readonly string[],
+    maxBytes: number,
+  ): Map<string, Uint8Array | number> {
+    const inputs = new Map<string, Uint8Array>();
+    for (const id of ids) {
+      const key = { endpointId, id };
+      this.#own.refusePayload('input', key);
+      const known = this.live.inputs.find(key) ?? this.live.payloads(key).input;
+      if (known) inputs.set(id, known);
+    }
+    const others = ids.filter((id) => !inputs.has(id));
+    if (others.length === 0) return inputs;
+    return new Map([...inputs, ...super.inputsUpTo(endpointId, others, maxBytes)]);
+  }
+
   override output(key: JobKey): Uint8Array | undefined {
     this.#own.refusePayload('output', key);
     return this.live.payloads(key).output ?? super.output(key);

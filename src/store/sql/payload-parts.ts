@@ -6,7 +6,7 @@ import { giveBack } from '../../base/byte-budget.ts';
 import type { PartFiles } from '../disk/payload-files.ts';
 import { type JobKey, PayloadFileError, type Row, type Step } from '../store.ts';
 import { bytes, number, text } from './rows.ts';
-import { findPlace, isUsed, PART_BYTES } from './unused-payloads.ts';
+import { findPlace, isUsed, PART_BYTES, splitKeys, writeList } from './unused-payloads.ts';
 
 type PayloadTable = 'job_input' | 'job_output';
 
@@ -68,16 +68,50 @@ export function* readPayload(
   return inline ?? (yield* readParts(table, key, files));
 }
 
+interface UpTo {
+  maxBytes: number;
+  files: PartFiles | undefined;
+}
+
 /** Returns the payload, or its size if it is larger than `maxBytes`. */
 export function* readUpTo(
   table: PayloadTable,
   key: JobKey,
-  { files, maxBytes }: { maxBytes: number; files: PartFiles | undefined },
+  upTo: UpTo,
 ): Step<Uint8Array | number | undefined> {
-  const inline = yield* readInline(KINDS[table], key);
-  if (inline) return inline;
+  return (yield* readInline(KINDS[table], key)) ?? (yield* readPartsUpTo(table, key, upTo));
+}
+
+function* readPartsUpTo(
+  table: PayloadTable,
+  key: JobKey,
+  { files, maxBytes }: UpTo,
+): Step<Uint8Array | number | undefined> {
   const { bytes } = yield* measureParts(table, key);
   return bytes > maxBytes ? bytes : yield* readParts(table, key, files);
+}
+
+/** The same for the inputs of several jobs: one query for all small ones. */
+export function* readInputsUpTo(
+  endpointId: string,
+  ids: readonly string[],
+  upTo: UpTo,
+): Step<Map<string, Uint8Array | number>> {
+  const inputs = new Map<string, Uint8Array | number>();
+  for (const some of splitKeys(ids)) {
+    const rows = yield {
+      sql: `select id, input from job where endpoint_id = ? and id in ${writeList(some.length)}
+        and input is not null`,
+      params: [endpointId, ...some],
+    };
+    for (const row of rows) inputs.set(text(row, 'id'), bytes(row, 'input'));
+  }
+  for (const id of ids) {
+    if (inputs.has(id)) continue;
+    const input = yield* readPartsUpTo('job_input', { endpointId, id }, upTo);
+    if (input !== undefined) inputs.set(id, input);
+  }
+  return inputs;
 }
 
 function* readParts(

@@ -25,7 +25,7 @@ import type {
 } from '../store.ts';
 import { readRecordPart } from './delivery-record.ts';
 import { readDetails } from './job-row.ts';
-import { measureOutput, readPart, readPayload, readUpTo } from './payload-parts.ts';
+import { measureOutput, readInputsUpTo, readPart, readPayload, readUpTo } from './payload-parts.ts';
 import {
   bytes,
   deliveryColumns,
@@ -100,6 +100,14 @@ export class SqlReader extends SqlJobReader {
   ): Step<Uint8Array | number | undefined> {
     const table = kind === 'input' ? 'job_input' : 'job_output';
     return yield* readUpTo(table, key, { maxBytes, files: this.files });
+  }
+
+  *inputsUpTo(
+    endpointId: string,
+    ids: readonly string[],
+    maxBytes: number,
+  ): Step<Map<string, Uint8Array | number>> {
+    return yield* readInputsUpTo(endpointId, ids, { maxBytes, files: this.files });
   }
 
   *payloadPart(

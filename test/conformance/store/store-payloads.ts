@@ -24,6 +24,24 @@ export function describePayloads(): void {
     expect([await readUpTo(299_999), await readUpTo(300_000)]).toEqual([300_000, input]);
   });
 
+  it('include the inputs of several jobs, or the sizes of large ones', async () => {
+    const inputs = new Map(
+      Array.from({ length: 70 }, (_, i) => [`${i}`, new Uint8Array(i * 40).fill(i)] as const),
+    );
+    for (const [id, input] of inputs) {
+      await store.write((tx) => tx.insertJob(makeJob({ id }), input));
+    }
+    const readAll = (ids: readonly string[]) =>
+      store.read((tx) => tx.inputsUpTo(keyOf('0').endpointId, ids, 2_000));
+    const ids = [...inputs.keys()];
+    const expected = new Map(
+      [...inputs].map(([id, input]) => [id, input.length > 2_000 ? input.length : input]),
+    );
+    expect(await readAll([...ids, 'gone'])).toEqual(expected);
+    expect(await readAll(['69'])).toEqual(new Map([['69', 2_760]]));
+    expect(await readAll([])).toEqual(new Map());
+  });
+
   it('are previewed with code and message of the error', async () => {
     const error = { code: 'handler_error', message: 'a "b"\n ü\u0001' } as const;
     const notes = [{ at: 1, event: 'retried', run: 2, attempt: 1 }] as const;
