@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import { type FastifyInstance, type FastifyRequest, fastify } from 'fastify';
 import { Registry } from 'prom-client';
-import { FairTurns } from '../base/fair-turns.ts';
+import { FairScheduler } from '../base/fair-scheduler.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import { KeyWatch } from '../control/keys/key-watch.ts';
 import { UserKeys } from '../control/keys/user-keys.ts';
@@ -121,10 +121,10 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
       return !forwarding || forwarding.placement.find(undefined).kind === 'here';
     },
   });
-  const turns = new FairTurns();
+  const scheduler = new FairScheduler();
   const flows = new Flows({ ...bounds, clock });
   const findUser = findKnownUser(options, origins);
-  const listening = { ...options, turns, origins, findUser, budget: flows.clients };
+  const listening = { ...options, scheduler, origins, findUser, budget: flows.clients };
   const app = fastify({
     logger: false,
     exposeHeadRoutes: false,
@@ -143,7 +143,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     frameworkErrors: (error, request, reply) =>
       problems.send(findExcess(measureHead(request.raw), bounds) ?? error, request, reply),
     clientErrorHandler: (error, socket) =>
-      turns.run(
+      scheduler.run(
         () => connections.laneOf(socket),
         () => {
           const isReset = error.code === 'ECONNRESET';
@@ -161,11 +161,11 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   app.decorateRequest('rateCounts', undefined);
   app.decorate('flows', flows);
   app.decorate('origins', origins);
-  const takeTurn = ({ holder, raw }: FastifyRequest) =>
-    turns.take(() =>
+  const schedule = ({ holder, raw }: FastifyRequest) =>
+    scheduler.take(() =>
       holder ? { group: 'users', owner: holder.userId } : connections.laneOf(raw.socket),
     );
-  app.decorate('readBody', createBodyReader({ ...bounds, flows, clock, takeTurn }));
+  app.decorate('readBody', createBodyReader({ ...bounds, flows, clock, schedule }));
   const forwarder = createForwarder(options, metrics);
   app.setErrorHandler((error, request, reply) => {
     if (forwarder) noteLost(request, reply, { error, forwarder, queue });
@@ -207,7 +207,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
     },
     allowance: options.workerAllowance,
     budget: flows.workers,
-    turns,
+    scheduler,
     noteCrash(endpoint, { detail, incarnation, workerId }) {
       // The owner has noted it too.
       if (options.forwarding && options.forwarding.placement.find(endpoint).kind !== 'here') return;

@@ -37,7 +37,7 @@ export interface KeyPair {
 }
 
 export interface ListenerOptions
-  extends Pick<IntakeOptions, 'budget' | 'findUser' | 'origins' | 'turns'> {
+  extends Pick<IntakeOptions, 'budget' | 'findUser' | 'origins' | 'scheduler'> {
   bounds: HttpBounds;
   clock: Clock;
   tls?: KeyPair;

@@ -88,7 +88,7 @@ function* checkChunks(body: Buffer, sizes: readonly number[], maxDepth: number):
   // The queue rejects such a report, with the numbers.
   if (bytes !== body.length) return;
   let at = 0;
-  let sinceTurn = 0;
+  let sinceYield = 0;
   let before: Metrics = NO_PIECE;
   for (const [index, size] of sizes.entries()) {
     const place = `body: chunk ${index}`;
@@ -100,9 +100,9 @@ function* checkChunks(body: Buffer, sizes: readonly number[], maxDepth: number):
     }
     before = metrics;
     at += size + 1;
-    sinceTurn += size + OVERHEAD_BYTES;
-    if (sinceTurn < SLICE_BYTES) continue;
-    sinceTurn = 0;
+    sinceYield += size + OVERHEAD_BYTES;
+    if (sinceYield < SLICE_BYTES) continue;
+    sinceYield = 0;
     yield;
   }
 }

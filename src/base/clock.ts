@@ -150,7 +150,7 @@ export class ManualClock implements ResumableClock {
   }
 }
 
-/** Waits a few turns of the event loop, enough for promise chains and grouped commits to settle. */
+/** Waits a few iterations of the event loop, enough for promise chains and grouped commits to settle. */
 export async function letOthersRun(): Promise<void> {
   for (let turn = 0; turn < 8; turn++) await new Promise((resolve) => setImmediate(resolve));
 }

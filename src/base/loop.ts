@@ -7,7 +7,7 @@ export const MAX_SLEEP_MS = 30_000;
 /** Wait after a failed pass, ms. */
 export const RETRY_MS = 1_000;
 
-/** Returned by a pass that should run again after other work had a turn. */
+/** Returned by a pass that should run again after other work. */
 export const AT_ONCE = Number.NEGATIVE_INFINITY;
 /** Returned by a pass that knows of no further due time. */
 export const NEVER = Number.POSITIVE_INFINITY;

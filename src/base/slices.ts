@@ -1,4 +1,4 @@
-// Runs long computations in slices: one slice in each turn of the event loop, the owners in
+// Runs long computations in slices: one slice in each iteration of the event loop, the owners in
 // rotation. However many computations are pending, other work waits for one slice at most.
 import { setImmediate } from './clock.ts';
 
@@ -12,7 +12,7 @@ type Work<T> = Generator<void, T>;
 const lanes = new Map<string, (() => boolean)[]>();
 let isScheduled = false;
 
-/** Starts at once. Work that ends within its first slice waits for no turn. */
+/** Starts at once. Work that ends within its first slice waits for nothing. */
 export async function runInSlices<T>(owner: string, work: Work<T>): Promise<T> {
   const first = work.next();
   if (first.done) return first.value;
@@ -36,37 +36,37 @@ export async function runInSlices<T>(owner: string, work: Work<T>): Promise<T> {
 
 /**
  * Resolves when the promise callbacks that are ready now, and those that follow from them, have run: what is urgent
- * goes first. It costs no turn of the event loop.
+ * goes first. It does not wait for the next iteration of the event loop.
  */
 export function yieldToUrgent(): Promise<void> {
   return new Promise((resolve) => process.nextTick(resolve));
 }
 
-let lastTurn: Promise<void> = Promise.resolve();
+let last: Promise<void> = Promise.resolve();
 
-/** Resolves in a turn of the event loop of its own: use it before work of several milliseconds. */
-export function ownTurn(): Promise<void> {
-  lastTurn = lastTurn.then(() => new Promise((resolve) => setImmediate(resolve)));
-  return lastTurn;
+/** Resolves in an iteration of the event loop of its own: use it before work of several milliseconds. */
+export function yieldToLoop(): Promise<void> {
+  last = last.then(() => new Promise((resolve) => setImmediate(resolve)));
+  return last;
 }
 
-/** Bytes that may be loaded in one turn of the event loop; further loads wait for the next turn. */
-const TURN_BYTES = 1_048_576;
-let turnBytes = 0;
+/** Bytes that may be loaded in one iteration of the event loop; further loads wait for the next one. */
+const ITERATION_BYTES = 1_048_576;
+let iterationBytes = 0;
 
-/** Loads at once unless TURN_BYTES were loaded in this turn. */
-export async function loadInTurn<T>(
+/** Loads at once unless ITERATION_BYTES were loaded in this iteration. */
+export async function loadPaced<T>(
   load: () => Promise<T>,
   sizeOf: (loaded: T) => number,
 ): Promise<T> {
-  while (turnBytes >= TURN_BYTES) await ownTurn();
+  while (iterationBytes >= ITERATION_BYTES) await yieldToLoop();
   const loaded = await load();
-  if (turnBytes === 0) {
+  if (iterationBytes === 0) {
     setImmediate(() => {
-      turnBytes = 0;
+      iterationBytes = 0;
     });
   }
-  turnBytes += sizeOf(loaded);
+  iterationBytes += sizeOf(loaded);
   return loaded;
 }
 

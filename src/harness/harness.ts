@@ -59,7 +59,7 @@ export interface HarnessJobOptions extends JobPolicy {
 }
 
 /** Jobs that have not come together by then, because of a fault perhaps, run without the others. */
-const MAX_GATHER_TURNS = 1_000;
+const MAX_GATHER_ITERATIONS = 1_000;
 const ENDPOINT_ID = 'harness';
 const WORKER_ID = 'harness-worker';
 const DEFAULT_SLOTS = 4;
@@ -325,7 +325,7 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
 
   /** Each job waits for its batch, or has ended; no more wait than the worker has slots. */
   async #untilGathered(jobs: readonly HarnessJob<Output, ChunkOutput>[]): Promise<void> {
-    for (let turn = 0; turn < MAX_GATHER_TURNS; turn++) {
+    for (let turn = 0; turn < MAX_GATHER_ITERATIONS; turn++) {
       await this.#clock.advance(0);
       const records = await Promise.all(jobs.map((job) => job.record()));
       const live = records.filter(({ status }) => !isTerminal(status)).length;

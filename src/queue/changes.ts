@@ -119,7 +119,7 @@ export class Changes {
   }
 
   /**
-   * Runs one slice after the other. Slices that are requested in one turn of the event loop would share a
+   * Runs one slice after the other. Slices that are requested in one iteration of the event loop would share a
    * commit, which would hold the loop for all of them.
    */
   inSlice<T>(act: () => Promise<T>): Promise<T> {

@@ -1,6 +1,6 @@
 // Lists of jobs: those of an endpoint that match a filter, the failed ones of several endpoints, and the starts of inputs
 // and errors that lists show. A page reads a bounded number of jobs, however they are spread.
-import { ownTurn } from '../base/slices.ts';
+import { yieldToLoop } from '../base/slices.ts';
 import type { FoundJobs, JobFilter, JobPreview, Reader, Store, StoredJob } from '../store/store.ts';
 import type { ErrorCode, JobStatus, JobSummary } from '../wire/job/job.ts';
 import { readEndpoint } from './endpoint-removal.ts';
@@ -58,7 +58,7 @@ export async function listFailed(
     const scan = Math.min(SCANNED_AT_ONCE, Math.ceil(MAX_SCANNED / some.length));
     // Other operations run between these reads.
     for (let at = 0; at < some.length; at += READ_AT_ONCE) {
-      if (scanned > 0 || at > 0) await ownTurn();
+      if (scanned > 0 || at > 0) await yieldToLoop();
       const slice = some.slice(at, at + READ_AT_ONCE);
       const pages = await store.read((tx) =>
         tx.each(slice, (source) => readOn(tx, source, { listing, most, scan })),
@@ -192,7 +192,7 @@ export async function searchJobs(
     jobs.push(...found.jobs);
     if (found.next === undefined) return { jobs, next: undefined };
     next = found.next;
-    await ownTurn();
+    await yieldToLoop();
   }
   return { jobs, next };
 }

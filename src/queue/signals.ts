@@ -68,8 +68,8 @@ export class Signals {
   }
 
   /**
-   * The operation that inserts the job calls this. If the store commits the operations of one turn
-   * together, a waiting taker can lease the job in the same commit. On other stores the taker polls too
+   * The operation that inserts the job calls this. If the store commits the operations of one
+   * iteration together, a waiting taker can lease the job in the same commit. On other stores the taker polls too
    * early, and `inserted` wakes it again.
    */
   arriving(job: StoredJob): void {

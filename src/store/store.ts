@@ -75,8 +75,8 @@ export interface Store {
   /**
    * Runs the operation, a plain function. If a verb needs what is not in memory, the store reads it and runs the
    * operation again from its start, so the operation must do no harm if it runs several times; what it has changed
-   * takes effect when it returns. If it throws, nothing of it remains and the promise rejects. Operations of one turn of
-   * the event loop share one commit. Resolves after the commit is on disk (see `onDisk`); if the commit fails, all of
+   * takes effect when it returns. If it throws, nothing of it remains and the promise rejects. Operations of one iteration
+   * of the event loop share one commit. Resolves after the commit is on disk (see `onDisk`); if the commit fails, all of
    * them reject with StoreUnavailableError.
    */
   write<T>(operation: (tx: Transaction) => T, options?: WriteOptions): Promise<T>;

@@ -156,7 +156,7 @@ export class TakeLoop {
       });
       this.#wake = undefined;
       this.#lastTurnAt = this.#options.clock.now();
-      // Slots that become free in the same turn of the event loop share one take.
+      // Slots that become free in the same iteration of the event loop share one take.
       await new Promise<void>((resolve) => setImmediate(resolve));
     }
   }

@@ -1,4 +1,4 @@
-// A read that waits for the next turn of the event loop waits in the simulated world too. With a real turn, one
+// A read that waits for the next iteration of the event loop waits in the simulated world too. With a real turn, one
 // seed in thousands stood still: the one whose store had read 4 MB since its start.
 import './global-time.ts';
 import { expect, it } from 'vitest';

@@ -77,7 +77,7 @@ export class SeedPlayer {
       return { seed, faults: [...world.faults, reason], trace, events };
     } finally {
       giveBack();
-      // The whole seed ran in one turn of the event loop: let other tasks run.
+      // The whole seed ran in one iteration of the event loop: let other tasks run.
       await new Promise((resolve) => setImmediate(resolve));
     }
   }

@@ -1,4 +1,4 @@
-// Time and randomness of one simulated world. The clock moves only when it is advanced; event loop turns,
+// Time and randomness of one simulated world. The clock moves only when it is advanced; iterations of the event loop,
 // random numbers and the performance timer are replaced too, so that a seed always plays the same.
 import type { Clock } from '../../src/base/clock.ts';
 import { takenOver } from './global-time.ts';

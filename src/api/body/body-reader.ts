@@ -20,10 +20,10 @@ import { type Flows, UNCOUNTED_BYTES } from '../limits/flows.ts';
 const MAX_TINY_CHUNKS = 4_000;
 const TINY_CHUNK_BYTES = 32;
 /**
- * Received bytes after which other requests get a turn of the event loop. Node reads up to 2 MB of each connection in
- * one turn.
+ * Received bytes after which other requests run. Node reads up to 2 MB of each connection in one iteration of the
+ * event loop.
  */
-const TURN_BYTES = 262_144;
+const ITERATION_BYTES = 262_144;
 /** Retry-After of a dropped upload, ms. */
 const RETRY_MS = 5_000;
 
@@ -31,7 +31,7 @@ export interface BodyReaderOptions extends Pick<HttpBounds, 'stallMs'> {
   flows: Flows;
   clock: Clock;
   /** Resolves when the request's user may use the event loop. */
-  takeTurn: (request: FastifyRequest) => Promise<void>;
+  schedule: (request: FastifyRequest) => Promise<void>;
 }
 
 /** A body that is still in memory. */
@@ -89,8 +89,8 @@ export function createBodyReader(options: BodyReaderOptions): ReadBody {
     const arrived = findReadBody(request.raw) ?? readArrived(payload, announced);
     if (arrived) return arrived;
     const body = await new Upload({ ...options, request, payload, announced }).read();
-    // The turn in which the request began is over.
-    await useBody(request, () => options.takeTurn(request));
+    // The iteration in which the request began is over.
+    await useBody(request, () => options.schedule(request));
     if (request.raw.socket.destroyed) {
       throw new ProblemError('malformed', 'The client closed the connection');
     }
@@ -148,8 +148,8 @@ class Upload {
   readonly #held: HeldBody = { claims: [], isInUse: false, isGone: false };
   #claimedBytes = UNCOUNTED_BYTES;
   #receivedBytes = 0;
-  /** Since other requests had a turn. */
-  #turnBytes = 0;
+  /** Received since other requests could run. */
+  #iterationBytes = 0;
   /** A body waits for the budget of bytes in flight. */
   #isClaiming = false;
   #chunks = 0;
@@ -229,7 +229,7 @@ class Upload {
         if (excess) this.#fail(excess);
         else body.add(chunk);
         if (Number.isNaN(announced)) this.#claimGrowth();
-        this.#yieldTurn(chunk.length);
+        this.#countBytes(chunk.length);
       };
       const onEnd = () => {
         const isShort = !Number.isNaN(announced) && this.#receivedBytes !== announced;
@@ -280,10 +280,10 @@ class Upload {
     }, this.#fail);
   }
 
-  #yieldTurn(bytes: number): void {
-    this.#turnBytes += bytes;
-    if (this.#turnBytes < TURN_BYTES) return;
-    this.#turnBytes = 0;
+  #countBytes(bytes: number): void {
+    this.#iterationBytes += bytes;
+    if (this.#iterationBytes < ITERATION_BYTES) return;
+    this.#iterationBytes = 0;
     const { payload } = this.#options;
     payload.pause();
     setImmediate(() => {

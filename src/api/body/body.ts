@@ -5,7 +5,7 @@
 import { isUtf8 } from 'node:buffer';
 import { hash } from 'node:crypto';
 import type { z } from 'zod';
-import { ownTurn, runInSlices } from '../../base/slices.ts';
+import { runInSlices, yieldToLoop } from '../../base/slices.ts';
 import type { RunRequest } from '../../wire/job/job.ts';
 import { runRequest } from '../../wire/job/job-schemas.ts';
 import { CLOSE_BRACE, OPEN_BRACE } from '../../wire/json-bytes.ts';
@@ -162,17 +162,17 @@ export function parseJson(body: Buffer, bounds: JsonBounds = BODY_BOUNDS): unkno
 }
 
 /**
- * Like parseJson. A body of more than one slice is checked in slices, and leaves other requests a turn before and after
+ * Like parseJson. A body of more than one slice is checked in slices, and lets other requests run before and after
  * it is parsed. @throws ProblemError `malformed`, `payload_too_large`
  */
-export async function parseInTurns(body: Buffer, owner: string): Promise<unknown> {
+export async function parseInSlices(body: Buffer, owner: string): Promise<unknown> {
   if (body.length <= SLICE_BYTES) return parseJson(body);
   checkText(body);
   const isJson = await runInSlices(owner, checkJson(body, BODY_BOUNDS)).catch(refuseBeyond);
   if (!isJson) throw refuseMalformed();
-  await ownTurn();
+  await yieldToLoop();
   const value = parse(body);
-  await ownTurn();
+  await yieldToLoop();
   return value;
 }
 
@@ -260,14 +260,14 @@ export function checkNoBody(body: Buffer | undefined): void {
 
 /** A larger input is compared by its bytes: parsing it would hold the event loop. */
 const MAX_PARSED_BYTES = 1_048_576;
-/** A larger body is parsed in a turn of its own. */
+/** A larger body is parsed in an iteration of the event loop of its own. */
 const SMALL_BYTES = 65_536;
 /** Numbers that may differ although their values in JavaScript are equal. */
 const LONG_NUMBER = /\d{16}/;
 
 /** SHA-256, base64url. `body` must be JSON, and `input` the view into it that has its member `input`. */
 export async function hashRequest(body: Buffer, input: Uint8Array): Promise<string> {
-  if (body.length > SMALL_BYTES) await ownTurn();
+  if (body.length > SMALL_BYTES) await yieldToLoop();
   return hashJson(body, input);
 }
 

@@ -14,8 +14,8 @@ import {
 import { closerOf, skipScalar, skipSpace, skipText } from './json-tokens.ts';
 
 /**
- * Bytes between two pauses of a scan, at most 1 ms of work. A request takes several turns of the
- * event loop, and each turn may run a slice.
+ * Bytes between two pauses of a scan, at most 1 ms of work. A request takes several iterations of the
+ * event loop, and each may run a slice.
  */
 export const SLICE_BYTES = 65_536;
 

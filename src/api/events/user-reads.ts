@@ -1,7 +1,7 @@
 // Bounds what topics cost: the time of the event loop that those of one user and those of all users take, and the bytes that
 // are kept for one user.
 import { type Clock, setImmediate, sleep } from '../../base/clock.ts';
-import { ownTurn, SLICE_MS } from '../../base/slices.ts';
+import { SLICE_MS, yieldToLoop } from '../../base/slices.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { EVENT_LIMITS } from '../../wire/routes/event-topics.ts';
 
@@ -60,7 +60,7 @@ export class LoopTime {
   }
 
   /**
-   * Resolves when there is credit, and then `next` has resolved: one in each turn of the event loop, in the order of the
+   * Resolves when there is credit, and then `next` has resolved: one in each iteration of the event loop, in the order of the
    * calls, so that its time is known before the next.
    */
   turn(ended: AbortSignal, next = async () => {}): Promise<void> {
@@ -110,14 +110,14 @@ export class UserReads {
   }
 
   /**
-   * Loads something, uses it, and counts the time. A load that ends in the turn of the event loop in which it began has
+   * Loads something, uses it, and counts the time. A load that ends in the iteration of the event loop in which it began has
    * waited for nothing; otherwise its time after the first wait does not count, because other work has run meanwhile.
    */
   async measure<T>(load: () => Promise<T>, use: (loaded: T) => void): Promise<void> {
     const { monotonic } = this.#options;
-    let isSameTurn = true;
+    let isSameIteration = true;
     setImmediate(() => {
-      isSameTurn = false;
+      isSameIteration = false;
     });
     const startedAt = monotonic();
     let [waitedFrom, waitedUntil] = [startedAt, startedAt];
@@ -125,7 +125,7 @@ export class UserReads {
       const loading = load();
       waitedFrom = monotonic();
       const loaded = await loading.finally(() => {
-        waitedUntil = isSameTurn ? waitedFrom : monotonic();
+        waitedUntil = isSameIteration ? waitedFrom : monotonic();
       });
       use(loaded);
     } finally {
@@ -133,7 +133,7 @@ export class UserReads {
     }
   }
 
-  /** Calls all of them, for a slice of time in each turn of the event loop, and counts the time. */
+  /** Calls all of them, for a slice of time in each iteration of the event loop, and counts the time. */
   async callAll(calls: readonly (() => void)[]): Promise<void> {
     const { monotonic } = this.#options;
     let startedAt = monotonic();
@@ -142,7 +142,7 @@ export class UserReads {
       const spentMs = monotonic() - startedAt;
       if (spentMs < SLICE_MS) continue;
       this.#spend(spentMs);
-      await ownTurn();
+      await yieldToLoop();
       startedAt = monotonic();
     }
     this.#spend(monotonic() - startedAt);

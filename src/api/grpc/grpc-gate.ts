@@ -10,7 +10,7 @@ import {
 import { type Server, status } from '@grpc/grpc-js';
 import type { ByteBudget } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
-import type { FairTurns, Lane } from '../../base/fair-turns.ts';
+import type { FairScheduler, Lane } from '../../base/fair-scheduler.ts';
 import type { Log } from '../../base/log.ts';
 import { StallWatch } from '../../base/stall-watch.ts';
 import { type ClientOrigins, groupOf } from '../http/client-origin.ts';
@@ -40,8 +40,8 @@ export interface GrpcGateOptions {
   bounds: Pick<HttpBounds, 'maxUserStreams' | 'stallMs'>;
   /** Bytes of incomplete messages. */
   budget: ByteBudget;
-  /** Bound the streams that are accepted or refused in one turn of the event loop. */
-  turns: FairTurns;
+  /** Bound the streams that are accepted or refused in one iteration of the event loop. */
+  scheduler: FairScheduler;
   clock: Clock;
   log: Log;
 }
@@ -88,7 +88,7 @@ export class GrpcGate {
           stream.close(constants.NGHTTP2_REFUSED_STREAM);
           return;
         }
-        this.#options.turns.run(
+        this.#options.scheduler.run(
           () => lane,
           () => {
             waiting.remove(lane.owner);

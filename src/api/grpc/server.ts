@@ -14,7 +14,7 @@ import { ReflectionService } from '@grpc/reflection';
 import { protoPath as HEALTH_PROTO_PATH, HealthImplementation } from 'grpc-health-check';
 import { type ByteBudget, giveBack } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
-import { FairTurns } from '../../base/fair-turns.ts';
+import { FairScheduler } from '../../base/fair-scheduler.ts';
 import type { Log } from '../../base/log.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { KeyWatch } from '../../control/keys/key-watch.ts';
@@ -90,14 +90,14 @@ type StreamCall = ServerDuplexStream<object, object>;
 const OPEN_PATH = `/${SERVICE_NAME}/${METHOD_NAME}`;
 
 export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
-  const { clock, closeMs = 2_000, host, port, tls, turns = new FairTurns() } = options;
+  const { clock, closeMs = 2_000, host, port, tls, scheduler = new FairScheduler() } = options;
   // The library would log to standard error; its callers report errors themselves.
   setLogVerbosity(logVerbosity.NONE);
   const streams = new Set<WorkerStream>();
   const bounds = completeBounds(options.bounds);
   const budget = options.budget ?? createWorkerBudget(bounds, clock);
   const keyWatch = new KeyWatch(options);
-  const open = { ...options, bounds, budget, keyWatch, turns };
+  const open = { ...options, bounds, budget, keyWatch, scheduler };
   let ca = tls?.clientCa;
   const server = new Server({
     ...KEEPALIVE,
@@ -110,7 +110,7 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
     connections,
     bounds,
     budget,
-    turns,
+    scheduler,
     clock,
     log: options.log,
     origins: new ClientOrigins(bounds),
@@ -123,7 +123,7 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
   if (!service || 'format' in service) throw new Error(`${PROTO_PATH} has no ${SERVICE_NAME}`);
   const opening = service[METHOD_NAME];
   if (opening) {
-    opening.responseSerialize = serializeInTurn(opening.responseSerialize);
+    opening.responseSerialize = serializeOneByOne(opening.responseSerialize);
     const messageBounds = new MessageBounds(definitions, 'ToPlatform');
     opening.requestDeserialize = decodeWithin(messageBounds, opening.requestDeserialize);
   }
@@ -165,7 +165,7 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
 }
 
 /** The library copies each message before it requests the next one. */
-function serializeInTurn(serialize: (message: object) => Buffer): (message: object) => Buffer {
+function serializeOneByOne(serialize: (message: object) => Buffer): (message: object) => Buffer {
   let last: Buffer = Buffer.alloc(0);
   return (message) => {
     giveBack(last);
@@ -190,7 +190,7 @@ type StreamOpenOptions = GrpcServerOptions & {
   bounds: HttpBounds;
   budget: ByteBudget;
   keyWatch: KeyWatch;
-  turns: FairTurns;
+  scheduler: FairScheduler;
 };
 
 function openStream(
@@ -212,7 +212,7 @@ function openStream(
       clock,
       bounds,
       budget: new StreamBudget(options.budget, userId),
-      takeTurn: () => options.turns.take(() => ({ group: 'users', owner: userId })),
+      schedule: () => options.scheduler.take(() => ({ group: 'users', owner: userId })),
       async admit() {
         admitCaller(call, endpoint, options);
         await allowance?.countCall(keyId);

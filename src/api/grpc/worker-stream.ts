@@ -43,7 +43,7 @@ export const EXCESS = 'excess';
 export interface WorkerStreamOptions {
   link: ServedLink;
   /** Resolves when the worker's user may use the event loop. */
-  takeTurn: () => Promise<void>;
+  schedule: () => Promise<void>;
   /** Called before each verb. @throws ProblemError if the caller may not continue */
   admit: () => Promise<void>;
   /** Says hello. @throws ProblemError if the key has too many workers, and what `hello` throws */
@@ -150,7 +150,7 @@ export class WorkerStream {
   #settle(call: OpenCall, run: () => Promise<void>): void {
     const answer = async () => {
       try {
-        await this.#options.takeTurn();
+        await this.#options.schedule();
         await this.#options.admit();
         await run();
       } catch (error) {

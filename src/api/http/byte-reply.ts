@@ -22,8 +22,8 @@ const MAX_UTF8_BYTES = 3;
 /** Size of one write of a large response, after which the client's progress is checked. */
 const WRITE_BYTES = 64 * 1024;
 
-/** Bytes of a response that one turn of the event loop writes, before other requests get a turn. */
-const TURN_BYTES = 262_144;
+/** Bytes of a response that one iteration of the event loop writes, before other requests run. */
+const ITERATION_BYTES = 262_144;
 
 export interface BytesAnswer {
   mediaType: string;
@@ -113,11 +113,11 @@ function writePaced(reply: FastifyReply, answer: BytesAnswer, written: { bytes: 
     flows.limit(() => raw.destroy()),
   );
   const slices = cutSlices(joinSmall(answer.pieces));
-  let turnBytes = 0;
+  let iterationBytes = 0;
   const writeOn = () => {
     while (!raw.destroyed) {
-      if (turnBytes >= TURN_BYTES) {
-        turnBytes = 0;
+      if (iterationBytes >= ITERATION_BYTES) {
+        iterationBytes = 0;
         setImmediate(writeOn);
         return;
       }
@@ -127,7 +127,7 @@ function writePaced(reply: FastifyReply, answer: BytesAnswer, written: { bytes: 
         return;
       }
       written.bytes += slice.length;
-      turnBytes += slice.length;
+      iterationBytes += slice.length;
       if (!raw.write(slice)) {
         raw.once('drain', writeOn);
         return;

@@ -4,7 +4,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ServerHttp2Stream } from 'node:http2';
 import type { BlockList, Server, Socket } from 'node:net';
 import type { Clock } from '../../base/clock.ts';
-import type { Lane } from '../../base/fair-turns.ts';
+import type { Lane } from '../../base/fair-scheduler.ts';
 import type { Log } from '../../base/log.ts';
 import { groupOf, isListed, listAddresses } from '../http/client-origin.ts';
 import type { HttpBounds } from './bounds.ts';

@@ -4,7 +4,7 @@ import type { ServerResponse } from 'node:http';
 import type { FastifyRequest } from 'fastify';
 import { ByteBudget, type Claim, type ClaimWait, type Transfer } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
-import { ownTurn } from '../../base/slices.ts';
+import { yieldToLoop } from '../../base/slices.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { HttpBounds } from './bounds.ts';
 
@@ -140,8 +140,8 @@ export class Flows {
     const claim = await this.#claim(caller, { bytes, drop, moved }, waiting);
     if (!claim) return undefined;
     try {
-      // Loading many large responses in one turn would block the event loop.
-      await ownTurn();
+      // Loading many large responses in one iteration would block the event loop.
+      await yieldToLoop();
       const value = await load();
       claim.shrink(sizeOf(value));
       return { claim, value };

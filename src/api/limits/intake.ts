@@ -6,7 +6,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { ByteBudget, Claim } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
-import type { FairTurns, Lane } from '../../base/fair-turns.ts';
+import type { FairScheduler, Lane } from '../../base/fair-scheduler.ts';
 import { SYSTEM_ROUTES } from '../../wire/routes/routes.ts';
 import { type ClientOrigins, groupOf } from '../http/client-origin.ts';
 import type { HttpBounds } from './bounds.ts';
@@ -34,8 +34,8 @@ export interface IntakeOptions {
   findUser: (request: IncomingMessage) => string | undefined;
   /** Finds the client behind a trusted proxy. Default: the peer is the client. */
   origins?: ClientOrigins | undefined;
-  /** Bound the requests of one turn of the event loop. */
-  turns: FairTurns;
+  /** Bound the requests of one iteration of the event loop. */
+  scheduler: FairScheduler;
 }
 
 interface Reading {
@@ -116,7 +116,7 @@ export class Intake {
         this.#continue(reading);
       });
     }
-    this.#options.turns.run(
+    this.#options.scheduler.run(
       () => this.#laneOf(request),
       () => {
         if (!socket.destroyed) serve(request, response);

@@ -2,7 +2,7 @@
 // requests to the same routes as the public port, marked as forwarded.
 import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import type { Clock } from '../../base/clock.ts';
-import { FairTurns } from '../../base/fair-turns.ts';
+import { FairScheduler } from '../../base/fair-scheduler.ts';
 import type { Log } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
@@ -56,7 +56,7 @@ export class NodeListener {
       bounds,
       clock,
       connect: this.#connect,
-      turns: new FairTurns(),
+      scheduler: new FairScheduler(),
       findUser: this.#findUser,
       budget: new Flows({ ...bounds, clock }).clients,
     };

@@ -1,10 +1,10 @@
 // Answers a request with `stream: true`: sends the chunks of its job as they come. The status of the answer is
 // that of the first chunk, unless the client has waited too long for it.
-import { setImmediate as nextTurn } from 'node:timers/promises';
+import { setImmediate as nextIteration } from 'node:timers/promises';
 import type { FastifyReply } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { loadInTurn } from '../../base/slices.ts';
+import { loadPaced } from '../../base/slices.ts';
 import type { Queues } from '../../queue/queues.ts';
 import type { Position, StreamPage } from '../../queue/reports/streams.ts';
 import { MAX_CHUNK_BYTES, type Metrics } from '../../wire/chunk/chunk.ts';
@@ -94,7 +94,7 @@ class OpenAiStream {
     const { clock, key, queue, signal } = this.#request;
     while (!signal.aborted) {
       // With a fast client the loop never waits otherwise.
-      await nextTurn();
+      await nextIteration();
       const page = await this.#sendPage();
       if (!page) break;
       if (page.complete) return this.#end(page.status);
@@ -118,7 +118,7 @@ class OpenAiStream {
       written,
       sizeOf: countBytes,
       measure: () => queue.streams.splitBytes(key),
-      load: () => loadInTurn(() => queue.streams.read(reading), countBytes),
+      load: () => loadPaced(() => queue.streams.read(reading), countBytes),
     });
     if (!loaded) return undefined;
     try {

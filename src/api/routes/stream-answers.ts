@@ -3,7 +3,7 @@
 import type { FastifyReply } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { loadInTurn } from '../../base/slices.ts';
+import { loadPaced } from '../../base/slices.ts';
 import type { Queues } from '../../queue/queues.ts';
 import type { Position, StreamPage, StreamRequest } from '../../queue/reports/streams.ts';
 import { LIMITS } from '../../wire/job/job.ts';
@@ -62,7 +62,7 @@ function send(
       const splitBytes = await queue.streams.splitBytes(key);
       if (splitBytes > 0) return Math.max(maxBytes, splitBytes);
       const peek = { ...key, after, waitMs, maxBytes: PEEK_BYTES, signal };
-      const page = await loadInTurn(() => queue.streams.read(peek), countBytes);
+      const page = await loadPaced(() => queue.streams.read(peek), countBytes);
       const bytes = countBytes(page);
       // A larger page would be in memory while it waits for the budget.
       if (!page.more && bytes <= PEEK_BYTES) whole = page;
@@ -106,7 +106,7 @@ export class StreamCursors {
   /**
    * Returns the chunks that no reader has received yet; the caller sends them with `reply`. If that
    * response breaks off, the cursor stays and the next reader gets the same chunks. `read`: the page,
-   * if the caller has read it in this turn of the event loop.
+   * if the caller has read it in this iteration of the event loop.
    * @throws ProblemError `not_found`
    */
   async readNext(

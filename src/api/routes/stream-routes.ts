@@ -4,7 +4,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { loadInTurn, ownTurn } from '../../base/slices.ts';
+import { loadPaced, yieldToLoop } from '../../base/slices.ts';
 import type { Queues } from '../../queue/queues.ts';
 import type { Position, StreamPage } from '../../queue/reports/streams.ts';
 import { LIMITS } from '../../wire/job/job.ts';
@@ -145,7 +145,7 @@ async function sendPages(reply: FastifyReply, request: EventsRequest): Promise<v
   let after = from;
   for (let isFirst = true; !signal.aborted; isFirst = false) {
     // With a fast client the loop never waits otherwise, and reading pages would block the event loop.
-    await ownTurn();
+    await yieldToLoop();
     const page = await sendPage(reply, request, { after, waitMs: isFirst ? 0 : KEEP_ALIVE_MS });
     if (!page) return;
     if (page.isComplete) return sendDone(reply, request);
@@ -171,7 +171,7 @@ async function sendPage(
     written,
     sizeOf: countBytes,
     measure: () => queue.streams.splitBytes(key),
-    load: () => loadInTurn(() => queue.streams.read(reading), countBytes),
+    load: () => loadPaced(() => queue.streams.read(reading), countBytes),
   });
   if (!loaded) return undefined;
   const { claim, value: page } = loaded;

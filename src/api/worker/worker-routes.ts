@@ -2,7 +2,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { ByteBudget } from '../../base/byte-budget.ts';
-import type { FairTurns } from '../../base/fair-turns.ts';
+import type { FairScheduler } from '../../base/fair-scheduler.ts';
 import { yieldToUrgent } from '../../base/slices.ts';
 import {
   decodeFrames,
@@ -31,7 +31,7 @@ import {
 import { hasMoreValues, MAX_REPORTS, MAX_VALUES } from '../../wire/message-bounds.ts';
 import { describeIssues, ProblemError } from '../../wire/problem.ts';
 import { WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes/routes.ts';
-import { check, parseInTurns } from '../body/body.ts';
+import { check, parseInSlices } from '../body/body.ts';
 import { useBody } from '../body/body-reader.ts';
 import { sendJson, sendLoaded } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
@@ -68,8 +68,8 @@ export interface WorkerRoutesOptions {
   allowance?: WorkerAllowance | undefined;
   /** Budget for the bytes of workers' calls, shared with other carriers. Default: each has its own. */
   budget?: ByteBudget | undefined;
-  /** Bound the calls of one turn of the event loop, shared with other carriers. Default: each has its own. */
-  turns?: FairTurns | undefined;
+  /** Bound the calls of one iteration of the event loop, shared with other carriers. Default: each has its own. */
+  scheduler?: FairScheduler | undefined;
 }
 
 /** `app` must accept only application/json and provide bodies as Buffers. */
@@ -162,7 +162,7 @@ async function readVerb<S extends z.ZodType>(
   if (hasMoreValues(body, MAX_VALUES)) {
     throw new ProblemError('invalid', `the message has more than ${MAX_VALUES} values`);
   }
-  return check(await parseInTurns(body, params.endpoint), schema);
+  return check(await parseInSlices(body, params.endpoint), schema);
 }
 
 function requireLink(

@@ -81,13 +81,13 @@ async function query(
     resolver.cancel();
   }, timeoutMs);
   try {
-    return await Promise.race([queryInTurn(resolver, candidates), deadline.promise]);
+    return await Promise.race([queryOneByOne(resolver, candidates), deadline.promise]);
   } finally {
     clearTimeout(timer);
   }
 }
 
-async function queryInTurn(
+async function queryOneByOne(
   resolver: Resolver,
   candidates: readonly string[],
 ): Promise<LookupAddress[]> {

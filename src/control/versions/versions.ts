@@ -6,7 +6,7 @@ import type { ArchiveSummary } from '../../archive/inspect-in-thread.ts';
 import { ChangeNumbers } from '../../base/change-numbers.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { ownTurn } from '../../base/slices.ts';
+import { yieldToLoop } from '../../base/slices.ts';
 import { ENDING, type Store, type Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { EndpointDeployment, EndpointRecord } from '../../wire/resources/endpoint.ts';
@@ -18,7 +18,7 @@ import { beginRollout } from './rollout.ts';
 import { nameOf, VersionArchives } from './version-archives.ts';
 
 const KIND = 'version';
-/** Bytes that are hashed in one turn of the event loop. */
+/** Bytes that are hashed in one iteration of the event loop. */
 const HASHED_BYTES = 1_048_576;
 /** Uploads that are checked and written, or wait for that: of one user, and of all. */
 const MAX_USER_UPLOADS = 4;
@@ -220,7 +220,7 @@ export class Versions {
 
   /** Unpacks up to 250 MB. @throws ProblemError `invalid` */
   async #check({ archive, entry, sha256 }: VersionUpload): Promise<CheckedUpload> {
-    const hash = await hashInTurns(archive);
+    const hash = await hashInSlices(archive);
     if (sha256 !== undefined && sha256 !== hash) {
       const error = `sha256: is ${sha256}, but the body has ${hash}`;
       throw new ProblemError('invalid', error, { errors: [error] });
@@ -330,10 +330,10 @@ function listUsed({ rollout, version }: EndpointDeployment): Set<number> {
   return new Set(used.filter((each) => each !== undefined));
 }
 
-async function hashInTurns(bytes: Uint8Array): Promise<string> {
+async function hashInSlices(bytes: Uint8Array): Promise<string> {
   const hash = createHash('sha256');
   for (let at = 0; at < bytes.length; at += HASHED_BYTES) {
-    if (at > 0) await ownTurn();
+    if (at > 0) await yieldToLoop();
     hash.update(bytes.subarray(at, at + HASHED_BYTES));
   }
   return hash.digest('hex');

@@ -1,5 +1,5 @@
 // The stream of one attempt: recognises a handler that streams, and turns each yield into chunks, within the limit of
-// their total size and at the pace of the receiver. The chunks of one turn of the event loop leave together.
+// their total size and at the pace of the receiver. The chunks of one iteration of the event loop leave together.
 import { encodeChunk, type Metrics } from '../../wire/chunk/chunk.ts';
 import { COMMA } from '../../wire/json-bytes.ts';
 import {
@@ -87,10 +87,10 @@ export class ChunkEmitter {
       throw new Refusal('output_too_large', `the job has yielded ${sizes}`);
     }
     if (chunks.isFull && !this.#isStopped) return chunks.waitForGrant();
-    return elapsedTime() - this.#sliceStartedAt > SLICE_MS ? this.#takeTurn() : undefined;
+    return elapsedTime() - this.#sliceStartedAt > SLICE_MS ? this.#yieldToLoop() : undefined;
   }
 
-  async #takeTurn(): Promise<void> {
+  async #yieldToLoop(): Promise<void> {
     await new Promise((resolve) => setImmediate(resolve));
     this.#sliceStartedAt = elapsedTime();
   }

@@ -2,7 +2,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { Loop } from '../../base/loop.ts';
-import { ownTurn } from '../../base/slices.ts';
+import { yieldToLoop } from '../../base/slices.ts';
 import { ENDING, logLevelOf, type Store, type StoredEndpoint } from '../../store/store.ts';
 import type { EndpointActivity } from '../../wire/resources/activity.ts';
 import type { KnownScaling } from '../../wire/resources/scaling.ts';
@@ -35,8 +35,8 @@ const KIND = 'series';
 const STEADY_MS = 10 * MINUTE_MS;
 /** Endpoints whose hours one operation of the store writes. */
 const WRITTEN_AT_ONCE = 20;
-/** Hours that one turn of the event loop reads from their rows. */
-const HOURS_PER_TURN = 12;
+/** Hours that one iteration of the event loop reads from their rows. */
+const HOURS_PER_ITERATION = 12;
 /** Hours of an endpoint that wait while the store fails; the oldest ones are dropped. */
 const MAX_UNWRITTEN = 24;
 const MS_PER_S = 1_000;
@@ -177,7 +177,7 @@ export class ActivityRecorder {
     const rows = await this.#options.store.read((tx) => tx.resources(own));
     const hours: { at: number; minutes: Minute[] }[] = [];
     for (const [index, { body, position }] of rows.entries()) {
-      if (index > 0 && index % HOURS_PER_TURN === 0) await ownTurn();
+      if (index > 0 && index % HOURS_PER_ITERATION === 0) await yieldToLoop();
       hours.push({ at: position, minutes: storedHour.parse(JSON.parse(body)).minutes });
     }
     return hours;
@@ -209,7 +209,7 @@ export class ActivityRecorder {
     const scaling = await findScaling(id);
     const at = Math.floor(now / MINUTE_MS) * MINUTE_MS;
     const oldest = await this.#findOldest(endpoint, recorded);
-    this.#turnMinute(recorded, at);
+    this.#startMinute(recorded, at);
     const { minute } = recorded;
     const totals = readTotals(endpoint);
     for (const name of COUNTED) minute[name] += Math.max(0, totals[name] - recorded.totals[name]);
@@ -259,7 +259,7 @@ export class ActivityRecorder {
   }
 
   /** Begins the next minute. The one before waits to be written if it is worth a row. */
-  #turnMinute(recorded: Recorded, at: number): void {
+  #startMinute(recorded: Recorded, at: number): void {
     const { minute, totals, unwritten } = recorded;
     if (minute.at >= at) return;
     recorded.minute = createMinute(at);

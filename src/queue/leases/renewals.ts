@@ -1,5 +1,5 @@
 // Renews leases: a long poll that extends the leases a worker names and reports those that have ended.
-import { ownTurn } from '../../base/slices.ts';
+import { yieldToLoop } from '../../base/slices.ts';
 import type { Reader, StoredJob, Transaction } from '../../store/store.ts';
 import { isTerminal } from '../../wire/job/job.ts';
 import type { RenewReply, RenewRequest } from '../../wire/link/worker-link.ts';
@@ -8,7 +8,7 @@ import type { LeasesOptions } from './leases.ts';
 import type { PresentWorker } from './presence.ts';
 
 /** Leases that are looked up at once: one request may name thousands, known ones or not. */
-const LEASES_PER_TURN = 256;
+const LEASES_PER_SLICE = 256;
 
 export class Renewals {
   readonly #options: LeasesOptions;
@@ -41,7 +41,7 @@ export class Renewals {
   }
 
   #extend(endpointId: string, request: RenewRequest): Promise<RenewReply['ended']> {
-    return inTurns(request.leases, (leases) =>
+    return inSlices(request.leases, (leases) =>
       this.#options.changes.commit((tx, step) =>
         extend(tx, step, { endpointId, request: { ...request, leases } }),
       ),
@@ -60,20 +60,20 @@ export class Renewals {
     const candidates = new Map([...asked, ...held].map((lease) => [lease.token, lease]));
     const leases = [...candidates.values()].filter(({ token }) => !stopping.has(token));
     if (isGone) return leases.map((lease) => ({ ...lease, verdict: 'lost' }));
-    return inTurns(leases, (some) =>
+    return inSlices(leases, (some) =>
       this.#options.store.read((tx) => findLost(tx, worker.endpointId, some)),
     );
   }
 }
 
-async function inTurns<T>(
+async function inSlices<T>(
   leases: readonly T[],
   act: (some: T[]) => Promise<RenewReply['ended']>,
 ): Promise<RenewReply['ended']> {
   const ended: RenewReply['ended'] = [];
-  for (let at = 0; at < leases.length; at += LEASES_PER_TURN) {
-    if (at > 0) await ownTurn();
-    ended.push(...(await act(leases.slice(at, at + LEASES_PER_TURN))));
+  for (let at = 0; at < leases.length; at += LEASES_PER_SLICE) {
+    if (at > 0) await yieldToLoop();
+    ended.push(...(await act(leases.slice(at, at + LEASES_PER_SLICE))));
   }
   return ended;
 }

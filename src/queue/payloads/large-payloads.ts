@@ -2,7 +2,7 @@
 // parts, one part in a commit, so that other work waits for one part at most. Also deletes payloads that no job has: those
 // of operations that were refused or never ran, and those of removed jobs.
 import { giveBack } from '../../base/byte-budget.ts';
-import { ownTurn } from '../../base/slices.ts';
+import { yieldToLoop } from '../../base/slices.ts';
 import {
   ENDING,
   type JobKey,
@@ -178,7 +178,7 @@ export class LargePayloads {
   }
 
   /**
-   * Reads a payload of this size, from its file or each part in a turn of the event loop of its own. A payload never
+   * Reads a payload of this size, from its file or each part in an iteration of the event loop of its own. A payload never
    * changes while its job exists. Undefined if the job is removed meanwhile. @throws PayloadFileError
    */
   async read(
@@ -198,7 +198,7 @@ export class LargePayloads {
     const payload = Buffer.allocUnsafeSlow(bytes);
     let at = 0;
     for (let index = 0; at < bytes; index++) {
-      if (index > 0) await ownTurn();
+      if (index > 0) await yieldToLoop();
       const part = await this.#store.read((tx) => tx.payloadPart(kind, key, index));
       if (!part || at + part.length > bytes) return undefined;
       payload.set(part, at);

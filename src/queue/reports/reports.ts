@@ -1,6 +1,6 @@
 // Handles worker reports: judges each one, applies its effect in the same operation, and answers it.
 import type { Log } from '../../base/log.ts';
-import { ownTurn } from '../../base/slices.ts';
+import { yieldToLoop } from '../../base/slices.ts';
 import {
   ENDING,
   type JobKey,
@@ -27,8 +27,8 @@ import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
 import type { GpuTotals } from './gpu-totals.ts';
 
-/** Small reports of one call that are applied in one turn of the event loop. */
-const REPORTS_PER_TURN = 128;
+/** Small reports of one call that are applied in one iteration of the event loop. */
+const REPORTS_PER_SLICE = 128;
 
 const APPLIED: ReportReply = { answer: 'applied' };
 
@@ -84,9 +84,9 @@ export class Reports {
     for (const [index, report] of reports.entries()) {
       if (payloads.isLarge(report.body)) slow.add(report.jobId);
       if (slow.has(report.jobId)) continue;
-      if (together.length === REPORTS_PER_TURN) {
-        const turn = Promise.allSettled(together).then(ownTurn);
-        start = (apply) => turn.then(apply);
+      if (together.length === REPORTS_PER_SLICE) {
+        const slice = Promise.allSettled(together).then(yieldToLoop);
+        start = (apply) => slice.then(apply);
         together = [];
       }
       const reply = start(() => this.#apply(endpointId, report));

@@ -1,6 +1,6 @@
 // The store on a Postgres database, which one platform at a time uses. Operations run one after another, in batches
 // of one transaction each; the next batch gathers meanwhile. Reads and batches take turns.
-import { setImmediate as nextTurn } from 'node:timers/promises';
+import { setImmediate as nextIteration } from 'node:timers/promises';
 import { leaveCopy } from '../copy/copy-state.ts';
 import type { KeptJobsOptions } from '../live/kept-jobs.ts';
 import { LiveJobs } from '../live/live-jobs.ts';
@@ -227,12 +227,12 @@ export class PostgresDriver implements SqlDriver {
 
   /** Never rejects. */
   async #runAll(): Promise<void> {
-    // What is requested in this turn of the event loop shares a transaction.
-    await nextTurn();
+    // What is requested in this iteration of the event loop shares a transaction.
+    await nextIteration();
     while (this.#again.length > 0 || this.#queue.length > 0) {
       await this.#turns.alone(() => this.#runNext());
       // The callers act on their results before the next operations run.
-      await nextTurn();
+      await nextIteration();
     }
     this.#running = undefined;
   }

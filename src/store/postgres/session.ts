@@ -172,7 +172,7 @@ export class Session {
     return this.#client.query(sql);
   }
 
-  /** All statements of this turn of the event loop are written to the socket together. */
+  /** All statements of this iteration of the event loop are written to the socket together. */
   #cork(): void {
     if (this.#isCorked) return;
     this.#isCorked = true;

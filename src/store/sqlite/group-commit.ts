@@ -1,4 +1,4 @@
-// Runs all writes of one turn of the event loop as one transaction. No caller gets a result before the commit is on
+// Runs all writes of one iteration of the event loop as one transaction. No caller gets a result before the commit is on
 // disk, and no other transaction begins before.
 import { setImmediate } from '../../base/clock.ts';
 import { Durability } from '../disk/durability.ts';
@@ -15,7 +15,7 @@ import {
 import type { SqliteConnection } from './sqlite-connection.ts';
 
 /**
- * Commits a transaction that reaches either limit, so that a turn of the event loop stays short. The weight is that of
+ * Commits a transaction that reaches either limit, so that an iteration of the event loop stays short. The weight is that of
  * its operations.
  */
 const MAX_WEIGHT = 512;

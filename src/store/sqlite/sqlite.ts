@@ -231,7 +231,7 @@ function describeClosed(): StoreUnavailableError {
 const TURN_BYTES = 4 * 1_048_576;
 
 /**
- * Limits how much one turn of the event loop reads from the store: otherwise, reads that were requested together would
+ * Limits how much one iteration of the event loop reads from the store: otherwise, reads that were requested together would
  * run back to back and block everything else.
  */
 export class ReadTurns {

@@ -154,7 +154,7 @@ class ThreadLane implements ConsoleOwner {
     return handler;
   }
 
-  /** Reports the free places of batches, once for all changes of one turn of the event loop. */
+  /** Reports the free places of batches, once for all changes of one iteration of the event loop. */
   #noteCapacity(): void {
     if (!this.#batches || this.#isCapacityDue) return;
     this.#isCapacityDue = true;

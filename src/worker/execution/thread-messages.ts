@@ -101,7 +101,7 @@ interface Packet<Message> {
 
 /** Below this, copying into the shared block is cheaper than moving memory between threads. */
 const SHARE_BELOW_BYTES = 16 * 1024;
-/** At this size the packet leaves without waiting for the end of the turn. */
+/** At this size the packet leaves without waiting for the end of the iteration. */
 const FLUSH_BYTES = 1024 * 1024;
 
 interface PortOutboxOptions<Message> {

@@ -216,7 +216,7 @@ export class DiskOutbox implements Outbox {
   }
 
   async #run(): Promise<void> {
-    // Attempts that end in the same turn of the event loop share the write.
+    // Attempts that end in the same iteration of the event loop share the write.
     await new Promise((resolve) => setImmediate(resolve));
     while (this.#canWrite && this.#hasWork) await this.#write();
     this.#running = undefined;

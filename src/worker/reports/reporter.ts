@@ -121,7 +121,7 @@ export class Reporter {
     const round = this.#rounds.find(attempt, this.#session.terms.reportsBy);
     if (this.#sending.has(round) || this.#stopping.signal.aborted || attempt.waiting === 0) return;
     this.#sending.add(round);
-    // Reports of the same turn of the event loop share the call.
+    // Reports of the same iteration of the event loop share the call.
     setImmediate(() => {
       this.#sendAll(round).catch((error: unknown) => this.#onFatal(toLinkError(error)));
     });

@@ -99,7 +99,7 @@ export class WorkerProcess {
         // While Node shuts a process down, a signal that was handled before kills it.
         const isLate = signal === 'SIGTERM' && this.#exitingCode !== undefined;
         const how = isLate ? { code: this.#exitingCode ?? null, signal: null } : { code, signal };
-        // Its last messages may be read after its exit, in the same turn of the event loop.
+        // Its last messages may be read after its exit, in the same iteration of the event loop.
         setImmediate(end, how);
       });
       this.#child.on('error', (error: NodeJS.ErrnoException) => {

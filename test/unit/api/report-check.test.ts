@@ -212,11 +212,11 @@ describe('bodies that are checked', () => {
     for (const report of [describeChunks(lease, chunks), describeValue(lease, large)]) {
       let turns = 0;
       let isChecked = false;
-      const countTurns = () => {
+      const countIterations = () => {
         turns += 1;
-        if (!isChecked) setImmediate(countTurns);
+        if (!isChecked) setImmediate(countIterations);
       };
-      setImmediate(countTurns);
+      setImmediate(countIterations);
       expect(await passes(report)).toBe(true);
       isChecked = true;
       expect(turns).toBeGreaterThan(10);

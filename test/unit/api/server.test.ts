@@ -10,7 +10,7 @@ import { replaceVerb } from '../../support/replace-verb.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from './certificate.ts';
 import { exchange, nextTake, readJson, startPlatform, submitJob, takeJob } from './platform.ts';
 
-it('starts a bounded number of requests of a burst in one turn of the event loop', async () => {
+it('starts a bounded number of requests of a burst in one iteration of the event loop', async () => {
   let asked = 0;
   const isReady = () => {
     asked += 1;

@@ -8,7 +8,7 @@ const BUSY_MS = 30;
 /** No sample of a timer of 10 ms is shorter. */
 const TIMER_S = 0.009;
 
-it('measure each turn of the event loop since the last scrape, without a timer that wakes the process', async () => {
+it('measure each iteration of the event loop since the last scrape, without a timer that wakes the process', async () => {
   const registry = new Registry();
   registerProcessMetrics(registry, '1.2.3');
   const read = async () => {

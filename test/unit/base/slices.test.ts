@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ownTurn, runInSlices, yieldToUrgent } from '../../../src/base/slices.ts';
+import { runInSlices, yieldToLoop, yieldToUrgent } from '../../../src/base/slices.ts';
 
 const done: string[] = [];
 
@@ -26,7 +26,7 @@ describe('work in slices', () => {
     expect(done.splice(0)).toEqual(['a1', 'b1', 'a2', 'a3']);
   });
 
-  it('runs one slice per turn of the event loop, however much is pending', async () => {
+  it('runs one slice per iteration of the event loop, however much is pending', async () => {
     let slices = 0;
     const counts: number[] = [];
     function* observed(): Generator<void, void> {
@@ -58,21 +58,21 @@ describe('work in slices', () => {
   });
 });
 
-it('a turn of the event loop goes to one caller alone', async () => {
+it('an iteration of the event loop goes to one caller alone', async () => {
   let turn = 0;
   let isOver = false;
-  const countTurns = () => {
+  const countIterations = () => {
     turn += 1;
-    if (!isOver) setImmediate(countTurns);
+    if (!isOver) setImmediate(countIterations);
   };
-  setImmediate(countTurns);
-  const turns = await Promise.all(Array.from({ length: 5 }, () => ownTurn().then(() => turn)));
+  setImmediate(countIterations);
+  const turns = await Promise.all(Array.from({ length: 5 }, () => yieldToLoop().then(() => turn)));
   isOver = true;
   expect(new Set(turns).size).toBe(5);
 });
 
 describe('what yields to urgent work', () => {
-  it('waits for the promise callbacks that follow, but for no turn of the event loop', async () => {
+  it('waits for the promise callbacks that follow, but for no iteration of the event loop', async () => {
     const order: string[] = [];
     setImmediate(() => order.push('next phase'));
     const urgent = async () => {

@@ -12,7 +12,7 @@ const FAULTS = resolve(import.meta.dirname, '../../support/models/faults.py');
 const start = (options = {}) => startModel({ args: [FAULTS], ...options });
 const caught = (promise: Promise<unknown>) => promise.then(undefined, (error: unknown) => error);
 
-/** Without a turn of the event loop, so that no event tells of the death. */
+/** Without an iteration of the event loop, so that no event tells of the death. */
 function blockUntilDead(pid: number): void {
   // A thread that is left keeps the descriptors open.
   const isDead = () =>

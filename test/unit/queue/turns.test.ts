@@ -2,7 +2,7 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { SCANNED_AT_ONCE } from '../../../src/queue/job-lists.ts';
 import { ENDPOINT, Hand, Platform, progressOf } from '../../conformance/platform.ts';
-import { countTurns } from '../../support/count-turns.ts';
+import { countIterations } from '../../support/count-iterations.ts';
 
 async function start() {
   const platform = new Platform();
@@ -18,7 +18,7 @@ it('a call with 1,000 reports is answered in order', async () => {
   await platform.submit();
   const lease = await worker.takeOne();
   const reports = Array.from({ length: 1_000 }, (_, n) => progressOf(lease, n + 1, n));
-  const turns = await countTurns(async () => {
+  const turns = await countIterations(async () => {
     const replies = await worker.report(reports);
     expect(new Set(replies.map(({ answer }) => answer))).toEqual(new Set(['applied']));
   });
@@ -28,7 +28,7 @@ it('a call with 1,000 reports is answered in order', async () => {
 it('a search that finds nothing', async () => {
   const { platform } = await start();
   for (let n = 0; n <= 3 * SCANNED_AT_ONCE; n++) await platform.submit();
-  const turns = await countTurns(async () => {
+  const turns = await countIterations(async () => {
     const listing = { endpointId: ENDPOINT, status: undefined, before: undefined, limit: 10 };
     const { jobs } = await platform.queue.jobs.list({ ...listing, idPart: 'no-such-job' });
     expect(jobs).toEqual([]);

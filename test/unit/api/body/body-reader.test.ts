@@ -268,7 +268,7 @@ async function sendBehindHead(body: string) {
   const flows = new Flows({ ...DEFAULT_BOUNDS, clock });
   const readBody = createBodyReader({
     ...{ stallMs: 60_000, clock, flows },
-    takeTurn() {
+    schedule() {
       events.push('asked for a turn');
       asked.resolve();
       return turn.promise;

@@ -3,14 +3,14 @@ import { z } from 'zod';
 import {
   check,
   checkNoBody,
-  parseInTurns,
+  parseInSlices,
   parseJson,
   readSubmission,
 } from '../../../../src/api/body/body.ts';
 import { findMember, JsonBoundError, SLICE_BYTES } from '../../../../src/api/body/json-check.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
 import { errorAt } from '../../../support/answers.ts';
-import { countTurns } from '../../../support/count-turns.ts';
+import { countIterations } from '../../../support/count-iterations.ts';
 import { fc } from '../../../support/properties.ts';
 
 const BOUNDS = { owner: 'me', maxEnvelopeBytes: 65_536, maxJsonDepth: 1_000 };
@@ -178,11 +178,11 @@ describe('a body that is parsed whole', () => {
 });
 
 describe('a large body', () => {
-  it('is read as any other, in many turns of the event loop', async () => {
+  it('is read as any other, in many iterations of the event loop', async () => {
     const value = { list: Array.from({ length: 20_000 }, (_, n) => ({ name: `element ${n}` })) };
     const body = Buffer.from(JSON.stringify(value));
-    const turns = await countTurns(async () => {
-      expect(await parseInTurns(body, 'e')).toEqual(value);
+    const turns = await countIterations(async () => {
+      expect(await parseInSlices(body, 'e')).toEqual(value);
     });
     expect(turns).toBeGreaterThanOrEqual(body.length / SLICE_BYTES);
   });
@@ -191,7 +191,7 @@ describe('a large body', () => {
     ['malformed', `[${'1,'.repeat(50_000)}`],
     ['payload_too_large', `[${'1,'.repeat(200_000)}1]`],
   ])('is %s', async (code, text) => {
-    const refusal = parseInTurns(Buffer.from(text), 'e');
+    const refusal = parseInSlices(Buffer.from(text), 'e');
     await expect(refusal).rejects.toMatchObject({ code });
   });
 });
@@ -225,11 +225,11 @@ describe('a submission', () => {
     const input = `{${Array.from({ length: 300_000 }, (_, n) => `"${n}":0`).join(',')}}`;
     let turns = 0;
     let isChecked = false;
-    const countTurns = () => {
+    const countIterations = () => {
       turns += 1;
-      if (!isChecked) setImmediate(countTurns);
+      if (!isChecked) setImmediate(countIterations);
     };
-    setImmediate(countTurns);
+    setImmediate(countIterations);
     await readSubmission(Buffer.from(`{"input":${input}}`), BOUNDS);
     isChecked = true;
     expect(turns).toBeGreaterThan(10);

@@ -213,7 +213,7 @@ it('does not count the time in which a read waits', async () => {
   expect(hub.spent).toEqual({ reads: 1, loopMs: 3 });
 });
 
-it('sends a change to many streams in several turns of the event loop, and counts the time', async () => {
+it('sends a change to many streams in several iterations of the event loop, and counts the time', async () => {
   let loopMs = 0;
   const { clock, hub } = open({ monotonic: () => loopMs, read: async () => ({}) });
   let turns = 0;
@@ -260,7 +260,7 @@ it('keeps the topics of all users together within a share of the event loop', as
   expect(Math.max(...counts) - Math.min(...counts)).toBeLessThanOrEqual(2);
 });
 
-it('sends the last snapshot to many new streams in several turns of the event loop', async () => {
+it('sends the last snapshot to many new streams in several iterations of the event loop', async () => {
   let loopMs = 0;
   const { clock, hub } = open({ monotonic: () => loopMs, read: async () => ({}) });
   hub.listen(caller, find('pods'), () => {});

@@ -291,7 +291,7 @@ describe("a worker's stream", () => {
       .toBe('answered');
   });
 
-  it('of a burst starts in batches, one batch per turn of the event loop', async () => {
+  it('of a burst starts in batches, one batch per iteration of the event loop', async () => {
     const { begun, join, metadata } = await startPort();
     const session = join();
     const perTurn: number[] = [];

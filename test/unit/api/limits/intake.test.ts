@@ -12,13 +12,13 @@ import { createListener } from '../../../../src/api/listener.ts';
 import { findUpgrade } from '../../../../src/api/proxy/upgrade.ts';
 import { ByteBudget } from '../../../../src/base/byte-budget.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { FairTurns } from '../../../../src/base/fair-turns.ts';
+import { FairScheduler } from '../../../../src/base/fair-scheduler.ts';
 import { createLog } from '../../../../src/base/log.ts';
 import { Dice } from '../../../support/fuzz/dice.ts';
 
 interface StageOptions {
   bounds?: Partial<HttpBounds>;
-  perTurn?: number;
+  perIteration?: number;
   maxBytes?: number;
   /** Is called for requests that wait. Default: the header `key` names the user. */
   findUser?: IntakeOptions['findUser'];
@@ -30,7 +30,7 @@ const findByHeader: IntakeOptions['findUser'] = ({ headers }) => headers['key']?
 
 /** A path that begins with `/as/` shows a valid key. */
 async function startStage(options: StageOptions) {
-  const { bounds, findUser = findByHeader, listener, maxBytes = 1e9, perTurn = 64 } = options;
+  const { bounds, findUser = findByHeader, listener, maxBytes = 1e9, perIteration = 64 } = options;
   const { origins } = options;
   const clock = new ManualClock();
   const all = { ...DEFAULT_BOUNDS, ...bounds };
@@ -41,7 +41,7 @@ async function startStage(options: StageOptions) {
       listener(request, response);
     },
     {
-      ...{ bounds: all, clock, turns: new FairTurns(perTurn) },
+      ...{ bounds: all, clock, scheduler: new FairScheduler(perIteration) },
       ...{ findUser, origins },
       budget: new ByteBudget({ clock, maxBytes, maxOwnerBytes: maxBytes }),
     },
@@ -68,8 +68,8 @@ async function startStage(options: StageOptions) {
 const get = (path: string, header = '') => `GET ${path} HTTP/1.1\r\nHost: x\r\n${header}\r\n`;
 
 /** Long enough for the event loop to have read what has arrived. */
-async function passTurns(turns = 50): Promise<void> {
-  for (let turn = 0; turn < turns; turn++) await setImmediate();
+async function passIterations(count = 50): Promise<void> {
+  for (let at = 0; at < count; at++) await setImmediate();
 }
 
 describe('requests that are sent without waiting for answers', () => {
@@ -94,7 +94,7 @@ describe('requests that are sent without waiting for answers', () => {
     const socket = await open();
     socket.write(get(path).repeat(99));
     await expect.poll(countServed).toBe(bound);
-    await passTurns();
+    await passIterations();
     expect(countServed()).toBe(bound);
     let answers = '';
     socket.on('data', (data) => {
@@ -122,7 +122,7 @@ describe('requests that are sent without waiting for answers', () => {
     await expect.poll(() => bodies.length).toBe(3);
     socket.write(`0123456789${get('/')}`);
     await expect.poll(() => bodies).toEqual(['', '', '', '0123456789']);
-    await passTurns();
+    await passIterations();
     expect(bodies).toHaveLength(4);
   });
 
@@ -130,10 +130,10 @@ describe('requests that are sent without waiting for answers', () => {
     const { countServed, open } = await holdAll({ maxKeylessPipelinedRequests: 1 });
     const socket = (await open()).setNoDelay();
     socket.write(get('/').slice(0, -1));
-    await passTurns();
+    await passIterations();
     socket.write(`\n${get('/')}`);
     await expect.poll(countServed).toBe(1);
-    await passTurns();
+    await passIterations();
     expect(countServed()).toBe(1);
   });
 
@@ -142,7 +142,7 @@ describe('requests that are sent without waiting for answers', () => {
     let most = 0;
     let served = 0;
     const { open } = await startStage({
-      perTurn: 1,
+      perIteration: 1,
       findUser() {
         waiting += 1;
         most = Math.max(most, waiting - served);
@@ -178,7 +178,7 @@ it('bytes that are not HTTP are one error, whatever follows them', async () => {
   const socket = await open();
   socket.write(`not HTTP at all\r\n\r\n`.repeat(1_000));
   await expect.poll(() => errors).toBeGreaterThan(0);
-  await passTurns();
+  await passIterations();
   expect(errors).toBe(1);
 });
 
@@ -255,13 +255,13 @@ it('a connection with too many unanswered requests is closed if none is answered
   const socket = (await open()).resume();
   socket.write(get('/').repeat(5));
   await expect.poll(() => held.length).toBe(4);
-  await passTurns();
+  await passIterations();
   await clock.advance(59_000);
   // One answer: the fifth request is read, and the time begins anew with the sixth.
   socket.write(get('/'));
   held[0]?.end();
   await expect.poll(() => held.length).toBe(5);
-  await passTurns();
+  await passIterations();
   await clock.advance(59_000);
   expect(socket.closed).toBe(false);
   await clock.advance(1_000);
@@ -278,8 +278,8 @@ describe('while requests of 200 connections without a key wait', () => {
     const served: string[] = [];
     let servedAtArrival: number | undefined;
     const { open, port } = await startStage({
-      // One in each turn of the event loop.
-      perTurn: 1,
+      // One in each iteration of the event loop.
+      perIteration: 1,
       origins: new ClientOrigins({
         ...{ trustedProxies: ['127.0.0.1'], forwardedHeaders: 'x-forwarded' },
       }),

@@ -1,7 +1,7 @@
 // Renewals that name many leases.
 import { expect, it, onTestFinished } from 'vitest';
 import { ENDPOINT, Hand, Platform } from '../../../conformance/platform.ts';
-import { countTurns } from '../../../support/count-turns.ts';
+import { countIterations } from '../../../support/count-iterations.ts';
 
 it('a renewal of thousands of leases leaves the event loop to others', async () => {
   const platform = new Platform();
@@ -12,7 +12,7 @@ it('a renewal of thousands of leases leaves the event loop to others', async () 
   await platform.submit();
   const held = await worker.takeOne();
   const unknown = Array.from({ length: 2_560 }, (_, n) => ({ ...held, token: `unknown-${n}` }));
-  const turns = await countTurns(async () => {
+  const turns = await countIterations(async () => {
     const { ended } = await worker.renew([held, ...unknown]);
     expect(ended).toHaveLength(2_560);
   });

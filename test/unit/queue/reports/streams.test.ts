@@ -267,11 +267,11 @@ describe('a large output that is read page by page', () => {
     const reading = read({ after: { attempt: 0, n: -1 } });
     let turns = 0;
     let isOver = false;
-    const countTurns = () => {
+    const countIterations = () => {
       turns += 1;
-      if (!isOver) setImmediate(countTurns);
+      if (!isOver) setImmediate(countIterations);
     };
-    setImmediate(countTurns);
+    setImmediate(countIterations);
     const page = await reading;
     isOver = true;
     expect(page.more).toBe(true);

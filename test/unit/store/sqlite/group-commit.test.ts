@@ -44,7 +44,7 @@ function endTurn(): Promise<void> {
 }
 
 describe('writes', () => {
-  it('in one turn of the event loop share one commit', async () => {
+  it('in one iteration of the event loop share one commit', async () => {
     const before = countCommits();
     await Promise.all(Array.from({ length: 100 }, (_, i) => insert(`${i}`)));
     expect(countCommits() - before).toBe(1);

@@ -1,5 +1,5 @@
-/** Turns of the event loop until the call has ended. */
-export async function countTurns(call: () => Promise<unknown>): Promise<number> {
+/** Iterations of the event loop until the call has ended. */
+export async function countIterations(call: () => Promise<unknown>): Promise<number> {
   let turns = 0;
   let isOver = false;
   const count = () => {

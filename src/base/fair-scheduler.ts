@@ -1,4 +1,4 @@
-// Starts small tasks in batches, for a bounded time and a bounded number in one turn of the event loop. A task that arrives
+// Starts small tasks in batches, for a bounded time and a bounded number in one iteration of the event loop. A task that arrives
 // while none waits starts at once. Of those that wait, the groups take turns, and in each group the owners: by the time
 // that their tasks take, not by their number.
 import { setImmediate } from './clock.ts';
@@ -9,8 +9,8 @@ export interface Lane {
   owner: string;
 }
 
-/** Tasks of one turn of the event loop: thousands may begin at once. */
-const TASKS_PER_TURN = 64;
+/** Tasks of one iteration of the event loop: thousands may begin at once. */
+const TASKS_PER_ITERATION = 64;
 /** Loop time that each visit of the rotation pays for, ms: about that of the cheapest calls. */
 const VISIT_MS = 0.05;
 
@@ -84,19 +84,19 @@ class Group {
   length = 0;
 }
 
-export class FairTurns {
-  readonly #perTurn: number;
+export class FairScheduler {
+  readonly #perIteration: number;
   readonly #monotonic: () => number;
   readonly #groups = new Rotation(() => new Group());
   #waiting = 0;
   #started = 0;
-  /** When this turn of the event loop has had its share. */
+  /** When this iteration of the event loop has had its share. */
   #endsAt = 0;
   #isScheduled = false;
 
   /** `perTurn`: tasks. `monotonic`: time that passes while code runs, ms. Default: that of the machine. */
-  constructor(perTurn = TASKS_PER_TURN, monotonic = () => performance.now()) {
-    this.#perTurn = perTurn;
+  constructor(perIteration = TASKS_PER_ITERATION, monotonic = () => performance.now()) {
+    this.#perIteration = perIteration;
     this.#monotonic = monotonic;
   }
 
@@ -123,7 +123,7 @@ export class FairTurns {
   #mayStart(): boolean {
     const now = this.#monotonic();
     if (this.#started === 0) this.#endsAt = now + SLICE_MS;
-    return this.#started < this.#perTurn && now < this.#endsAt;
+    return this.#started < this.#perIteration && now < this.#endsAt;
   }
 
   #schedule(): void {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { FairTurns, oweAfterVisit } from '../../../src/base/fair-turns.ts';
+import { FairScheduler, oweAfterVisit } from '../../../src/base/fair-scheduler.ts';
 
 const ofA = () => ({ group: 'users', owner: 'a' });
 /** No time passes while tasks run. */
@@ -8,16 +8,16 @@ const nextTurn = () => new Promise<void>((resolve) => setImmediate(resolve));
 
 describe('fair turns', () => {
   it('start a task at once outside a burst', () => {
-    const turns = new FairTurns(2, stopped);
+    const scheduler = new FairScheduler(2, stopped);
     const started: string[] = [];
-    turns.run(ofA, () => started.push('a'));
+    scheduler.run(ofA, () => started.push('a'));
     expect(started).toEqual(['a']);
   });
 
-  it('start a bounded number of tasks of a burst in one turn of the event loop', async () => {
-    const turns = new FairTurns(3, stopped);
+  it('start a bounded number of tasks of a burst in one iteration of the event loop', async () => {
+    const scheduler = new FairScheduler(3, stopped);
     let started = 0;
-    for (let n = 0; n < 10; n += 1) turns.run(ofA, () => (started += 1));
+    for (let n = 0; n < 10; n += 1) scheduler.run(ofA, () => (started += 1));
     const counts = [started];
     while (started < 10) {
       await nextTurn();
@@ -27,10 +27,10 @@ describe('fair turns', () => {
   });
 
   it('serve the owners by turns, and the tasks of one owner in order', async () => {
-    const turns = new FairTurns(1, stopped);
+    const scheduler = new FairScheduler(1, stopped);
     const started: string[] = [];
     for (const name of ['a1', 'a2', 'a3', 'a4', 'b1', 'b2']) {
-      turns.run(
+      scheduler.run(
         () => ({ group: 'users', owner: name.slice(0, 1) }),
         () => started.push(name),
       );
@@ -40,11 +40,11 @@ describe('fair turns', () => {
   });
 
   it('serve the groups by turns, however many owners one has', async () => {
-    const turns = new FairTurns(1, stopped);
+    const scheduler = new FairScheduler(1, stopped);
     const started: string[] = [];
     for (const name of ['first', 'x1', 'x2', 'x3', 'x4', 'user', 'probe']) {
       const group = name.startsWith('x') ? 'addresses' : name;
-      turns.run(
+      scheduler.run(
         () => ({ group, owner: name }),
         () => started.push(name),
       );
@@ -54,13 +54,13 @@ describe('fair turns', () => {
   });
 
   it('count a task that a task starts', async () => {
-    const turns = new FairTurns(2, stopped);
+    const scheduler = new FairScheduler(2, stopped);
     let depth = 0;
     const deepen = () => {
       depth += 1;
-      if (depth < 6) turns.run(ofA, deepen);
+      if (depth < 6) scheduler.run(ofA, deepen);
     };
-    turns.run(ofA, deepen);
+    scheduler.run(ofA, deepen);
     expect(depth).toBe(2);
     await nextTurn();
     expect(depth).toBe(4);
@@ -68,7 +68,7 @@ describe('fair turns', () => {
 
   it('give two owners the same time, whatever their tasks cost', async () => {
     let now = 0;
-    const turns = new FairTurns(1, () => now);
+    const scheduler = new FairScheduler(1, () => now);
     const spent = { cheap: 0, costly: 0 };
     for (let n = 0; n < 200; n += 1) {
       for (const [owner, ms] of [['costly', 1] as const, ['cheap', 0.1] as const]) {
@@ -76,7 +76,7 @@ describe('fair turns', () => {
           now += ms;
           spent[owner] += ms;
         };
-        turns.run(() => ({ group: 'users', owner }), task);
+        scheduler.run(() => ({ group: 'users', owner }), task);
       }
     }
     while (spent.cheap < 10) await nextTurn();
@@ -86,7 +86,7 @@ describe('fair turns', () => {
 
   it('serve the owner that owes least first, in few visits, however much all owe', async () => {
     let now = 0;
-    const turns = new FairTurns(1, () => now);
+    const scheduler = new FairScheduler(1, () => now);
     const started: string[] = [];
     const owners = Array.from({ length: 200 }, (_, n) => `${n}`);
     for (const round of ['first', 'second']) {
@@ -96,7 +96,7 @@ describe('fair turns', () => {
           now += owner === '199' ? 100_000 : 1_000_000;
           started.push(`${round} ${owner}`);
         };
-        turns.run(() => ({ group: 'users', owner }), task);
+        scheduler.run(() => ({ group: 'users', owner }), task);
       }
     }
     while (started.length < 202) await nextTurn();
@@ -107,14 +107,14 @@ describe('fair turns', () => {
 
   it('count the promises that a task settles', async () => {
     let now = 0;
-    const turns = new FairTurns(64, () => now);
+    const scheduler = new FairScheduler(64, () => now);
     const ended: string[] = [];
-    turns.run(ofA, () => {
+    scheduler.run(ofA, () => {
       now += 4;
     });
     for (const name of ['a1', 'a2', 'a3', 'b1', 'b2', 'b3']) {
       const owner = name.slice(0, 1);
-      void turns
+      void scheduler
         .take(() => ({ group: 'users', owner }))
         .then(() => Promise.resolve())
         .then(() => {
@@ -130,9 +130,9 @@ describe('fair turns', () => {
   it('end a batch when its time is over', async () => {
     let now = 0;
     let started = 0;
-    const turns = new FairTurns(64, () => now);
+    const scheduler = new FairScheduler(64, () => now);
     for (let n = 0; n < 20; n += 1) {
-      turns.run(ofA, () => {
+      scheduler.run(ofA, () => {
         started += 1;
         now += 1;
       });
