@@ -2,8 +2,15 @@
 // platform cannot detect a repeated chunk, and a worker cannot repeat a take.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { LinkError } from '../../src/wire/link/worker-link.ts';
+import {
+  chunksOf,
+  completed,
+  ENDPOINT,
+  Hand,
+  outcomeOf,
+  Platform,
+} from '../support/queue-platform.ts';
 import { type FaultyCarrier, openFaultyRunPod, repeat } from './link/faulty-carrier.ts';
-import { chunksOf, completed, ENDPOINT, Hand, outcomeOf, Platform } from './platform.ts';
 
 describe("RunPod's protocol, in a bad network", () => {
   let platform: Platform;

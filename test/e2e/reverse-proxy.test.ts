@@ -8,8 +8,8 @@ import { json, text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../support/certificates.ts';
 import { findFreePort } from '../support/network/free-port.ts';
-import { CERTIFICATE, CERTIFICATE_KEY } from '../unit/api/certificate.ts';
 import { Workplace } from './cli/command-run.ts';
 
 const isMissing = spawnSync('nginx', ['-v']).error !== undefined && !process.env['CI'];

@@ -8,7 +8,7 @@ import type { JobRecord } from '../../src/wire/job/job.ts';
 import type { WorkerLink } from '../../src/wire/link/worker-link.ts';
 import { ProblemError } from '../../src/wire/problem.ts';
 import { type EndpointDeployment, endpointSettings } from '../../src/wire/resources/endpoint.ts';
-import { USUAL_DEPLOYMENT } from '../conformance/store/stored-jobs.ts';
+import { USUAL_DEPLOYMENT } from '../support/store/stored-jobs.ts';
 import { CALM, type Weather } from './flaky-link.ts';
 import { choosePlan, GPU_TYPES, type JobPlan, SHORT_TIMEOUT_MS, TIMEOUT_MS } from './job-plan.ts';
 import { Ledger } from './ledger.ts';

@@ -7,7 +7,7 @@ import {
   targets,
   writeChange,
 } from '../support/contamination.ts';
-import { startThreads, writeHandler } from '../unit/worker/thread-script.ts';
+import { startThreads, writeHandler } from '../support/workers/thread-script.ts';
 
 const changes = targets.flatMap(([target, methods]) =>
   methods.flatMap((method) => [

@@ -1,6 +1,6 @@
 // One group has submitted 50,000 jobs; the first job of another group does not wait for them.
 import { expect, it } from 'vitest';
-import { ENDPOINT, Hand, Platform } from '../conformance/platform.ts';
+import { ENDPOINT, Hand, Platform } from '../support/queue-platform.ts';
 
 const BACKLOG = 50_000;
 

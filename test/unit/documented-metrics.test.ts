@@ -4,7 +4,8 @@ import { ManualClock } from '../../src/base/clock.ts';
 import { CostTotals } from '../../src/control/billing/spending.ts';
 import { createWorkerMetrics } from '../../src/worker/health/worker-metrics.ts';
 import { createFleetMetrics } from '../../src/worker/supervisor/fleet-metrics.ts';
-import { completed, Hand, outcomeOf } from '../conformance/platform.ts';
+import { ENDPOINT, startPlatform, submitJob } from '../support/api/platform.ts';
+import { makeGpus } from '../support/containers/gpus.ts';
 import { PodWorld } from '../support/containers/pod-world.ts';
 import {
   type DocumentedMetric,
@@ -12,9 +13,8 @@ import {
   readLabels,
   readTypes,
 } from '../support/documented-metrics.ts';
-import { ENDPOINT, startPlatform, submitJob } from './api/platform.ts';
-import { makeGpus } from './control/gpus.ts';
-import { lease, script } from './worker/worker-script.ts';
+import { completed, Hand, outcomeOf } from '../support/queue-platform.ts';
+import { lease, script } from '../support/workers/worker-script.ts';
 
 const PROCESS = 'Metrics of a process';
 

@@ -8,7 +8,7 @@ import { MIGRATIONS, type Migration } from '../../../src/store/postgres/schema.t
 import { SchemaTooNewError } from '../../../src/store/schema-migration.ts';
 import type { Reader, Store } from '../../../src/store/store.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
-import { addEndpoint, INPUT, makeJob } from '../store/stored-jobs.ts';
+import { addEndpoint, INPUT, makeJob } from '../../support/store/stored-jobs.ts';
 
 const isLeftOut = leaveOutWithoutPostgres('test/conformance/cluster/shared-migration.test.ts');
 

@@ -8,8 +8,13 @@ import { createGrpcLink } from '../../../src/transport/grpc/grpc-link.ts';
 import { createHttpLink } from '../../../src/transport/http/http-link.ts';
 import { createRunPodLink } from '../../../src/transport/runpod/link.ts';
 import { LinkError, type WorkerLink } from '../../../src/wire/link/worker-link.ts';
-import { ENDPOINT, type Platform } from '../platform.ts';
-import { type CarrierPort, issueWorkerKey, openGrpcPort, openHttpPort } from './servers.ts';
+import {
+  type CarrierPort,
+  issueWorkerKey,
+  openGrpcPort,
+  openHttpPort,
+} from '../../support/network/link-ports.ts';
+import { ENDPOINT, type Platform } from '../../support/queue-platform.ts';
 
 export interface FaultyCarrier {
   /**

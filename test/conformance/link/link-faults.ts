@@ -19,7 +19,7 @@ import {
   Platform,
   progressOf,
   refTo,
-} from '../platform.ts';
+} from '../../support/queue-platform.ts';
 import { type FaultyCarrier, repeat } from './faulty-carrier.ts';
 
 const UNAVAILABLE = { name: 'LinkError', code: 'unavailable' };

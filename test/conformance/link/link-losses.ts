@@ -1,6 +1,12 @@
 // Expired leases, dead workers, jobs that kill their process, and platform restarts.
 import { describe, expect, it } from 'vitest';
-import { completed, ENDPOINT, type Hand, outcomeOf, progressOf } from '../platform.ts';
+import {
+  completed,
+  ENDPOINT,
+  type Hand,
+  outcomeOf,
+  progressOf,
+} from '../../support/queue-platform.ts';
 import type { LinkStage } from './link.ts';
 
 export function describeLosses(stage: LinkStage): void {

@@ -9,7 +9,7 @@ import {
   logOf,
   outcomeOf,
   progressOf,
-} from '../platform.ts';
+} from '../../support/queue-platform.ts';
 import type { LinkStage } from './link.ts';
 
 const kinds: Record<Report['kind'], (lease: Lease, seq: number) => Report> = {

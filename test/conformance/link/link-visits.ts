@@ -1,8 +1,8 @@
 // hello, bye, and the order of jobs in takes.
 import { describe, expect, it } from 'vitest';
 import { CAPABILITIES, PROTOCOL_VERSION } from '../../../src/wire/link/worker-link.ts';
-import { completed, ENDPOINT, failed, outcomeOf, refTo } from '../platform.ts';
-import { USUAL_DEPLOYMENT } from '../store/stored-jobs.ts';
+import { completed, ENDPOINT, failed, outcomeOf, refTo } from '../../support/queue-platform.ts';
+import { USUAL_DEPLOYMENT } from '../../support/store/stored-jobs.ts';
 import type { LinkStage } from './link.ts';
 
 const trace = {

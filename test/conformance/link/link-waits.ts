@@ -1,6 +1,6 @@
 // take and renew as long polls: what they wait for, what ends them, and which call an event wakes.
 import { describe, expect, it } from 'vitest';
-import { completed, ENDPOINT } from '../platform.ts';
+import { completed, ENDPOINT } from '../../support/queue-platform.ts';
 import type { LinkStage } from './link.ts';
 
 export function describeWaits(stage: LinkStage): void {

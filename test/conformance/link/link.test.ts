@@ -2,10 +2,15 @@
 import { silentLog } from '../../../src/base/log.ts';
 import { createGrpcLink } from '../../../src/transport/grpc/grpc-link.ts';
 import { createHttpLink } from '../../../src/transport/http/http-link.ts';
-import type { Carrier, Platform } from '../platform.ts';
-import { ENDPOINT } from '../platform.ts';
+import {
+  type CarrierPort,
+  issueWorkerKey,
+  openGrpcPort,
+  openHttpPort,
+} from '../../support/network/link-ports.ts';
+import type { Carrier, Platform } from '../../support/queue-platform.ts';
+import { ENDPOINT } from '../../support/queue-platform.ts';
 import { describeLink } from './link.ts';
-import { type CarrierPort, issueWorkerKey, openGrpcPort, openHttpPort } from './servers.ts';
 
 describeLink('the queue itself', async (platform) => ({
   link: (endpointId) => platform.queue.link(endpointId),

@@ -1,6 +1,12 @@
 // The conformance suite for every carrier of WorkerLink, and for the queue without a carrier.
 import { afterEach, beforeEach, describe } from 'vitest';
-import { type Carrier, ENDPOINT, Hand, type HandOptions, Platform } from '../platform.ts';
+import {
+  type Carrier,
+  ENDPOINT,
+  Hand,
+  type HandOptions,
+  Platform,
+} from '../../support/queue-platform.ts';
 import { describeLosses } from './link-losses.ts';
 import { describeReports } from './link-reports.ts';
 import { describeVisits } from './link-visits.ts';

@@ -22,7 +22,7 @@ import { PostgresReader } from '../../../src/store/postgres/postgres-reader.ts';
 import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
 import { PostgresProxy } from '../../support/network/postgres-proxy.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
-import { addEndpoint, addJobs, ENDPOINT, INPUT, makeJob } from './stored-jobs.ts';
+import { addEndpoint, addJobs, ENDPOINT, INPUT, makeJob } from '../../support/store/stored-jobs.ts';
 
 const isLeftOut = leaveOutWithoutPostgres('test/conformance/store/postgres-faults.test.ts');
 

@@ -9,9 +9,16 @@ import { SqlTables } from '../../../src/store/sql/sql-tables.ts';
 import type { Store, StoredJob } from '../../../src/store/store.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 import { createRandom } from '../../support/random.ts';
-import { play } from '../../unit/store/live/random-operations.ts';
+import { play } from '../../support/store/random-operations.ts';
+import {
+  addEndpoint,
+  addJobs,
+  ENDPOINT,
+  INPUT,
+  makeJob,
+  makeLease,
+} from '../../support/store/stored-jobs.ts';
 import { describeStore } from './store.ts';
-import { addEndpoint, addJobs, ENDPOINT, INPUT, makeJob, makeLease } from './stored-jobs.ts';
 
 const LIMITS = ['idle_session_timeout', 'lock_timeout', 'statement_timeout'];
 const HOSTILE = {

@@ -11,7 +11,7 @@ import { ShardLostError } from '../../../src/store/postgres/store-lock.ts';
 import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
 import { PostgresProxy } from '../../support/network/postgres-proxy.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
-import { addEndpoint, ENDPOINT, INPUT, makeJob } from './stored-jobs.ts';
+import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../support/store/stored-jobs.ts';
 
 /** Only a guard against hanging: the default of 1 s is too short on a loaded machine. */
 const waitFor = <T>(check: () => T | Promise<T>) => vi.waitFor(check, { timeout: 20_000 });

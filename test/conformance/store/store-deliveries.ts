@@ -1,8 +1,8 @@
 // Webhook deliveries: stored by receiver and time, independent of their jobs.
 import { expect, it } from 'vitest';
 import type { StoredDelivery } from '../../../src/store/store.ts';
+import { addJobs, makeDelivery, makeJob } from '../../support/store/stored-jobs.ts';
 import { bytesOf, idsOf, keyOf, store, textOf } from './store-under-test.ts';
-import { addJobs, makeDelivery, makeJob } from './stored-jobs.ts';
 
 const RECORD = '{"id":"job-1","output":"ä"}';
 

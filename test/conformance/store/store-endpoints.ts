@@ -2,8 +2,14 @@
 import { expect, it } from 'vitest';
 import type { EndpointBase, StoredEndpoint } from '../../../src/store/store.ts';
 import { JOB_STATUSES, type JobStatus } from '../../../src/wire/job/job.ts';
+import {
+  addEndpoint,
+  addJobs,
+  ENDPOINT,
+  makeJob,
+  USUAL_DEPLOYMENT,
+} from '../../support/store/stored-jobs.ts';
 import { idsOf, save, store } from './store-under-test.ts';
-import { addEndpoint, addJobs, ENDPOINT, makeJob, USUAL_DEPLOYMENT } from './stored-jobs.ts';
 
 type Counters = Omit<StoredEndpoint, keyof EndpointBase>;
 

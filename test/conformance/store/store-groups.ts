@@ -1,8 +1,8 @@
 // Groups of jobs: their turns, and the limit of their leases.
 import { beforeEach, expect, it } from 'vitest';
 import { NEXT_TURN, NO_TURN, type StoredJob, type TakeableJobs } from '../../../src/store/store.ts';
+import { ENDPOINT, INPUT, makeJob, makeLease } from '../../support/store/stored-jobs.ts';
 import { idsOf, readJob, save, store } from './store-under-test.ts';
-import { ENDPOINT, INPUT, makeJob, makeLease } from './stored-jobs.ts';
 
 let position = 0;
 

@@ -1,8 +1,8 @@
 // Jobs: every field, changes and removal.
 import { expect, it } from 'vitest';
 import type { StoredJob } from '../../../src/store/store.ts';
+import { addJobs, ENDPOINT, INPUT, makeJob, makeLease } from '../../support/store/stored-jobs.ts';
 import { bytesOf, keyOf, readJob, save, store, textOf } from './store-under-test.ts';
-import { addJobs, ENDPOINT, INPUT, makeJob, makeLease } from './stored-jobs.ts';
 
 const fullJob: StoredJob = makeJob({
   id: 'sync-full',

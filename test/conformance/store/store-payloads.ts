@@ -10,8 +10,8 @@ import type {
   UnusedPayload,
   UploadedPayload,
 } from '../../../src/store/store.ts';
+import { makeDelivery, makeJob } from '../../support/store/stored-jobs.ts';
 import { bytesOf, keyOf, readJob, store, textOf } from './store-under-test.ts';
-import { makeDelivery, makeJob } from './stored-jobs.ts';
 
 export function describePayloads(): void {
   it('include an input byte for byte', async () => {

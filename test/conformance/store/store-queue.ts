@@ -7,8 +7,8 @@ import {
   type JobError,
   type JobStatus,
 } from '../../../src/wire/job/job.ts';
+import { addJobs, ENDPOINT, makeJob, makeLease } from '../../support/store/stored-jobs.ts';
 import { idsOf, readJob, save, store } from './store-under-test.ts';
-import { addJobs, ENDPOINT, makeJob, makeLease } from './stored-jobs.ts';
 
 const FAILURE: FailedAttempt = {
   ...{ attempt: 1, code: 'gpu_out_of_memory', message: 'CUDA out of memory' },

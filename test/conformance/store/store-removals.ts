@@ -1,9 +1,15 @@
 // Removals of many jobs in one commit.
 import { expect, it } from 'vitest';
 import type { StoredJob } from '../../../src/store/store.ts';
+import {
+  addJobs,
+  deleteUnused,
+  ENDPOINT,
+  makeDelivery,
+  makeJob,
+} from '../../support/store/stored-jobs.ts';
 import { uploadTo } from './store-payloads.ts';
 import { bytesOf, idsOf, keyOf, readJob, store, textOf } from './store-under-test.ts';
-import { addJobs, deleteUnused, ENDPOINT, makeDelivery, makeJob } from './stored-jobs.ts';
 
 const SMALL = bytesOf('"small"');
 /** Larger than what the row of a job has, smaller than what becomes unused. */

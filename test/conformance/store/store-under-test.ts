@@ -1,7 +1,7 @@
 // The store of the current test, and helpers to use it.
 import { afterEach, beforeEach } from 'vitest';
 import type { Store, StoredJob } from '../../../src/store/store.ts';
-import { addEndpoint, ENDPOINT } from './stored-jobs.ts';
+import { addEndpoint, ENDPOINT } from '../../support/store/stored-jobs.ts';
 
 export let store: Store;
 

@@ -1,8 +1,8 @@
 // Write operations: commit, rollback, visibility and order.
 import { expect, it } from 'vitest';
 import type { StoredJob, Transaction } from '../../../src/store/store.ts';
+import { addJobs, ENDPOINT, INPUT, makeJob } from '../../support/store/stored-jobs.ts';
 import { bytesOf, idsOf, keyOf, readJob, store, textOf } from './store-under-test.ts';
-import { addJobs, ENDPOINT, INPUT, makeJob } from './stored-jobs.ts';
 
 export function describeWrites(): void {
   it('returns the result of its operation', async () => {

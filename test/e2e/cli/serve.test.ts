@@ -8,8 +8,8 @@ import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ApiError, createClient } from '../../../src/client.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../../support/certificates.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
-import { CERTIFICATE, CERTIFICATE_KEY } from '../../unit/api/certificate.ts';
 import { type CommandRun, Workplace } from './command-run.ts';
 
 let place: Workplace;

@@ -8,10 +8,10 @@ import { text } from 'node:stream/consumers';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { silentLog } from '../../../src/base/log.ts';
 import { createGrpcLink } from '../../../src/transport/grpc/grpc-link.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../../support/certificates.ts';
 import { TcpProxy } from '../../support/network/tcp-proxy.ts';
 import { listChildren } from '../../support/process-tree.ts';
 import { PlatformProcess, type Process } from '../../support/processes.ts';
-import { CERTIFICATE, CERTIFICATE_KEY } from '../../unit/api/certificate.ts';
 
 const GRPC_URL = /Workers over gRPC at (\S+)/;
 const ENDPOINT = 'counting';

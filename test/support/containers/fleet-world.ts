@@ -25,8 +25,8 @@ import type { WaitReason } from '../../../src/wire/job/wait-reason.ts';
 import type { Device, Lease, Outcome, ReportReply } from '../../../src/wire/link/worker-link.ts';
 import { type EndpointCreation, endpointCreation } from '../../../src/wire/resources/endpoint.ts';
 import { templateCreation } from '../../../src/wire/resources/template.ts';
-import { completed, Hand } from '../../conformance/platform.ts';
 import { NO_NAMES } from '../no-names.ts';
+import { completed, Hand } from '../queue-platform.ts';
 import { MemoryEngine, MemoryHost } from './memory-engine.ts';
 
 const STEP_MS = 50;

@@ -6,7 +6,7 @@ import {
   endpointSeries,
   overview,
 } from '../../../src/wire/resources/activity.ts';
-import { ENDPOINT, type Platform, startPlatform } from './platform.ts';
+import { ENDPOINT, type Platform, startPlatform } from '../../support/api/platform.ts';
 
 const HOUR_MS = 3_600_000;
 

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { addToBill, type BilledResource } from '../../../src/control/billing/bill-rows.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { billingPage } from '../../../src/wire/resources/billing.ts';
-import { type Platform, startPlatform } from './platform.ts';
+import { type Platform, startPlatform } from '../../support/api/platform.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;

@@ -1,7 +1,7 @@
 // Budgets over HTTP: users have their own, and the operator sets budgets for everybody.
 import { describe, expect, it } from 'vitest';
 import { DEFAULT_QUOTAS } from '../../../src/control/limits/quotas.ts';
-import { type Platform, readJson, startPlatform } from './platform.ts';
+import { type Platform, readJson, startPlatform } from '../../support/api/platform.ts';
 
 async function start() {
   const quotas = { ...DEFAULT_QUOTAS, budgets: 2 };

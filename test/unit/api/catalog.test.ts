@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { catalogFile } from '../../../src/control/endpoints/catalog-contents.ts';
 import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-engine.ts';
 import { cpuFlavorList, dataCenterList, gpuTypeList } from '../../../src/wire/resources/catalog.ts';
-import { makeGpus } from '../control/gpus.ts';
-import { type Platform, readJson, startPlatform } from './platform.ts';
+import { type Platform, readJson, startPlatform } from '../../support/api/platform.ts';
+import { makeGpus } from '../../support/containers/gpus.ts';
 
 const OFFERS = {
   file: catalogFile.parse({

@@ -1,8 +1,8 @@
 // On an engine that runs callers' code as the platform's user, the scopes that say which code need admin.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { CodeAccess } from '../../../src/control/keys/rights.ts';
+import { readJson, startPlatform } from '../../support/api/platform.ts';
 import { CPU, PodWorld } from '../../support/containers/pod-world.ts';
-import { readJson, startPlatform } from './platform.ts';
 
 const TEMPLATE = { name: 't', image: 'i', handler: '/srv/h.ts' };
 

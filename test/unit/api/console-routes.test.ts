@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { type Platform, startPlatform } from './platform.ts';
+import { type Platform, startPlatform } from '../../support/api/platform.ts';
 
 const INDEX = '<!doctype html><title>Millrace</title>';
 const SCRIPT = 'export const text = "one two three one two three";'.repeat(2_000);

@@ -2,10 +2,15 @@ import { describe, expect, it } from 'vitest';
 import { letOthersRun } from '../../../src/base/clock.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { endpointList, endpointRecord } from '../../../src/wire/resources/endpoint.ts';
-import { addJobs, makeJob } from '../../conformance/store/stored-jobs.ts';
 import { errorAt } from '../../support/answers.ts';
-import { makeGpus } from '../control/gpus.ts';
-import { type Platform, type PlatformSettings, readJson, startPlatform } from './platform.ts';
+import {
+  type Platform,
+  type PlatformSettings,
+  readJson,
+  startPlatform,
+} from '../../support/api/platform.ts';
+import { makeGpus } from '../../support/containers/gpus.ts';
+import { addJobs, makeJob } from '../../support/store/stored-jobs.ts';
 
 const DEPLOYED: PlatformSettings = { engine: 'process', offers: { devices: makeGpus('L4', 1) } };
 

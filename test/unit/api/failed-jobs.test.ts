@@ -4,8 +4,8 @@ import { jobsCommands } from '../../../src/cli/jobs/jobs.ts';
 import { jobList } from '../../../src/wire/answer-schemas.ts';
 import type { AttemptError } from '../../../src/wire/job/job.ts';
 import type { FailedJobList } from '../../../src/wire/resources/activity.ts';
+import { ENDPOINT, type Platform, startPlatform, takeJob } from '../../support/api/platform.ts';
 import { printVerb } from '../../support/runs/verb-run.ts';
-import { ENDPOINT, type Platform, startPlatform, takeJob } from './platform.ts';
 
 async function fail(
   platform: Platform,

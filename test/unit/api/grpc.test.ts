@@ -10,8 +10,8 @@ import { silentLog } from '../../../src/base/log.ts';
 import { createGrpcLink } from '../../../src/transport/grpc/grpc-link.ts';
 import type { WorkerBye, WorkerLink } from '../../../src/wire/link/worker-link.ts';
 import { METADATA, PROTO_OPTIONS, SERVICE_NAME } from '../../../src/wire/link/worker-stream.ts';
+import { ENDPOINT, type Platform, startPlatform, submitJob } from '../../support/api/platform.ts';
 import { RawStream } from '../../support/network/raw-stream.ts';
-import { ENDPOINT, type Platform, startPlatform, submitJob } from './platform.ts';
 
 const WORKER = { workerId: 'w9', incarnation: 3 };
 const HELLO = { ...WORKER, protocol: 1, version: '1', slots: 4, devices: [], outbox: [] };

@@ -2,9 +2,9 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { ServedRoute } from '../../../src/api/http/guard.ts';
 import { SCOPES } from '../../../src/wire/routes/route.ts';
+import { type Platform, readJson, startPlatform } from '../../support/api/platform.ts';
 import { CPU, PodWorld } from '../../support/containers/pod-world.ts';
 import { packProject } from '../../support/version-project.ts';
-import { type Platform, readJson, startPlatform } from './platform.ts';
 
 const PARAMETER = /:([a-z]+)|\*/gi;
 

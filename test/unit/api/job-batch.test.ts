@@ -6,8 +6,14 @@ import { RateGate } from '../../../src/api/limits/rate-limit.ts';
 import { findJobs, readJobs } from '../../../src/api/routes/job-batch.ts';
 import { ProblemError } from '../../../src/wire/problem.ts';
 import { errorAt } from '../../support/answers.ts';
+import {
+  type Platform,
+  readJson,
+  startPlatform,
+  submitJob,
+  takeJob,
+} from '../../support/api/platform.ts';
 import { fc } from '../../support/properties.ts';
-import { type Platform, readJson, startPlatform, submitJob, takeJob } from './platform.ts';
 
 type Answers = { id?: string; status?: string; error?: { code: string; detail: string } }[];
 

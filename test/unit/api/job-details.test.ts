@@ -1,7 +1,13 @@
 // Times, settings and input of a job, which its record leaves out.
 import { expect, it } from 'vitest';
 import { jobDetails } from '../../../src/wire/answer-schemas.ts';
-import { ENDPOINT, type Platform, readJson, startPlatform, takeJob } from './platform.ts';
+import {
+  ENDPOINT,
+  type Platform,
+  readJson,
+  startPlatform,
+  takeJob,
+} from '../../support/api/platform.ts';
 
 async function read({ call }: Platform, id: unknown) {
   const response = await call(`/v2/${ENDPOINT}/jobs/${id}`);

@@ -11,7 +11,7 @@ import {
   startPlatform,
   submitJob,
   takeJob,
-} from './platform.ts';
+} from '../../support/api/platform.ts';
 
 const MB = 1_048_576;
 

@@ -11,8 +11,14 @@ import {
   type BalancedPlatform,
   type BalancedSettings,
   startBalanced,
-} from './balanced-platform.ts';
-import { ENDPOINT, nextTake, type Platform, startPlatform, submitJob } from './platform.ts';
+} from '../../support/api/balanced-platform.ts';
+import {
+  ENDPOINT,
+  nextTake,
+  type Platform,
+  startPlatform,
+  submitJob,
+} from '../../support/api/platform.ts';
 
 async function startEcho(settings?: BalancedSettings) {
   const platform = await startBalanced(settings);

@@ -1,7 +1,7 @@
 // Whatever is done with a key, however wrongly, the log does not have it.
 import { describe, expect, it } from 'vitest';
 import type { ServedRoute } from '../../../src/api/http/guard.ts';
-import { type Platform, startPlatform } from './platform.ts';
+import { type Platform, startPlatform } from '../../support/api/platform.ts';
 
 const ANY_KEY = /mr_[A-Za-z0-9_-]{43}/;
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { nextTake, type Platform, readJson, startPlatform } from './platform.ts';
+import { nextTake, type Platform, readJson, startPlatform } from '../../support/api/platform.ts';
 
 const withKey = (key: string) => ({ headers: { authorization: key } });
 

@@ -5,8 +5,8 @@ import { readQuotas } from '../../../src/cli/options/limit-options.ts';
 import { limitsCommand } from '../../../src/cli/resources/limits.ts';
 import { DEFAULT_QUOTAS } from '../../../src/control/limits/quotas.ts';
 import { limitsRecord } from '../../../src/wire/resources/limits.ts';
+import { type Platform, startPlatform } from '../../support/api/platform.ts';
 import { catchPrinted } from '../../support/runs/verb-run.ts';
-import { type Platform, startPlatform } from './platform.ts';
 
 async function readLimits({ call }: Platform, authorization?: string) {
   const response = await call('/v1/limits', authorization ? { headers: { authorization } } : {});

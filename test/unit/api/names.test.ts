@@ -1,9 +1,9 @@
 // Names in place of IDs: on every route that takes an ID, only for the caller's own records, and on several nodes.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { ServedRoute } from '../../../src/api/http/guard.ts';
+import { ENDPOINT, type Platform, readJson, startPlatform } from '../../support/api/platform.ts';
+import { startNodes } from '../../support/api/two-nodes.ts';
 import { CPU, PodWorld } from '../../support/containers/pod-world.ts';
-import { startNodes } from './forwarding/two-nodes.ts';
-import { ENDPOINT, type Platform, readJson, startPlatform } from './platform.ts';
 
 const NAME = 'same-name';
 

@@ -4,9 +4,9 @@ import { nodesCommands } from '../../../src/cli/resources/nodes.ts';
 import { describeMachine } from '../../../src/control/limits/capacity.ts';
 import { createSelfReader, listOnlyNode } from '../../../src/platform/node-list.ts';
 import { nodeList } from '../../../src/wire/resources/nodes.ts';
+import { startPlatform } from '../../support/api/platform.ts';
 import { createCatalog, GPU, PodWorld } from '../../support/containers/pod-world.ts';
 import { printVerb } from '../../support/runs/verb-run.ts';
-import { startPlatform } from './platform.ts';
 
 const LIMITS = { memoryGb: 64, vcpus: 16, diskGb: Number.MAX_SAFE_INTEGER };
 const H200 = { kind: 'gpu', index: 0, name: 'H200', memoryBytes: 150_754_820_096 } as const;

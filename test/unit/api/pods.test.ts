@@ -3,9 +3,9 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { HIDDEN_VALUE, podRecord } from '../../../src/wire/resources/pod.ts';
 import { podList } from '../../../src/wire/resources/pod-operations.ts';
 import { errorAt } from '../../support/answers.ts';
+import { readEvents } from '../../support/api/event-reader.ts';
+import { readJson, startPlatform } from '../../support/api/platform.ts';
 import { CPU, PodWorld, type PodWorldOptions } from '../../support/containers/pod-world.ts';
-import { readEvents } from './events/event-reader.ts';
-import { readJson, startPlatform } from './platform.ts';
 
 const CREATION = { name: 'a', image: 'busy', cpu: CPU };
 

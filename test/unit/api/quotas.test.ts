@@ -2,8 +2,8 @@
 // are bounded in bytes.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { DEFAULT_QUOTAS, type Quotas } from '../../../src/control/limits/quotas.ts';
+import { type Platform, readJson, startPlatform } from '../../support/api/platform.ts';
 import { CPU, PodWorld } from '../../support/containers/pod-world.ts';
-import { type Platform, readJson, startPlatform } from './platform.ts';
 
 const TEMPLATE = { name: 't', image: 'busy', args: 'true' };
 

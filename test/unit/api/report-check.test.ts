@@ -9,9 +9,15 @@ import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.t
 import type { Lease, Report } from '../../../src/wire/link/worker-link.ts';
 import { METADATA } from '../../../src/wire/link/worker-stream.ts';
 import { errorAt } from '../../support/answers.ts';
+import {
+  ENDPOINT,
+  type Platform,
+  readJson,
+  startPlatform,
+  submitJob,
+} from '../../support/api/platform.ts';
 import { RawStream } from '../../support/network/raw-stream.ts';
 import { fc } from '../../support/properties.ts';
-import { ENDPOINT, type Platform, readJson, startPlatform, submitJob } from './platform.ts';
 
 const WORKER = { workerId: 'w9', incarnation: 3 };
 const HELLO = { ...WORKER, protocol: 1, version: '1', slots: 4, devices: [], outbox: [] };

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { Decisions } from '../../../src/control/scaling/decisions.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { type DecisionRecord, decisionList } from '../../../src/wire/resources/scaling.ts';
-import { ENDPOINT, startPlatform } from './platform.ts';
+import { ENDPOINT, startPlatform } from '../../support/api/platform.ts';
 
 function decision(want: number): DecisionRecord {
   return {

@@ -6,9 +6,16 @@ import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
 import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
+import {
+  exchange,
+  nextTake,
+  readJson,
+  startPlatform,
+  submitJob,
+  takeJob,
+} from '../../support/api/platform.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../../support/certificates.ts';
 import { replaceVerb } from '../../support/replace-verb.ts';
-import { CERTIFICATE, CERTIFICATE_KEY } from './certificate.ts';
-import { exchange, nextTake, readJson, startPlatform, submitJob, takeJob } from './platform.ts';
 
 it('starts a bounded number of requests of a burst in one iteration of the event loop', async () => {
   let asked = 0;

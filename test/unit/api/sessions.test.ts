@@ -10,8 +10,14 @@ import {
 } from '../../../src/control/keys/sessions.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../src/store/store.ts';
-import { startBalanced } from './balanced-platform.ts';
-import { ENDPOINT, type Platform, readJson, startPlatform, submitJob } from './platform.ts';
+import { startBalanced } from '../../support/api/balanced-platform.ts';
+import {
+  ENDPOINT,
+  type Platform,
+  readJson,
+  startPlatform,
+  submitJob,
+} from '../../support/api/platform.ts';
 
 const OWN_PAGE = { 'millrace-console': '1', 'sec-fetch-site': 'same-origin' };
 

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
-import { exchange, type Platform, startPlatform, takeJob } from './platform.ts';
+import { exchange, type Platform, startPlatform, takeJob } from '../../support/api/platform.ts';
 
 const HEAD = 'Host: a\r\n\r\n';
 

@@ -5,7 +5,7 @@ import { connect } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
-import { type Platform, startPlatform, submitJob, takeJob } from './platform.ts';
+import { type Platform, startPlatform, submitJob, takeJob } from '../../support/api/platform.ts';
 
 const chunk = (output: unknown) => JSON.stringify({ output, metrics: {} });
 

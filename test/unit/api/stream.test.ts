@@ -11,7 +11,7 @@ import {
   startPlatform,
   submitJob,
   takeJob,
-} from './platform.ts';
+} from '../../support/api/platform.ts';
 
 const chunk = (output: unknown) => JSON.stringify({ output, metrics: {} });
 

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { HIDDEN_VALUE } from '../../../src/wire/resources/pod.ts';
 import { templateList, templateRecord } from '../../../src/wire/resources/template.ts';
 import { errorAt } from '../../support/answers.ts';
-import { ENDPOINT, type Platform, readJson, startPlatform } from './platform.ts';
+import { ENDPOINT, type Platform, readJson, startPlatform } from '../../support/api/platform.ts';
 
 const TEMPLATE = { name: 'one', image: 'img', handler: '/srv/h.ts' };
 

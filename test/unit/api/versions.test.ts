@@ -3,8 +3,8 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { DEFAULT_QUOTAS, type Quotas } from '../../../src/control/limits/quotas.ts';
 import { MAX_CHECKS } from '../../../src/control/versions/versions.ts';
+import { type Platform, readJson, startPlatform } from '../../support/api/platform.ts';
 import { type ProjectTexts, packProject } from '../../support/version-project.ts';
-import { type Platform, readJson, startPlatform } from './platform.ts';
 
 const PROJECT: ProjectTexts = { 'src/handler.ts': 'export default () => 1;', 'data.txt': 'x' };
 const ENTRY = 'entry=src%2Fhandler.ts';

@@ -8,8 +8,8 @@ import { silentLog } from '../../../src/base/log.ts';
 import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
 import { METADATA } from '../../../src/wire/link/worker-stream.ts';
 import { MAX_LISTED, MAX_REPORTS } from '../../../src/wire/message-bounds.ts';
+import { ENDPOINT, type Platform, readJson, startPlatform } from '../../support/api/platform.ts';
 import { RawStream } from '../../support/network/raw-stream.ts';
-import { ENDPOINT, type Platform, readJson, startPlatform } from './platform.ts';
 
 const WORKER = { workerId: 'w9', incarnation: 3 };
 const HELLO = { ...WORKER, protocol: 1, version: '1', slots: 4, devices: [], outbox: [] };

@@ -4,8 +4,8 @@ import { createGrpcServer } from '../../../src/api/grpc/server.ts';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
 import { METADATA } from '../../../src/wire/link/worker-stream.ts';
+import { ENDPOINT, type Platform, startPlatform } from '../../support/api/platform.ts';
 import { RawStream } from '../../support/network/raw-stream.ts';
-import { ENDPOINT, type Platform, startPlatform } from './platform.ts';
 
 const POD = 'pod_0192d3a0-0000-7000-8000-000000000012';
 const HELLO = { incarnation: 1, protocol: 1, version: '1', slots: 1, devices: [], outbox: [] };

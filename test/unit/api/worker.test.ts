@@ -2,7 +2,13 @@ import { once } from 'node:events';
 import { describe, expect, it } from 'vitest';
 import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
 import { leaseHeader } from '../../../src/wire/link/worker-link-schemas.ts';
-import { nextTake, type Platform, readJson, startPlatform, submitJob } from './platform.ts';
+import {
+  nextTake,
+  type Platform,
+  readJson,
+  startPlatform,
+  submitJob,
+} from '../../support/api/platform.ts';
 
 const WORKER = { workerId: 'w9', incarnation: 3 };
 const HELLO = { ...WORKER, protocol: 1, version: '1', slots: 4, devices: [], outbox: [] };

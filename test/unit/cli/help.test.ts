@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { listCommands } from '../../../src/cli/command.ts';
 import { renderGroupHelp, renderHelp } from '../../../src/cli/help.ts';
 import { flagName } from '../../../src/cli/options.ts';
-import { commands, groups } from './all-commands.ts';
+import { commands, groups } from '../../support/all-commands.ts';
 
 describe.each(groups)('$name', (group) => {
   it('lists its commands with their arguments and an example', () => {

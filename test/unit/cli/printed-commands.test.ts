@@ -3,7 +3,7 @@ import { globSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { expect, it } from 'vitest';
 import { flagName } from '../../../src/cli/options.ts';
-import { commands } from './all-commands.ts';
+import { commands } from '../../support/all-commands.ts';
 
 const ROOT = resolve(import.meta.dirname, '../../..');
 const PAGES = globSync(['README.md', 'CONTRIBUTING.md', 'docs/**/*.md', 'examples/*/*.md'], {

@@ -8,9 +8,9 @@ import { endpointsCommands } from '../../../src/cli/endpoints/endpoints.ts';
 import { catalogCommands } from '../../../src/cli/resources/catalog.ts';
 import { podsCommands } from '../../../src/cli/resources/pods.ts';
 import { templatesCommands } from '../../../src/cli/resources/templates.ts';
+import { startPlatform } from '../../support/api/platform.ts';
 import { CPU, PodWorld } from '../../support/containers/pod-world.ts';
 import { printVerb, runVerb } from '../../support/runs/verb-run.ts';
-import { startPlatform } from '../api/platform.ts';
 
 async function open() {
   const world = await PodWorld.open();

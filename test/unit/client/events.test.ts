@@ -1,7 +1,7 @@
 // `platform.events()`: snapshots over outages, refusals, and the end.
 import { describe, expect, it } from 'vitest';
 import { ApiError, createPlatform, type TopicEvent } from '../../../src/client.ts';
-import { ENDPOINT, startPlatform, submitJob } from '../api/platform.ts';
+import { ENDPOINT, startPlatform, submitJob } from '../../support/api/platform.ts';
 
 const TOPIC = `health:${ENDPOINT}`;
 

@@ -3,9 +3,9 @@
 import { createServer } from 'node:http';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ApiError, createPlatform, type Platform, UnreachableError } from '../../../src/client.ts';
+import { startPlatform } from '../../support/api/platform.ts';
 import { CPU, PodWorld } from '../../support/containers/pod-world.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
-import { startPlatform } from '../api/platform.ts';
 
 const TEMPLATE = { name: 'echo', image: 'worker', handler: 'handlers/echo.ts' };
 

@@ -4,7 +4,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { decide } from '../../../src/control/scaling/scaler.ts';
 import { OWNER } from '../../../src/store/store.ts';
 import { FleetWorld, type FleetWorldOptions } from '../../support/containers/fleet-world.ts';
-import { makeGpus } from './gpus.ts';
+import { makeGpus } from '../../support/containers/gpus.ts';
 
 async function openWorld(options?: FleetWorldOptions): Promise<FleetWorld> {
   const world = await FleetWorld.open(options);

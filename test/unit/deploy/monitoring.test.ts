@@ -1,9 +1,9 @@
 // The alert rules and the dashboard ask only for metrics and labels that a platform has.
 import { readFileSync } from 'node:fs';
 import { expect, it, onTestFinished } from 'vitest';
+import { startPlatform } from '../../support/api/platform.ts';
 import { PodWorld } from '../../support/containers/pod-world.ts';
 import { readDocumented, readTypes } from '../../support/documented-metrics.ts';
-import { startPlatform } from '../api/platform.ts';
 
 const SHARDS = { open: 1, failing: 0, givenUp: 0 };
 

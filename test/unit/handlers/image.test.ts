@@ -2,7 +2,7 @@ import { NonRetryableError } from 'millrace';
 import sharp from 'sharp';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import image from '../../../handlers/image.ts';
-import { makeContext, startServer } from './context.ts';
+import { makeContext, startServer } from '../../support/handler-context.ts';
 
 /** 40 × 20, left half red, right half blue. */
 async function drawPicture(): Promise<Buffer> {

@@ -3,7 +3,12 @@ import { setImmediate } from 'node:timers/promises';
 import { NonRetryableError, RetryAfterError } from 'millrace';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import openaiProxy from '../../../handlers/openai-proxy.ts';
-import { collectStream, isAsyncGenerator, makeContext, startServer } from './context.ts';
+import {
+  collectStream,
+  isAsyncGenerator,
+  makeContext,
+  startServer,
+} from '../../support/handler-context.ts';
 
 const KEY = 'sk-test-0123456789';
 const chat = { model: 'm', messages: [{ role: 'user', content: 'Say hi' }] };

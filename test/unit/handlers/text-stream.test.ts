@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import textStream from '../../../handlers/text-stream.ts';
-import { collectStream, isAsyncGenerator, makeContext } from './context.ts';
+import { collectStream, isAsyncGenerator, makeContext } from '../../support/handler-context.ts';
 
 async function stream(raw: unknown) {
   const { ctx } = makeContext();

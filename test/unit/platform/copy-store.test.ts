@@ -33,7 +33,7 @@ import {
   deleteUnused,
   ENDPOINT,
   makeJob,
-} from '../../conformance/store/stored-jobs.ts';
+} from '../../support/store/stored-jobs.ts';
 
 let folder: string;
 

@@ -1,8 +1,8 @@
 // The queue of a deleted endpoint: open waits end at once, and jobs are removed in batches.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { StoredJob } from '../../../src/store/store.ts';
-import { ENDPOINT, Hand, NEVER, Platform } from '../../conformance/platform.ts';
-import { addEndpoint, addJobs, makeJob } from '../../conformance/store/stored-jobs.ts';
+import { ENDPOINT, Hand, NEVER, Platform } from '../../support/queue-platform.ts';
+import { addEndpoint, addJobs, makeJob } from '../../support/store/stored-jobs.ts';
 
 /** More than go in one operation. */
 const MANY = 1_300;

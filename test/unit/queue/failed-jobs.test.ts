@@ -5,7 +5,7 @@ import { NodeClient } from '../../../src/api/nodes/node-client.ts';
 import { readClusterFailed } from '../../../src/platform/nodes/cluster-reads.ts';
 import { type FailedPage, mergeFailed } from '../../../src/queue/job-lists.ts';
 import { SqlJobReader } from '../../../src/store/sql/sql-job-reader.ts';
-import { startPlatform, takeJob } from '../api/platform.ts';
+import { startPlatform, takeJob } from '../../support/api/platform.ts';
 
 function page(positions: readonly number[], next?: number): FailedPage {
   const jobs = positions.map((position) => ({

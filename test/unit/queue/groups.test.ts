@@ -4,7 +4,7 @@ import type { JobPolicy } from '../../../src/wire/job/job.ts';
 import type { Lease } from '../../../src/wire/link/worker-link.ts';
 import type { EndpointSettings } from '../../../src/wire/resources/endpoint.ts';
 import { endpointSettings } from '../../../src/wire/resources/endpoint.ts';
-import { completed, ENDPOINT, Hand, outcomeOf, Platform } from '../../conformance/platform.ts';
+import { completed, ENDPOINT, Hand, outcomeOf, Platform } from '../../support/queue-platform.ts';
 
 let platform: Platform;
 afterEach(() => platform.close());

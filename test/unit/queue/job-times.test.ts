@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { JobTimes, TIME_BUCKETS_S } from '../../../src/queue/time/job-times.ts';
 import type { StoredJob } from '../../../src/store/store.ts';
-import { makeJob } from '../../conformance/store/stored-jobs.ts';
+import { makeJob } from '../../support/store/stored-jobs.ts';
 
 const NOTHING = { retried: 0, dropChunks: false, dropOutput: false, stopWorker: false };
 

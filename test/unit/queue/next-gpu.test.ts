@@ -3,8 +3,8 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { JobPolicy } from '../../../src/wire/job/job.ts';
 import type { Device, Lease, Outcome } from '../../../src/wire/link/worker-link.ts';
 import { type EndpointDeployment, endpointSettings } from '../../../src/wire/resources/endpoint.ts';
-import { completed, ENDPOINT, Hand, NEVER, Platform } from '../../conformance/platform.ts';
-import { USUAL_DEPLOYMENT } from '../../conformance/store/stored-jobs.ts';
+import { completed, ENDPOINT, Hand, NEVER, Platform } from '../../support/queue-platform.ts';
+import { USUAL_DEPLOYMENT } from '../../support/store/stored-jobs.ts';
 
 let platform: Platform;
 afterEach(() => platform.close());

@@ -12,7 +12,7 @@ import {
   NEVER,
   Platform,
   progressOf,
-} from '../../conformance/platform.ts';
+} from '../../support/queue-platform.ts';
 
 let platform: Platform;
 let worker: Hand;

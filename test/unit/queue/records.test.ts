@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { delayTime, executionTime } from '../../../src/queue/records.ts';
-import { makeJob } from './lifecycle/job-states.ts';
+import { makeJob } from '../../support/store/job-states.ts';
 
 it('the delay of a job ends when it starts', () => {
   const times = { queuedAt: 1_000, startedAt: 1_100, endedAt: null };

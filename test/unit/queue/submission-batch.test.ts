@@ -4,7 +4,7 @@ import type { BatchedJob, SubmissionBatch } from '../../../src/queue/submissions
 import type { WebhookSender } from '../../../src/queue/webhooks/webhooks.ts';
 import { StoreUnavailableError } from '../../../src/store/store.ts';
 import { ProblemError } from '../../../src/wire/problem.ts';
-import { ENDPOINT, Hand, Platform } from '../../conformance/platform.ts';
+import { ENDPOINT, Hand, Platform } from '../../support/queue-platform.ts';
 
 const PART = 1_024;
 const CHOSEN = '01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d76';

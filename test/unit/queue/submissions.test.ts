@@ -1,8 +1,8 @@
 // How jobs come into the queue: the endpoint's limit, idempotency, and what a policy sets.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Submission } from '../../../src/queue/admission.ts';
-import { ENDPOINT, Hand, Platform } from '../../conformance/platform.ts';
-import { USUAL_DEPLOYMENT } from '../../conformance/store/stored-jobs.ts';
+import { ENDPOINT, Hand, Platform } from '../../support/queue-platform.ts';
+import { USUAL_DEPLOYMENT } from '../../support/store/stored-jobs.ts';
 
 let platform: Platform;
 

@@ -1,6 +1,6 @@
 // How jobs change when only time passes.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { completed, ENDPOINT, Hand, Platform } from '../../conformance/platform.ts';
+import { completed, ENDPOINT, Hand, Platform } from '../../support/queue-platform.ts';
 
 let platform: Platform;
 let worker: Hand;

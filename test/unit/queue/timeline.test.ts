@@ -4,7 +4,7 @@ import { type JobEvent, next } from '../../../src/queue/lifecycle/lifecycle.ts';
 import { describeTimeline } from '../../../src/queue/timeline.ts';
 import type { StoredJob } from '../../../src/store/store.ts';
 import type { Outcome } from '../../../src/wire/link/worker-link.ts';
-import { makeJob, momentAt, settings, T0 } from './lifecycle/job-states.ts';
+import { makeJob, momentAt, settings, T0 } from '../../support/store/job-states.ts';
 
 /** A job to which events happen, one each second unless the event says otherwise. */
 class Story {

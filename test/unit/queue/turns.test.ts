@@ -1,8 +1,8 @@
 // Calls that look at thousands of jobs leave the event loop to others.
 import { expect, it, onTestFinished } from 'vitest';
 import { SCANNED_AT_ONCE } from '../../../src/queue/job-lists.ts';
-import { ENDPOINT, Hand, Platform, progressOf } from '../../conformance/platform.ts';
 import { countIterations } from '../../support/count-iterations.ts';
+import { ENDPOINT, Hand, Platform, progressOf } from '../../support/queue-platform.ts';
 
 async function start() {
   const platform = new Platform();

@@ -4,7 +4,7 @@ import { NonRetryableError, RetryAfterError } from 'millrace';
 import { anyAddress, publicOnly } from 'millrace/outgoing';
 import { type DownloadOptions, downloadBytes } from 'millrace/storage';
 import { describe, expect, it } from 'vitest';
-import { startServer } from '../handlers/context.ts';
+import { startServer } from '../../support/handler-context.ts';
 
 type TestOptions = DownloadOptions & { signal?: AbortSignal };
 

@@ -8,7 +8,7 @@ import { type DownloadedFile, download, downloadAll } from 'millrace/storage';
 import { runHandler } from 'millrace/testing';
 import { describe, expect, it } from 'vitest';
 import { chooseFileName } from '../../../src/storage/download.ts';
-import { startServer } from '../handlers/context.ts';
+import { startServer } from '../../support/handler-context.ts';
 
 const local = { rule: anyAddress };
 

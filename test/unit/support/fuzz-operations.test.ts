@@ -1,7 +1,7 @@
 // That the fuzzer leaves no operation out.
 import { expect, it } from 'vitest';
+import { startPlatform } from '../../support/api/platform.ts';
 import { FUZZED_OPERATIONS } from '../../support/fuzz/operations.ts';
-import { startPlatform } from '../api/platform.ts';
 
 it('the fuzzer knows every route that is served', async () => {
   const { routes } = await startPlatform({ engine: 'process' });

@@ -6,9 +6,9 @@ import { readProxies } from '../../../src/base/net/outgoing-proxy.ts';
 import { createGrpcLink } from '../../../src/transport/grpc/grpc-link.ts';
 import { createHttpLink } from '../../../src/transport/http/http-link.ts';
 import { RunPodCaller } from '../../../src/transport/runpod/caller.ts';
-import { issueWorkerKey, openGrpcPort, openHttpPort } from '../../conformance/link/servers.ts';
-import { ENDPOINT, Hand, Platform } from '../../conformance/platform.ts';
 import { startForwardProxy } from '../../support/network/forward-proxy.ts';
+import { issueWorkerKey, openGrpcPort, openHttpPort } from '../../support/network/link-ports.ts';
+import { ENDPOINT, Hand, Platform } from '../../support/queue-platform.ts';
 
 const ENDPOINT_KEY = { endpointId: ENDPOINT, log: silentLog };
 

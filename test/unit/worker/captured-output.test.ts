@@ -1,6 +1,6 @@
 // Text that loggers write in a handler's thread, by any method, is in the log of the job.
 import { describe, expect, it } from 'vitest';
-import { startThreads, writeHandler } from './thread-script.ts';
+import { startThreads, writeHandler } from '../../support/workers/thread-script.ts';
 
 /** The loggers' own way of writing, and a line that it makes. */
 const WAYS: [name: string, code: string, ...lines: object[]][] = [

@@ -10,7 +10,7 @@ import {
   nextBreakerState,
   wantsNewProcess,
 } from '../../../src/worker/circuit-breaker.ts';
-import { lease, startScript } from './worker-script.ts';
+import { lease, startScript } from '../../support/workers/worker-script.ts';
 
 const done: Outcome = { kind: 'completed', executionMs: 1, output: 'value' };
 const released: Outcome = { kind: 'released', reason: 'neighbour' };

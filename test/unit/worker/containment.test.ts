@@ -15,8 +15,14 @@ import { createWorker, type WorkerOptions } from '../../../src/worker/worker.ts'
 import { isRunning } from '../../support/models/model-stand.ts';
 import { leaveOutWithoutPython } from '../../support/python.ts';
 import { cpu, makeLease, readOutput } from '../../support/workers/leases.ts';
-import { createThreads, effects, startThreads, until, writeHandler } from './thread-script.ts';
-import { ScriptedLink } from './worker-script.ts';
+import {
+  createThreads,
+  effects,
+  startThreads,
+  until,
+  writeHandler,
+} from '../../support/workers/thread-script.ts';
+import { ScriptedLink } from '../../support/workers/worker-script.ts';
 
 const root = resolve(import.meta.dirname, '../../..');
 const locate = (path: string) => pathToFileURL(join(root, 'src', path)).href;

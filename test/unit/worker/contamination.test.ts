@@ -9,7 +9,7 @@ import {
   writeChange,
 } from '../../support/contamination.ts';
 import { readOutput } from '../../support/workers/leases.ts';
-import { startThreads, writeHandler } from './thread-script.ts';
+import { startThreads, writeHandler } from '../../support/workers/thread-script.ts';
 
 async function start(options = {}) {
   const handlerPath = await writeHandler(contaminatingHandler);

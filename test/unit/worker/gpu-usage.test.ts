@@ -2,7 +2,7 @@
 // their memory: a scripted queue and executor.
 import { describe, expect, it } from 'vitest';
 import type { Device, Report } from '../../../src/wire/link/worker-link.ts';
-import { lease, type Script, startScript } from './worker-script.ts';
+import { lease, type Script, startScript } from '../../support/workers/worker-script.ts';
 
 const gpu: Device = { kind: 'gpu', index: 0, uuid: 'GPU-1', name: 'a', memoryBytes: 1 };
 const cpu: Device = { kind: 'cpu', index: 0, uuid: 'cpu-0', name: 'b', memoryBytes: 1 };

@@ -10,8 +10,8 @@ import { LinkError, type ReportReply } from '../../../src/wire/link/worker-link.
 import { DiskOutbox } from '../../../src/worker/outbox/disk-outbox.ts';
 import { MemoryOutbox } from '../../../src/worker/outbox/outbox.ts';
 import { readUndelivered } from '../../../src/worker/outbox/outbox-entries.ts';
-import { addChunk, complete, leaseRef } from '../../conformance/outbox.ts';
-import { lease, type Script, script } from './worker-script.ts';
+import { addChunk, complete, leaseRef } from '../../support/workers/outbox-reports.ts';
+import { lease, type Script, script } from '../../support/workers/worker-script.ts';
 
 let folder: string;
 let logged: string;

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { createLog } from '../../../src/base/log.ts';
 import { LinkError, type RenewReply } from '../../../src/wire/link/worker-link.ts';
 import type { WorkerOptions } from '../../../src/worker/worker.ts';
-import { lease, type Script, startScript } from './worker-script.ts';
+import { lease, type Script, startScript } from '../../support/workers/worker-script.ts';
 
 const nothing: RenewReply = { ended: [], drain: false };
 const named = (jobId: string, stopping = false) => ({ jobId, token: `token-${jobId}`, stopping });

@@ -20,7 +20,7 @@ import {
 } from '../../../src/worker/leftovers.ts';
 import { WorkerProcess } from '../../../src/worker/supervisor/worker-process.ts';
 import { readOutput } from '../../support/workers/leases.ts';
-import { startThreads, writeHandler } from './thread-script.ts';
+import { startThreads, writeHandler } from '../../support/workers/thread-script.ts';
 
 const source = `
 import { writeFileSync } from 'node:fs';

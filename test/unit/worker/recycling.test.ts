@@ -2,7 +2,7 @@
 // scripted queue, with the memory that the test says.
 import { describe, expect, it } from 'vitest';
 import { LinkError } from '../../../src/wire/link/worker-link.ts';
-import { lease, startScript } from './worker-script.ts';
+import { lease, startScript } from '../../support/workers/worker-script.ts';
 
 const unavailable = new LinkError('unavailable', 'not now');
 

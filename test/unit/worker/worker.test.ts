@@ -4,7 +4,13 @@ import { createLog } from '../../../src/base/log.ts';
 import { LinkError } from '../../../src/wire/link/worker-link.ts';
 import { HandlerNotLoadedError } from '../../../src/worker/execution/executor.ts';
 import type { WorkerOptions } from '../../../src/worker/worker.ts';
-import { lease, type Script, script, startScript, welcome } from './worker-script.ts';
+import {
+  lease,
+  type Script,
+  script,
+  startScript,
+  welcome,
+} from '../../support/workers/worker-script.ts';
 
 const unavailable = (retryAfterMs?: number) =>
   new LinkError('unavailable', 'not now', { retryAfterMs });

@@ -15,9 +15,9 @@ import { Flows } from '../../../../src/api/limits/flows.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import type { Store } from '../../../../src/store/store.ts';
 import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
+import { ENDPOINT, type Platform, readJson, startPlatform } from '../../../support/api/platform.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../../../support/certificates.ts';
 import { packProject } from '../../../support/version-project.ts';
-import { CERTIFICATE, CERTIFICATE_KEY } from '../certificate.ts';
-import { ENDPOINT, type Platform, readJson, startPlatform } from '../platform.ts';
 
 /** Different at every place, so that nothing moved or lost goes unseen. */
 function makeInput(length: number, seed: number): string {

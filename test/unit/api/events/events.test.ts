@@ -1,7 +1,11 @@
 // GET /v1/events: topics, rights, bounds, and the end of a stream.
 import { describe, expect, it } from 'vitest';
 import { EVENT_LIMITS } from '../../../../src/wire/routes/event-topics.ts';
-import { startNodes } from '../forwarding/two-nodes.ts';
+import {
+  type EventReader,
+  readEvents,
+  type TopicEvent,
+} from '../../../support/api/event-reader.ts';
 import {
   ENDPOINT,
   type Platform,
@@ -9,8 +13,8 @@ import {
   startPlatform,
   submitJob,
   takeJob,
-} from '../platform.ts';
-import { type EventReader, readEvents, type TopicEvent } from './event-reader.ts';
+} from '../../../support/api/platform.ts';
+import { startNodes } from '../../../support/api/two-nodes.ts';
 
 function open(platform: Platform, topics: readonly string[], key = platform.admin) {
   const url = `${platform.url}/v1/events?topics=${encodeURIComponent(topics.join(','))}`;

@@ -7,10 +7,10 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import { Decisions } from '../../../../src/control/scaling/decisions.ts';
 import type { Store } from '../../../../src/store/store.ts';
 import type { EndpointActivity } from '../../../../src/wire/resources/activity.ts';
+import { readEvents } from '../../../support/api/event-reader.ts';
+import { ENDPOINT, readJson, startPlatform } from '../../../support/api/platform.ts';
 import { CPU, PodWorld } from '../../../support/containers/pod-world.ts';
 import { packProject } from '../../../support/version-project.ts';
-import { ENDPOINT, readJson, startPlatform } from '../platform.ts';
-import { readEvents } from './event-reader.ts';
 
 const MINUTE_MS = 60_000;
 const created = z.object({ id: z.string() });

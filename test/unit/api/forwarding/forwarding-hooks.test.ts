@@ -8,8 +8,8 @@ import { createGrpcServer } from '../../../../src/api/grpc/server.ts';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { createGrpcLink } from '../../../../src/transport/grpc/grpc-link.ts';
-import { ENDPOINT } from '../platform.ts';
-import { type Node, startNodes, type TwoNodes } from './two-nodes.ts';
+import { ENDPOINT } from '../../../support/api/platform.ts';
+import { type Node, startNodes, type TwoNodes } from '../../../support/api/two-nodes.ts';
 
 const WORKER = { workerId: 'w1', incarnation: 1 };
 const HELLO = { ...WORKER, protocol: 1, version: '1', slots: 1, devices: [], outbox: [] };

@@ -11,10 +11,17 @@ import { silentLog } from '../../../../src/base/log.ts';
 import { createGrpcLink } from '../../../../src/transport/grpc/grpc-link.ts';
 import { createHttpLink } from '../../../../src/transport/http/http-link.ts';
 import { LinkError, type WorkerLink } from '../../../../src/wire/link/worker-link.ts';
+import {
+  ENDPOINT,
+  exchange,
+  nextTake,
+  readJson,
+  submitJob,
+  takeJob,
+} from '../../../support/api/platform.ts';
+import { waitUntil } from '../../../support/api/slow-client.ts';
+import { type Node, startNodes } from '../../../support/api/two-nodes.ts';
 import { startWorker, TargetList } from '../../../support/workers/worker-stand.ts';
-import { ENDPOINT, exchange, nextTake, readJson, submitJob, takeJob } from '../platform.ts';
-import { waitUntil } from '../slow-client.ts';
-import { type Node, startNodes } from './two-nodes.ts';
 
 const WORKER = { workerId: 'w1', incarnation: 1 };
 const HELLO = { ...WORKER, protocol: 1, version: '1', slots: 1, devices: [], outbox: [] };

@@ -4,11 +4,11 @@ import { text } from 'node:stream/consumers';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { PlaceWaits } from '../../../../src/api/forwarding/placement.ts';
 import { LinkError } from '../../../../src/wire/link/worker-link.ts';
+import { startFake } from '../../../support/api/fake-node.ts';
+import { ENDPOINT, exchange, readJson, submitJob, takeJob } from '../../../support/api/platform.ts';
+import { waitUntil } from '../../../support/api/slow-client.ts';
+import { SECRET, startNodes } from '../../../support/api/two-nodes.ts';
 import { createRandom } from '../../../support/random.ts';
-import { ENDPOINT, exchange, readJson, submitJob, takeJob } from '../platform.ts';
-import { waitUntil } from '../slow-client.ts';
-import { startFake } from './fake-node.ts';
-import { SECRET, startNodes } from './two-nodes.ts';
 
 const RUN = `/v2/${ENDPOINT}/run`;
 

@@ -4,8 +4,8 @@ import { expect, it } from 'vitest';
 import { NodeFailures } from '../../../../src/api/forwarding/passage.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { createLog } from '../../../../src/base/log.ts';
-import { ENDPOINT, readJson } from '../platform.ts';
-import { startNodes } from './two-nodes.ts';
+import { ENDPOINT, readJson } from '../../../support/api/platform.ts';
+import { startNodes } from '../../../support/api/two-nodes.ts';
 
 const NODE = 'http://10.0.0.1:8091';
 

@@ -3,9 +3,9 @@
 import { describe, expect, it, vi } from 'vitest';
 import { RateGate } from '../../../../src/api/limits/rate-limit.ts';
 import { LinkError } from '../../../../src/wire/link/worker-link.ts';
-import { ENDPOINT, readJson, submitJob, takeJob } from '../platform.ts';
-import { passOn, startFake } from './fake-node.ts';
-import { startNodes, type TwoNodes } from './two-nodes.ts';
+import { passOn, startFake } from '../../../support/api/fake-node.ts';
+import { ENDPOINT, readJson, submitJob, takeJob } from '../../../support/api/platform.ts';
+import { startNodes, type TwoNodes } from '../../../support/api/two-nodes.ts';
 
 const LOST = new LinkError('unavailable', 'the queue was closed');
 

@@ -14,7 +14,7 @@ import { completeBounds, type HttpBounds } from '../../../../src/api/limits/boun
 import { createWorkerBudget } from '../../../../src/api/limits/flows.ts';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
-import { ENDPOINT, startPlatform } from '../platform.ts';
+import { ENDPOINT, startPlatform } from '../../../support/api/platform.ts';
 
 const CHECK = '/grpc.health.v1.Health/Check';
 const WATCH = '/grpc.health.v1.Health/Watch';

@@ -6,7 +6,7 @@ import { silentLog } from '../../../../src/base/log.ts';
 import { Keys } from '../../../../src/control/keys/keys.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { createGrpcLink } from '../../../../src/transport/grpc/grpc-link.ts';
-import { ENDPOINT, startPlatform } from '../platform.ts';
+import { ENDPOINT, startPlatform } from '../../../support/api/platform.ts';
 
 const HELLO = {
   ...{ workerId: 'w1', incarnation: 1, protocol: 1, version: '1', slots: 1 },

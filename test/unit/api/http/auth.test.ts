@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { exchange, readJson, startPlatform, submitJob } from '../platform.ts';
+import { exchange, readJson, startPlatform, submitJob } from '../../../support/api/platform.ts';
 
 const HEALTH = '/v2/demo/health';
 

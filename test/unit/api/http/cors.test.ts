@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { findOriginProblem } from '../../../../src/api/http/cors.ts';
 import { openPlatform } from '../../../../src/platform/platform.ts';
-import { startPlatform } from '../platform.ts';
+import { startPlatform } from '../../../support/api/platform.ts';
 
 const PAGE = 'https://app.example.com';
 const HEALTH = '/v2/demo/health';

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { readJson, startPlatform } from '../platform.ts';
+import { readJson, startPlatform } from '../../../support/api/platform.ts';
 
 it('an unknown query parameter of an own operation is refused by name', async () => {
   const { call } = await startPlatform();

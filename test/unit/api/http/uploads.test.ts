@@ -6,8 +6,20 @@ import type { Socket } from 'node:net';
 import { setImmediate, setTimeout } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { ENDPOINT, type Platform, readJson, startPlatform, takeJob } from '../platform.ts';
-import { type Client, MB, openClient, waitUntil, writeHead } from '../slow-client.ts';
+import {
+  ENDPOINT,
+  type Platform,
+  readJson,
+  startPlatform,
+  takeJob,
+} from '../../../support/api/platform.ts';
+import {
+  type Client,
+  MB,
+  openClient,
+  waitUntil,
+  writeHead,
+} from '../../../support/api/slow-client.ts';
 
 /** A runsync body of that many bytes. */
 function writeBody(bytes: number): Buffer {

@@ -3,8 +3,8 @@ import { Agent, get, type IncomingMessage } from 'node:http';
 import { setTimeout } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Store } from '../../../../src/store/store.ts';
-import { ENDPOINT, exchange, readJson, startPlatform } from '../platform.ts';
-import { openClient } from '../slow-client.ts';
+import { ENDPOINT, exchange, readJson, startPlatform } from '../../../support/api/platform.ts';
+import { openClient } from '../../../support/api/slow-client.ts';
 
 /** Two million members and 20 MB. */
 function writeManyMembers(): string {

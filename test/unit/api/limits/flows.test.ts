@@ -2,8 +2,20 @@
 import { setImmediate, setTimeout } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { ENDPOINT, type Platform, startPlatform, submitJob, takeJob } from '../platform.ts';
-import { type Client, MB, openClient, waitUntil, writeHead } from '../slow-client.ts';
+import {
+  ENDPOINT,
+  type Platform,
+  startPlatform,
+  submitJob,
+  takeJob,
+} from '../../../support/api/platform.ts';
+import {
+  type Client,
+  MB,
+  openClient,
+  waitUntil,
+  writeHead,
+} from '../../../support/api/slow-client.ts';
 
 /** Large enough that the system's buffers do not hold it. */
 const OUTPUT = JSON.stringify('o'.repeat(12 * MB));

@@ -11,7 +11,13 @@ import {
 } from '../../../../src/api/limits/rate-limit.ts';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
-import { type Platform, readJson, startPlatform, submitJob, takeJob } from '../platform.ts';
+import {
+  type Platform,
+  readJson,
+  startPlatform,
+  submitJob,
+  takeJob,
+} from '../../../support/api/platform.ts';
 
 const LIMITS = { minute: 3, hour: 100, day: 1_000 };
 

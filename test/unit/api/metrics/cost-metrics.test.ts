@@ -2,8 +2,8 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { CostTotals } from '../../../../src/control/billing/spending.ts';
 import { podCreation } from '../../../../src/wire/resources/pod.ts';
+import { ENDPOINT, type Platform, startPlatform } from '../../../support/api/platform.ts';
 import { createCatalog, GPU, PodWorld } from '../../../support/containers/pod-world.ts';
-import { ENDPOINT, type Platform, startPlatform } from '../platform.ts';
 
 const HOUR_MS = 3_600_000;
 

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { completed, Hand, outcomeOf } from '../../../conformance/platform.ts';
-import { ENDPOINT, startPlatform, submitJob } from '../platform.ts';
+import { ENDPOINT, startPlatform, submitJob } from '../../../support/api/platform.ts';
+import { completed, Hand, outcomeOf } from '../../../support/queue-platform.ts';
 
 it('the crashes of a deleted endpoint are forgotten, and later reports are not counted', async () => {
   const platform = await startPlatform();

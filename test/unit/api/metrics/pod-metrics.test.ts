@@ -3,9 +3,9 @@ import { Registry } from 'prom-client';
 import { expect, it, onTestFinished } from 'vitest';
 import { registerPodMetrics } from '../../../../src/api/metrics/pod-metrics.ts';
 import { catalogFile } from '../../../../src/control/endpoints/catalog-contents.ts';
+import { type Platform, startPlatform } from '../../../support/api/platform.ts';
+import { makeGpus } from '../../../support/containers/gpus.ts';
 import { createCatalog, GPU, PodWorld } from '../../../support/containers/pod-world.ts';
-import { makeGpus } from '../../control/gpus.ts';
-import { type Platform, startPlatform } from '../platform.ts';
 
 async function openWorld(gpus: string[] = []) {
   const world = await PodWorld.open({ catalog: createCatalog(gpus) });

@@ -2,8 +2,8 @@
 import { describe, expect, it } from 'vitest';
 import { MAX_CALL_BYTES, NodeClient } from '../../../../src/api/nodes/node-client.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
-import { SECRET, startNodes } from '../forwarding/two-nodes.ts';
-import { ENDPOINT, exchange, readJson } from '../platform.ts';
+import { ENDPOINT, exchange, readJson } from '../../../support/api/platform.ts';
+import { SECRET, startNodes } from '../../../support/api/two-nodes.ts';
 
 const JOB = '01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d76';
 

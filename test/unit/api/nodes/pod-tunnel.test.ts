@@ -4,8 +4,8 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
 import { connectToPod } from '../../../../src/api/nodes/pod-tunnel.ts';
-import { SECRET, startNodes } from '../forwarding/two-nodes.ts';
-import { exchange } from '../platform.ts';
+import { exchange } from '../../../support/api/platform.ts';
+import { SECRET, startNodes } from '../../../support/api/two-nodes.ts';
 
 /** A node with a pod that sends everything back. */
 async function startPod() {

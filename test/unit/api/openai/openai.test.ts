@@ -2,8 +2,14 @@
 import { createParser } from 'eventsource-parser';
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { type Platform, type RunningJob, readJson, startPlatform, takeJob } from '../platform.ts';
-import { send, take } from '../python-calls.ts';
+import {
+  type Platform,
+  type RunningJob,
+  readJson,
+  startPlatform,
+  takeJob,
+} from '../../../support/api/platform.ts';
+import { send, take } from '../../../support/api/python-calls.ts';
 
 const CHAT = 'openai/v1/chat/completions';
 const BODY = { model: 'm', messages: [{ role: 'user', content: 'hi' }] };

@@ -8,7 +8,7 @@ import { packageVersion } from '../../../../src/base/package-info.ts';
 import { OPERATIONS } from '../../../../src/wire/operations/operations.ts';
 import { PROBLEMS } from '../../../../src/wire/problem.ts';
 import { persistentMount } from '../../../../src/wire/resources/pod.ts';
-import { readJson, startPlatform } from '../platform.ts';
+import { readJson, startPlatform } from '../../../support/api/platform.ts';
 
 const document = createOpenApi(packageVersion());
 

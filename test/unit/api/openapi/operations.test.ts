@@ -5,9 +5,9 @@ import { RateGate } from '../../../../src/api/limits/rate-limit.ts';
 import type { Operation } from '../../../../src/wire/operations/operation.ts';
 import { OPERATIONS } from '../../../../src/wire/operations/operations.ts';
 import { errorAt } from '../../../support/answers.ts';
+import { ENDPOINT, openPlatform, type Platform, readJson } from '../../../support/api/platform.ts';
 import { PodWorld } from '../../../support/containers/pod-world.ts';
 import { fetchChecked } from '../../../support/network/checked-fetch.ts';
-import { ENDPOINT, openPlatform, type Platform, readJson } from '../platform.ts';
 
 /** Load-balanced workers have errors of their own, and so has the OpenAI API. */
 const told = OPERATIONS.filter(({ errors, path }) => !path.startsWith('/lb') && !errors);

@@ -4,8 +4,8 @@ import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { RateGate } from '../../../../src/api/limits/rate-limit.ts';
-import { readAnswer, startBalanced } from '../balanced-platform.ts';
-import { exchange, readJson } from '../platform.ts';
+import { readAnswer, startBalanced } from '../../../support/api/balanced-platform.ts';
+import { exchange, readJson } from '../../../support/api/platform.ts';
 
 /** Answers with what it was asked, as JSON. */
 const mirror: RequestListener = async (request, response) => {

@@ -5,8 +5,12 @@ import type { Duplex } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
-import { type BalancedPlatform, readAnswer, startBalanced } from '../balanced-platform.ts';
-import { exchange } from '../platform.ts';
+import {
+  type BalancedPlatform,
+  readAnswer,
+  startBalanced,
+} from '../../../support/api/balanced-platform.ts';
+import { exchange } from '../../../support/api/platform.ts';
 
 /** A worker that speaks WebSocket and sends back what it gets. */
 async function addEcho(platform: BalancedPlatform, podId?: string) {

@@ -1,6 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { type Platform, readJson, startPlatform, submitJob, takeJob } from '../platform.ts';
+import {
+  type Platform,
+  readJson,
+  startPlatform,
+  submitJob,
+  takeJob,
+} from '../../../support/api/platform.ts';
 
 const BASE = '/runpod/v2/demo';
 const chunk = (output: unknown) => JSON.stringify({ output, metrics: {} });

@@ -10,8 +10,13 @@ import {
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { LinkError, type WorkerLink } from '../../../../src/wire/link/worker-link.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
-import { ENDPOINT, type Platform, startPlatform, submitJob } from '../platform.ts';
-import { ask, readRecord, send, take } from '../python-calls.ts';
+import {
+  ENDPOINT,
+  type Platform,
+  startPlatform,
+  submitJob,
+} from '../../../support/api/platform.ts';
+import { ask, readRecord, send, take } from '../../../support/api/python-calls.ts';
 
 /** A platform whose queue refuses the next chunks with these errors, and a job that streams. */
 async function start() {

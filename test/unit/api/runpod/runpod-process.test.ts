@@ -1,8 +1,13 @@
 // Which process of a RunPod worker asks for a job: the one that asked before, or the one after it.
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { type Platform, readJson, startPlatform, submitJob } from '../platform.ts';
-import { poll, readRecord, send, take } from '../python-calls.ts';
+import {
+  type Platform,
+  readJson,
+  startPlatform,
+  submitJob,
+} from '../../../support/api/platform.ts';
+import { poll, readRecord, send, take } from '../../../support/api/python-calls.ts';
 
 const IDLE = 'job-take/pod-1?&job_in_progress=0';
 const failures = async (platform: Platform, id: string) => {

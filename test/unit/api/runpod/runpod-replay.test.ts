@@ -9,7 +9,7 @@ import {
   startPlatform,
   submitJob,
   takeJob,
-} from '../platform.ts';
+} from '../../../support/api/platform.ts';
 
 const CAPTURED_QUERY = '?gpu=NVIDIA+GeForce+RTX+4090&';
 const AGENT = 'RunPod-Python-SDK/1.12.0 (Linux 6.18.44-fc-v657; x86_64) Language/Python 3.11.2';

@@ -3,7 +3,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import { RunPodSessions } from '../../../../src/api/runpod/runpod-sessions.ts';
 import { letOthersRun } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
-import { ENDPOINT, Platform } from '../../../conformance/platform.ts';
+import { ENDPOINT, Platform } from '../../../support/queue-platform.ts';
 
 async function openSessions() {
   const platform = new Platform();

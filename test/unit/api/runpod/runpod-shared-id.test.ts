@@ -1,8 +1,13 @@
 // Workers that share one ID, and a worker that looks like two because it has reconnected.
 import { expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { type Platform, readJson, startPlatform, submitJob } from '../platform.ts';
-import { ask, readRecord, take } from '../python-calls.ts';
+import {
+  type Platform,
+  readJson,
+  startPlatform,
+  submitJob,
+} from '../../../support/api/platform.ts';
+import { ask, readRecord, take } from '../../../support/api/python-calls.ts';
 
 const PING_MS = 1_000;
 const IDLE = '?&job_in_progress=0';

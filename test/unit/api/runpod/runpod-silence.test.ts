@@ -1,8 +1,8 @@
 // When a RunPod worker counts as silent: its pings say how long that takes, a lease is the least.
 import { expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { type Platform, startPlatform, submitJob } from '../platform.ts';
-import { ask, readRecord, take } from '../python-calls.ts';
+import { type Platform, startPlatform, submitJob } from '../../../support/api/platform.ts';
+import { ask, readRecord, take } from '../../../support/api/python-calls.ts';
 
 const LEASE_MS = 15_000;
 const RENEW_MS = 5_000;

@@ -3,8 +3,8 @@ import { once } from 'node:events';
 import { type IncomingMessage, request } from 'node:http';
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { type Platform, readJson, startPlatform } from '../platform.ts';
-import { poll, send, take } from '../python-calls.ts';
+import { type Platform, readJson, startPlatform } from '../../../support/api/platform.ts';
+import { poll, send, take } from '../../../support/api/python-calls.ts';
 
 const BASE = '/runpod/v2/demo';
 const FAILURE = '{"error": "handler: no \\ntraceback: Traceback (most recent call last): x"}';

@@ -1,6 +1,5 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { PythonWorker, type PythonWorkerOptions } from '../../../support/workers/python-worker.ts';
 import {
   exchange,
   type Platform,
@@ -8,8 +7,9 @@ import {
   startPlatform,
   submitJob,
   takeJob,
-} from '../platform.ts';
-import { ask, ping, poll, readRecord, send, take } from '../python-calls.ts';
+} from '../../../support/api/platform.ts';
+import { ask, ping, poll, readRecord, send, take } from '../../../support/api/python-calls.ts';
+import { PythonWorker, type PythonWorkerOptions } from '../../../support/workers/python-worker.ts';
 
 function environmentOf({ url, worker }: Platform, query = '?'): Record<string, string> {
   const base = `${url}/runpod/v2/demo`;

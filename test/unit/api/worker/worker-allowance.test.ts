@@ -9,8 +9,8 @@ import {
 import { systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { METADATA } from '../../../../src/wire/link/worker-stream.ts';
+import { ENDPOINT, readJson, startPlatform } from '../../../support/api/platform.ts';
 import { RawStream } from '../../../support/network/raw-stream.ts';
-import { ENDPOINT, readJson, startPlatform } from '../platform.ts';
 
 const HELLO = { incarnation: 1, protocol: 1, version: '1', slots: 4, devices: [], outbox: [] };
 const RENEW = { incarnation: 1, waitMs: 0, leases: [] };

@@ -6,10 +6,10 @@ import { readProxies } from '../../../../src/base/net/outgoing-proxy.ts';
 import type { ResolveName } from '../../../../src/base/net/public-address.ts';
 import { HttpWebhookSender } from '../../../../src/queue/webhooks/webhook-sender.ts';
 import { generatePlatformSecret } from '../../../../src/queue/webhooks/webhook-signature.ts';
-import { makeDelivery } from '../../../conformance/store/stored-jobs.ts';
+import { startServer } from '../../../support/handler-context.ts';
 import { startForwardProxy } from '../../../support/network/forward-proxy.ts';
 import { S3_KEYS, S3Server } from '../../../support/network/s3-server.ts';
-import { startServer } from '../../handlers/context.ts';
+import { makeDelivery } from '../../../support/store/stored-jobs.ts';
 
 const { signal } = new AbortController();
 

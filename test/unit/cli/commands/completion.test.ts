@@ -11,7 +11,7 @@ import {
   renderFish,
   renderZsh,
 } from '../../../../src/cli/commands/completion.ts';
-import { commands, groups } from '../all-commands.ts';
+import { commands, groups } from '../../../support/all-commands.ts';
 
 const wordOf = (name: string) => name.replace('millrace ', '');
 

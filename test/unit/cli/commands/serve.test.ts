@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest';
 import { listNames, ShutdownDelay } from '../../../../src/cli/commands/serve.ts';
 import type { StopSignal } from '../../../../src/cli/stop-signals.ts';
-import { startPlatform } from '../../api/platform.ts';
+import { startPlatform } from '../../../support/api/platform.ts';
 
 it('serve lists the names of endpoints at its start, and bounds the list', async () => {
   const { endpoints } = await startPlatform();

@@ -2,8 +2,8 @@
 import { expect, it } from 'vitest';
 import { changeEndpoint, createEndpoint } from '../../../../src/cli/deploy/target.ts';
 import { createPlatform } from '../../../../src/client.ts';
+import { startPlatform } from '../../../support/api/platform.ts';
 import { fetchChecked } from '../../../support/network/checked-fetch.ts';
-import { startPlatform } from '../../api/platform.ts';
 
 const PYTHON = { MILLRACE_PYTHON: '/venv/bin/python' };
 const settings = (env: Record<string, string>, keepsEnv = true) => ({

@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { jobsCommands } from '../../../../src/cli/jobs/jobs.ts';
+import { ENDPOINT, startPlatform, submitJob, takeJob } from '../../../support/api/platform.ts';
 import { printVerb, runVerb } from '../../../support/runs/verb-run.ts';
-import { ENDPOINT, startPlatform, submitJob, takeJob } from '../../api/platform.ts';
 
 async function open() {
   const platform = await startPlatform();

@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { jobsCommands } from '../../../../src/cli/jobs/jobs.ts';
 import { createClient } from '../../../../src/client.ts';
+import { ENDPOINT, startPlatform } from '../../../support/api/platform.ts';
 import { runVerb } from '../../../support/runs/verb-run.ts';
-import { ENDPOINT, startPlatform } from '../../api/platform.ts';
 
 interface Printed {
   exitCode: number;

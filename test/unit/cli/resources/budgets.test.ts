@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
 import { budgetsCommands } from '../../../../src/cli/resources/budgets.ts';
 import { createPlatform } from '../../../../src/client.ts';
+import { type Platform, startPlatform } from '../../../support/api/platform.ts';
 import { printVerb } from '../../../support/runs/verb-run.ts';
-import { type Platform, startPlatform } from '../../api/platform.ts';
 
 /** What the command prints, without the last line break. `key`: default: the operator's. */
 async function run({ admin, url }: Platform, args: readonly string[], key = admin) {

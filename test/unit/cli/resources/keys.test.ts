@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { keysCommands } from '../../../../src/cli/resources/keys.ts';
+import { type Platform, startPlatform } from '../../../support/api/platform.ts';
 import { printVerb } from '../../../support/runs/verb-run.ts';
-import { type Platform, startPlatform } from '../../api/platform.ts';
 
 /** What the command prints, without the last line break. */
 async function run({ admin, url }: Pick<Platform, 'admin' | 'url'>, ...args: string[]) {

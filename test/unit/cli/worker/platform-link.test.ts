@@ -9,7 +9,7 @@ import { readGrpcPort } from '../../../../src/cli/options/grpc-options.ts';
 import { UsageError } from '../../../../src/cli/options.ts';
 import { planLink } from '../../../../src/cli/worker/platform-link.ts';
 import { workerFlags } from '../../../../src/cli/worker/worker-flags.ts';
-import { CERTIFICATE, CERTIFICATE_KEY } from '../../api/certificate.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../../../support/certificates.ts';
 
 const folders: string[] = [];
 

@@ -12,7 +12,7 @@ import { readHandler } from '../../../../src/handler/loading/load.ts';
 import { NonRetryableError } from '../../../../src/index.ts';
 import { InlineExecutor } from '../../../../src/worker/execution/inline-executor.ts';
 import { createWorker } from '../../../../src/worker/worker.ts';
-import { ENDPOINT, type Platform, startPlatform } from '../../api/platform.ts';
+import { ENDPOINT, type Platform, startPlatform } from '../../../support/api/platform.ts';
 
 const CPU = { kind: 'cpu', index: 0, uuid: 'cpu', name: 'test', memoryBytes: 0 } as const;
 

@@ -8,7 +8,7 @@ import {
   problem,
   refuse,
   startSubmissionServer,
-} from './submission-server.ts';
+} from '../../../support/network/submission-server.ts';
 
 async function start() {
   const server = await startSubmissionServer();

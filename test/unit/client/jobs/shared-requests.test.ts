@@ -1,7 +1,7 @@
 // Submissions that share requests, against a real platform over HTTP.
 import { describe, expect, it } from 'vitest';
 import { createClient } from '../../../../src/client.ts';
-import { ENDPOINT, startPlatform } from '../../api/platform.ts';
+import { ENDPOINT, startPlatform } from '../../../support/api/platform.ts';
 
 async function start() {
   const platform = await startPlatform();

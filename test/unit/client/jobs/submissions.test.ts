@@ -10,7 +10,7 @@ import {
   refuse,
   type SubmissionServer,
   startSubmissionServer,
-} from './submission-server.ts';
+} from '../../../support/network/submission-server.ts';
 
 async function start(options: Partial<ClientOptions> = {}) {
   const server = await startSubmissionServer();

@@ -8,7 +8,7 @@ import {
 } from '../../../../src/control/balancing/balanced-worker.ts';
 import type { PodState } from '../../../../src/control/pods/pod-state.ts';
 import type { Container } from '../../../../src/engine/engine.ts';
-import { states } from '../pod-states.ts';
+import { states } from '../../../support/containers/pod-states.ts';
 
 const running = states.running;
 const worker: PodState = {

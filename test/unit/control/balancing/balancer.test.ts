@@ -8,7 +8,7 @@ import {
 import type { LiveEndpoint } from '../../../../src/control/endpoints/endpoint-records.ts';
 import type { EndpointEvent } from '../../../../src/control/endpoints/endpoints.ts';
 import type { EndpointType } from '../../../../src/wire/resources/endpoint.ts';
-import { USUAL_DEPLOYMENT } from '../../../conformance/store/stored-jobs.ts';
+import { USUAL_DEPLOYMENT } from '../../../support/store/stored-jobs.ts';
 import { startWorker, TargetList } from '../../../support/workers/worker-stand.ts';
 
 const WEB = 'ep_web';

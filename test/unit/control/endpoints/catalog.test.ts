@@ -5,7 +5,7 @@ import { catalogFile, composeCatalog } from '../../../../src/control/endpoints/c
 import type { Device } from '../../../../src/wire/link/worker-link.ts';
 import { describeIssues } from '../../../../src/wire/problem.ts';
 import { errorAt } from '../../../support/answers.ts';
-import { GB, makeGpus } from '../gpus.ts';
+import { GB, makeGpus } from '../../../support/containers/gpus.ts';
 
 const MACHINE = { vcpus: 6, memoryBytes: 15.6 * GB };
 

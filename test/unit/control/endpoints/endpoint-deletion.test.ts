@@ -11,7 +11,7 @@ import { Queue } from '../../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../../src/store/store.ts';
 import { OWNER } from '../../../../src/store/store.ts';
-import { addJobs, makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { addJobs, makeJob } from '../../../support/store/stored-jobs.ts';
 import { syncAtOnce } from '../../../support/sync-at-once.ts';
 
 const ID = 'demo';

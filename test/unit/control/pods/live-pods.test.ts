@@ -3,7 +3,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { LivePods } from '../../../../src/control/pods/live-pods.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
-import { sights, states } from '../pod-states.ts';
+import { sights, states } from '../../../support/containers/pod-states.ts';
 
 const DEVICES = ['g0', 'g1', 'g2'];
 

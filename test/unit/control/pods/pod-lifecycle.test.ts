@@ -21,7 +21,7 @@ import {
   type StateName,
   sights,
   states,
-} from '../pod-states.ts';
+} from '../../../support/containers/pod-states.ts';
 
 const expectedOfSights: Record<StateName, Record<SightName, string>> = {
   provisioning: {

@@ -3,7 +3,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { Billing } from '../../../../src/control/billing/billing.ts';
 import { OWNER } from '../../../../src/store/store.ts';
 import { FleetWorld, type FleetWorldOptions } from '../../../support/containers/fleet-world.ts';
-import { makeGpus } from '../gpus.ts';
+import { makeGpus } from '../../../support/containers/gpus.ts';
 
 async function openWorld(options?: FleetWorldOptions): Promise<FleetWorld> {
   const world = await FleetWorld.open(options);

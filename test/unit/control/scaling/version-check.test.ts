@@ -6,7 +6,7 @@ import { OWNER } from '../../../../src/store/store.ts';
 import type { Rollout } from '../../../../src/wire/resources/rollout.ts';
 import type { ScalerInput } from '../../../../src/wire/resources/scaling.ts';
 import { FleetWorld, type FleetWorldOptions } from '../../../support/containers/fleet-world.ts';
-import { makeGpus } from '../gpus.ts';
+import { makeGpus } from '../../../support/containers/gpus.ts';
 
 async function openWorld(options?: FleetWorldOptions): Promise<FleetWorld> {
   const world = await FleetWorld.open(options);

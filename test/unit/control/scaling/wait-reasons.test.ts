@@ -2,7 +2,7 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { OWNER } from '../../../../src/store/store.ts';
 import { FleetWorld, type FleetWorldOptions } from '../../../support/containers/fleet-world.ts';
-import { makeGpus } from '../gpus.ts';
+import { makeGpus } from '../../../support/containers/gpus.ts';
 
 const HOUR_MS = 3_600_000;
 

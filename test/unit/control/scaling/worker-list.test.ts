@@ -8,7 +8,7 @@ import {
   type PassInput,
   WorkerList,
 } from '../../../../src/control/scaling/worker-list.ts';
-import { states } from '../pod-states.ts';
+import { states } from '../../../support/containers/pod-states.ts';
 
 const OPENED = 1_000_000;
 const SILENT_MS = 30_000;

@@ -7,8 +7,8 @@ import {
   countFreeGpus,
 } from '../../../../src/control/scaling/worker-starter.ts';
 import { FleetWorld } from '../../../support/containers/fleet-world.ts';
-import { makeGpus } from '../gpus.ts';
-import { states } from '../pod-states.ts';
+import { makeGpus } from '../../../support/containers/gpus.ts';
+import { states } from '../../../support/containers/pod-states.ts';
 
 const DEVICES: Record<string, string[]> = { A: ['a0', 'a1', 'a2'], B: ['b0'] };
 

@@ -13,7 +13,7 @@ import {
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { findCgroupHome, NO_CGROUPS } from '../../../../src/engine/process/cgroups.ts';
-import { isThere, makeSpec, OnePod, shell } from './one-pod.ts';
+import { isThere, makeSpec, OnePod, shell } from '../../../support/containers/one-pod.ts';
 
 let pod: OnePod;
 

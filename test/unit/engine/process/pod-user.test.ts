@@ -15,7 +15,7 @@ import {
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { removeOwn } from '../../../../src/engine/process/pod-user.ts';
-import { makeSpec, OnePod, shell } from './one-pod.ts';
+import { makeSpec, OnePod, shell } from '../../../support/containers/one-pod.ts';
 
 const podUser = { uid: 65_534, gid: 65_534, name: 'nobody' };
 const mounts = [{ kind: 'persistent' as const, source: 'data', path: '/data' }];

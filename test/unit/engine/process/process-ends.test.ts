@@ -17,7 +17,7 @@ import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { ContainerSpec } from '../../../../src/engine/engine.ts';
 import { findCgroupHome, NO_CGROUPS } from '../../../../src/engine/process/cgroups.ts';
-import { isThere, makeSpec, OnePod, shell } from './one-pod.ts';
+import { isThere, makeSpec, OnePod, shell } from '../../../support/containers/one-pod.ts';
 
 const ENGINE = fileURLToPath(
   new URL('../../../../src/engine/process/process-engine.ts', import.meta.url),

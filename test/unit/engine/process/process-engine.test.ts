@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createLog, silentLog } from '../../../../src/base/log.ts';
 import type { ContainerSpec } from '../../../../src/engine/engine.ts';
 import { ProcessEngine } from '../../../../src/engine/process/process-engine.ts';
-import { makeSpec, OnePod, shell } from './one-pod.ts';
+import { makeSpec, OnePod, shell } from '../../../support/containers/one-pod.ts';
 
 let pod: OnePod;
 

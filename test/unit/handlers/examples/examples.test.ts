@@ -6,7 +6,7 @@ import hello from '../../../../examples/hello/handler.ts';
 import totals from '../../../../examples/schema/handler.ts';
 import streamPrimes from '../../../../examples/stream/handler.ts';
 import { createHarness } from '../../../../src/testing.ts';
-import { collectStream, makeContext } from '../context.ts';
+import { collectStream, makeContext } from '../../../support/handler-context.ts';
 
 describe('examples/hello', () => {
   it('greets by name, and the world without one', async () => {

@@ -1,7 +1,7 @@
 import { NonRetryableError } from 'millrace';
 import { describe, expect, it } from 'vitest';
 import { runProgram } from '../../../../examples/external-process/run-program.ts';
-import { makeContext } from '../context.ts';
+import { makeContext } from '../../../support/handler-context.ts';
 
 /** Runs a script in a Node of its own, which is a program like any other. */
 function runScript(script: string, context = makeContext()) {

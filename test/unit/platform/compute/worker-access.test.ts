@@ -13,7 +13,7 @@ import {
   type ReachCheck,
 } from '../../../../src/platform/compute/worker-access.ts';
 import { completeOptions } from '../../../../src/platform/platform-options.ts';
-import { CERTIFICATE } from '../../api/certificate.ts';
+import { CERTIFICATE } from '../../../support/certificates.ts';
 
 const REACH: ContainerReach = { gateway: '172.17.0.1', hostName: 'gateway' };
 

@@ -11,7 +11,7 @@ import { WorkerFolders } from '../../../../src/platform/compute/worker-folders.t
 import type { LeaseRef } from '../../../../src/wire/link/worker-link.ts';
 import { DiskOutbox } from '../../../../src/worker/outbox/disk-outbox.ts';
 import { writeIdentity } from '../../../../src/worker/outbox/folder-identity.ts';
-import { complete } from '../../../conformance/outbox.ts';
+import { complete } from '../../../support/workers/outbox-reports.ts';
 
 const LEASE: LeaseRef = { jobId: 'job', attempt: 1, token: 'token' };
 

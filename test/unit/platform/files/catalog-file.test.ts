@@ -6,7 +6,7 @@ import { Writable } from 'node:stream';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { createLog } from '../../../../src/base/log.ts';
 import { openCatalog } from '../../../../src/platform/files/catalog-file.ts';
-import { makeGpus } from '../../control/gpus.ts';
+import { makeGpus } from '../../../support/containers/gpus.ts';
 
 let folder: string;
 let path: string;

@@ -14,8 +14,8 @@ import {
 } from '../../../../src/platform/machines/machine-messages.ts';
 import { Machines } from '../../../../src/platform/machines/machines.ts';
 import { NodesEngine } from '../../../../src/platform/machines/nodes-engine.ts';
+import { SECRET, startNodes } from '../../../support/api/two-nodes.ts';
 import { MemoryEngine, MemoryHost } from '../../../support/containers/memory-engine.ts';
-import { SECRET, startNodes } from '../../api/forwarding/two-nodes.ts';
 
 const LIMITS = { memoryGb: 8, vcpus: 8, diskGb: 8 };
 

@@ -5,7 +5,7 @@ import { NodeClient } from '../../../../src/api/nodes/node-client.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { LeaderScaling } from '../../../../src/platform/machines/node-work.ts';
 import type { ScalingFacts } from '../../../../src/wire/resources/scaling.ts';
-import { SECRET, startNodes } from '../../api/forwarding/two-nodes.ts';
+import { SECRET, startNodes } from '../../../support/api/two-nodes.ts';
 
 const FACTS: ScalingFacts = {
   ...{ workersMax: 3, workers: 0, cause: 'no_gpu', reason: 'no GPU is free', since: 1 },

@@ -2,7 +2,7 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { NodeClient } from '../../../../src/api/nodes/node-client.ts';
 import { checkEngines } from '../../../../src/platform/nodes/start-checks.ts';
-import { SECRET, startNodes } from '../../api/forwarding/two-nodes.ts';
+import { SECRET, startNodes } from '../../../support/api/two-nodes.ts';
 
 const LIMITS = { memoryGb: 8, vcpus: 8, diskGb: 8 };
 const INFO = { name: 'a', engine: 'process', workerUrl: 'http://a', limits: LIMITS, devices: [] };

@@ -5,7 +5,7 @@ import { SqlReader } from '../../../../src/store/sql/sql-reader.ts';
 import type { Outcome } from '../../../../src/wire/link/worker-link.ts';
 import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
 import type { ScalingFacts } from '../../../../src/wire/resources/scaling.ts';
-import { completed, ENDPOINT, failed, Hand, Platform } from '../../../conformance/platform.ts';
+import { completed, ENDPOINT, failed, Hand, Platform } from '../../../support/queue-platform.ts';
 
 const HOUR_MS = 3_600_000;
 

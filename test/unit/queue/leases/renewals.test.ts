@@ -1,7 +1,7 @@
 // Renewals that name many leases.
 import { expect, it, onTestFinished } from 'vitest';
-import { ENDPOINT, Hand, Platform } from '../../../conformance/platform.ts';
 import { countIterations } from '../../../support/count-iterations.ts';
+import { ENDPOINT, Hand, Platform } from '../../../support/queue-platform.ts';
 
 it('a renewal of thousands of leases leaves the event loop to others', async () => {
   const platform = new Platform();

@@ -7,7 +7,7 @@ import {
   outcomeOf,
   Platform,
   refTo,
-} from '../../../conformance/platform.ts';
+} from '../../../support/queue-platform.ts';
 
 let platform: Platform;
 

@@ -7,7 +7,7 @@ import type { StoredJob } from '../../../../src/store/store.ts';
 import { isTerminal } from '../../../../src/wire/job/job.ts';
 import type { Outcome } from '../../../../src/wire/link/worker-link.ts';
 import { fc } from '../../../support/properties.ts';
-import { makeJob, momentAt, settings, T0 } from './job-states.ts';
+import { makeJob, momentAt, settings, T0 } from '../../../support/store/job-states.ts';
 
 /** What can happen; the driver makes the event of it that the state allows. */
 type Move =

@@ -14,7 +14,7 @@ import {
   settings,
   states,
   T0,
-} from './job-states.ts';
+} from '../../../support/store/job-states.ts';
 
 const error = { code: 'handler_error' as const, message: 'no' };
 

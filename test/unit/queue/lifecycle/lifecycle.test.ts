@@ -3,7 +3,13 @@ import { describe, expect, it } from 'vitest';
 import { type JobEvent, next } from '../../../../src/queue/lifecycle/lifecycle.ts';
 import type { StoredJob } from '../../../../src/store/store.ts';
 import type { Outcome } from '../../../../src/wire/link/worker-link.ts';
-import { describeDecision, momentAt, NOW, type StateName, states } from './job-states.ts';
+import {
+  describeDecision,
+  momentAt,
+  NOW,
+  type StateName,
+  states,
+} from '../../../support/store/job-states.ts';
 
 type Row = Record<StateName, string>;
 

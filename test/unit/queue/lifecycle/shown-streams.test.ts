@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { type JobEvent, next } from '../../../../src/queue/lifecycle/lifecycle.ts';
 import type { StoredJob } from '../../../../src/store/store.ts';
 import type { Outcome, ReleaseReason } from '../../../../src/wire/link/worker-link.ts';
-import { momentAt, NOW, states } from './job-states.ts';
+import { momentAt, NOW, states } from '../../../support/store/job-states.ts';
 
 const error = { code: 'handler_error', message: 'no' } as const;
 const outcome = (ended: Outcome): JobEvent => ({ type: 'outcome', seq: 1, outcome: ended });

@@ -14,7 +14,7 @@ import {
   logOf,
   outcomeOf,
   Platform,
-} from '../../../conformance/platform.ts';
+} from '../../../support/queue-platform.ts';
 
 /** A full disk accepts payloads up to a quarter of it. */
 const RESERVE_BYTES = 1_048_576;

@@ -10,8 +10,8 @@ import {
   Hand,
   outcomeOf,
   Platform,
-} from '../../../conformance/platform.ts';
-import { makeJob } from '../../../conformance/store/stored-jobs.ts';
+} from '../../../support/queue-platform.ts';
+import { makeJob } from '../../../support/store/stored-jobs.ts';
 
 const PART = 1_000;
 const LARGE = JSON.stringify({ text: 'x'.repeat(10 * PART) });

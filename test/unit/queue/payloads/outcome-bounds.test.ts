@@ -9,7 +9,7 @@ import {
   outcomeOf,
   Platform,
   progressOf,
-} from '../../../conformance/platform.ts';
+} from '../../../support/queue-platform.ts';
 
 const ENDLESS = 'x'.repeat(1_000_000);
 

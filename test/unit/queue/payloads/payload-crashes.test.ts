@@ -14,8 +14,8 @@ import {
   type Store,
   StoreUnavailableError,
 } from '../../../../src/store/store.ts';
-import { addEndpoint, ENDPOINT, makeJob } from '../../../conformance/store/stored-jobs.ts';
 import { createRandom } from '../../../support/random.ts';
+import { addEndpoint, ENDPOINT, makeJob } from '../../../support/store/stored-jobs.ts';
 
 const PART = 2_000;
 const folder = mkdtempSync(join(tmpdir(), 'millrace-payloads-'));

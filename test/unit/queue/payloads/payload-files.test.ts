@@ -25,7 +25,7 @@ import {
   ENDPOINT,
   makeDelivery,
   makeJob,
-} from '../../../conformance/store/stored-jobs.ts';
+} from '../../../support/store/stored-jobs.ts';
 
 /** More than one row names the file. */
 const BYTES = 2_500_000;

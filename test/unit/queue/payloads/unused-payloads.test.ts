@@ -9,7 +9,7 @@ import {
   Hand,
   NEVER,
   Platform,
-} from '../../../conformance/platform.ts';
+} from '../../../support/queue-platform.ts';
 
 /** Too large to be deleted together with its job. */
 const LARGE = JSON.stringify('x'.repeat(600_000));

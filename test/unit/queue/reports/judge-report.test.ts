@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { judgeReport } from '../../../../src/queue/lifecycle/lifecycle.ts';
 import type { ReportHeader } from '../../../../src/wire/link/worker-link.ts';
-import { makeLease, type StateName, states } from '../lifecycle/job-states.ts';
+import { makeLease, type StateName, states } from '../../../support/store/job-states.ts';
 
 const held = { attempt: 2, token: 'token-2' };
 const kinds: ReportHeader['kind'][] = ['chunks', 'progress', 'log', 'outcome'];

@@ -9,7 +9,7 @@ import {
   Hand,
   NEVER,
   Platform,
-} from '../../../conformance/platform.ts';
+} from '../../../support/queue-platform.ts';
 
 let platform: Platform;
 let worker: Hand;

@@ -11,7 +11,7 @@ import {
   type Span,
 } from '../../../../src/queue/tracing/job-tracing.ts';
 import type { StoredJob } from '../../../../src/store/store.ts';
-import { makeJob, momentAt, settings, T0 } from '../lifecycle/job-states.ts';
+import { makeJob, momentAt, settings, T0 } from '../../../support/store/job-states.ts';
 
 const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 const CLIENT = 'b7ad6b7169203331';

@@ -5,7 +5,7 @@ import { countWorkers, describeWait, type WaitFacts } from '../../../../src/queu
 import type { StoredJob } from '../../../../src/store/store.ts';
 import { WAIT_CODES, type WaitReason } from '../../../../src/wire/job/wait-reason.ts';
 import type { ScalingFacts } from '../../../../src/wire/resources/scaling.ts';
-import { makeJob, NOW, T0 } from '../lifecycle/job-states.ts';
+import { makeJob, NOW, T0 } from '../../../support/store/job-states.ts';
 
 const NONE: WaitFacts['workers'] = {
   ...{ alive: 0, freeSlots: 0, empty: 0, draining: 0, silentSince: null },

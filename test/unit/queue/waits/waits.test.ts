@@ -8,7 +8,7 @@ import {
   Hand,
   Platform,
   type PlatformOptions,
-} from '../../../conformance/platform.ts';
+} from '../../../support/queue-platform.ts';
 
 /** More than the time for which workers are not counted again, ms. */
 const RECOUNT_MS = 1_000;

@@ -24,8 +24,8 @@ import {
   Hand,
   Platform,
   type PlatformOptions,
-} from '../../../conformance/platform.ts';
-import { makeDelivery } from '../../../conformance/store/stored-jobs.ts';
+} from '../../../support/queue-platform.ts';
+import { makeDelivery } from '../../../support/store/stored-jobs.ts';
 
 const URL_A = 'https://a.example/done';
 const URL_B = 'https://b.example/done';

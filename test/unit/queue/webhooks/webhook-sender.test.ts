@@ -12,8 +12,8 @@ import {
   generatePlatformSecret,
 } from '../../../../src/queue/webhooks/webhook-signature.ts';
 import type { SendAttempt } from '../../../../src/queue/webhooks/webhooks.ts';
-import { makeDelivery } from '../../../conformance/store/stored-jobs.ts';
-import { startServer } from '../../handlers/context.ts';
+import { startServer } from '../../../support/handler-context.ts';
+import { makeDelivery } from '../../../support/store/stored-jobs.ts';
 
 const SECRET = generatePlatformSecret();
 const RECORD = Buffer.from('{"id":"job-1","status":"COMPLETED","output":"ä"}');

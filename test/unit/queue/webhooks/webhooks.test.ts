@@ -7,7 +7,7 @@ import {
   nameReceiver,
   type SendAttempt,
 } from '../../../../src/queue/webhooks/webhooks.ts';
-import { makeDelivery } from '../../../conformance/store/stored-jobs.ts';
+import { makeDelivery } from '../../../support/store/stored-jobs.ts';
 
 const settings = DEFAULT_WEBHOOK_SETTINGS;
 const moment = { now: 10_000, ranMs: 500, random: () => 0.5, settings };

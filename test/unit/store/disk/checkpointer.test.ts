@@ -9,7 +9,7 @@ import { Checkpointer, LogCopies } from '../../../../src/store/disk/log-copies.t
 import type { StoreFailure } from '../../../../src/store/disk/store-health.ts';
 import { openSqlite, type SqliteDriver } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../../src/store/store.ts';
-import { addEndpoint, ENDPOINT, makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { addEndpoint, ENDPOINT, makeJob } from '../../../support/store/stored-jobs.ts';
 
 const MB = 1_048_576;
 const PAGE = new Uint8Array(4_096);

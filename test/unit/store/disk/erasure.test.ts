@@ -8,7 +8,7 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import { Erasure } from '../../../../src/store/disk/erasure.ts';
 import { openSqlite, type SqliteDriver } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store, StoredJob } from '../../../../src/store/store.ts';
-import { addEndpoint, makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { addEndpoint, makeJob } from '../../../support/store/stored-jobs.ts';
 
 const signal = new AbortController().signal;
 

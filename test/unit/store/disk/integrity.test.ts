@@ -9,7 +9,7 @@ import { completeSettings } from '../../../../src/queue/settings.ts';
 import { checkIntegrity } from '../../../../src/store/disk/integrity.ts';
 import { locatePayloads, PayloadFolder } from '../../../../src/store/disk/payload-files.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
-import { ENDPOINT, makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { ENDPOINT, makeJob } from '../../../support/store/stored-jobs.ts';
 
 const { signal } = new AbortController();
 const { execPath } = process;

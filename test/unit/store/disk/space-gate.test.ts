@@ -14,7 +14,7 @@ import {
   INPUT,
   makeDelivery,
   makeJob,
-} from '../../../conformance/store/stored-jobs.ts';
+} from '../../../support/store/stored-jobs.ts';
 
 const MB = 1_048_576;
 

@@ -19,7 +19,7 @@ import {
   ENDPOINT,
   makeDelivery,
   makeJob,
-} from '../../../conformance/store/stored-jobs.ts';
+} from '../../../support/store/stored-jobs.ts';
 
 let folder: string;
 let path: string;
@@ -204,7 +204,9 @@ describe('a backup with payloads in files', () => {
   });
 
   it('has whole payloads of each job while another process adds and removes jobs', async () => {
-    const writer = fileURLToPath(new URL('churning-writer.ts', import.meta.url));
+    const writer = fileURLToPath(
+      new URL('../../../support/store/churning-writer.ts', import.meta.url),
+    );
     await store.close();
     const child = spawn(process.execPath, [writer, path], { stdio: ['ignore', 'pipe', 'inherit'] });
     const exited = once(child, 'exit');

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { count, isZero, noCounts } from '../../../../src/store/live/live-endpoint.ts';
-import { makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { makeJob } from '../../../support/store/stored-jobs.ts';
 
 it('counts of a job that was added and removed need no write', () => {
   const counts = noCounts();

@@ -4,16 +4,16 @@ import { describe, expect, it } from 'vitest';
 import { LiveJobs } from '../../../../src/store/live/live-jobs.ts';
 import type { Step, StoredJob, Transaction } from '../../../../src/store/store.ts';
 import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
+import { MemoryStore } from '../../../simulation/memory-store.ts';
+import { MemoryTables } from '../../../simulation/memory-tables.ts';
+import { createRandom } from '../../../support/random.ts';
 import {
   addEndpoint,
   addJobs,
   ENDPOINT,
   makeJob,
   makeLease,
-} from '../../../conformance/store/stored-jobs.ts';
-import { MemoryStore } from '../../../simulation/memory-store.ts';
-import { MemoryTables } from '../../../simulation/memory-tables.ts';
-import { createRandom } from '../../../support/random.ts';
+} from '../../../support/store/stored-jobs.ts';
 
 const OTHER = 'ep_other';
 const LIVE = { windowJobs: 3, readyJobs: 5, endedJobs: 2 };

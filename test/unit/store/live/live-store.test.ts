@@ -11,6 +11,8 @@ import { openSqlite, openSqliteStore } from '../../../../src/store/sqlite/sqlite
 import { SqliteConnection } from '../../../../src/store/sqlite/sqlite-connection.ts';
 import { StoreUnavailableError } from '../../../../src/store/store.ts';
 import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
+import { MemoryStore } from '../../../simulation/memory-store.ts';
+import type { MemoryTables } from '../../../simulation/memory-tables.ts';
 import {
   addEndpoint,
   addJobs,
@@ -18,9 +20,7 @@ import {
   INPUT,
   makeJob,
   makeLease,
-} from '../../../conformance/store/stored-jobs.ts';
-import { MemoryStore } from '../../../simulation/memory-store.ts';
-import type { MemoryTables } from '../../../simulation/memory-tables.ts';
+} from '../../../support/store/stored-jobs.ts';
 
 const ALL = { endpointId: ENDPOINT, status: undefined, before: undefined, limit: 10 };
 

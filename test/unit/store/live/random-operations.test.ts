@@ -7,7 +7,7 @@ import { SqlTables } from '../../../../src/store/sql/sql-tables.ts';
 import { openSqlite } from '../../../../src/store/sqlite/sqlite.ts';
 import { SqliteConnection } from '../../../../src/store/sqlite/sqlite-connection.ts';
 import { createRandom } from '../../../support/random.ts';
-import { play } from './random-operations.ts';
+import { play } from '../../../support/store/random-operations.ts';
 
 const faults = { commit: 0, query: 0, random: () => 1, isOn: false };
 const { execute, run } = SqliteConnection.prototype;

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { ReadyWindow } from '../../../../src/store/live/ready-window.ts';
 import type { StoredJob } from '../../../../src/store/store.ts';
-import { makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { makeJob } from '../../../support/store/stored-jobs.ts';
 
 let window: ReadyWindow;
 

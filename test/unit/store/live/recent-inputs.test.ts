@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { RecentInputs } from '../../../../src/store/live/recent-inputs.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
-import { addEndpoint, INPUT, makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { addEndpoint, INPUT, makeJob } from '../../../support/store/stored-jobs.ts';
 
 const read = (text: Uint8Array | undefined) => text && Buffer.from(text).toString();
 

@@ -8,15 +8,10 @@ import {
   type StoredJob,
   type Transaction,
 } from '../../../../src/store/store.ts';
-import {
-  addEndpoint,
-  ENDPOINT,
-  makeJob,
-  makeLease,
-} from '../../../conformance/store/stored-jobs.ts';
 import { MemoryStore } from '../../../simulation/memory-store.ts';
 import type { MemoryTables } from '../../../simulation/memory-tables.ts';
 import { createRandom } from '../../../support/random.ts';
+import { addEndpoint, ENDPOINT, makeJob, makeLease } from '../../../support/store/stored-jobs.ts';
 
 const INPUT = new TextEncoder().encode('{}');
 const GROUPS = ['a', 'b', 'c', null];

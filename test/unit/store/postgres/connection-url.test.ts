@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { readPostgresUrl } from '../../../../src/store/postgres/connection-url.ts';
-import { CERTIFICATE } from '../../api/certificate.ts';
+import { CERTIFICATE } from '../../../support/certificates.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'millrace-url-'));
 const ca = join(folder, 'root.crt');

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { removeJobs } from '../../../../src/store/sql/sql-tables.ts';
 import { splitKeys, writeList } from '../../../../src/store/sql/unused-payloads.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
-import { addEndpoint, deleteUnused, makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { addEndpoint, deleteUnused, makeJob } from '../../../support/store/stored-jobs.ts';
 
 const listJobs = (count: number) =>
   Array.from({ length: count }, (_, position) => makeJob({ id: `job-${position}`, position }));

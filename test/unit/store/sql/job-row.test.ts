@@ -7,7 +7,7 @@ import {
   readJob,
 } from '../../../../src/store/sql/job-row.ts';
 import type { Row, StoredJob } from '../../../../src/store/store.ts';
-import { makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { makeJob } from '../../../support/store/stored-jobs.ts';
 
 function toRow(job: StoredJob): Row {
   const values = listImageValues(job, {});

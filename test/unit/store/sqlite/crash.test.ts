@@ -8,12 +8,13 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, expect, it } from 'vitest';
 import { locatePayloads } from '../../../../src/store/disk/payload-files.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
-import { deleteUnused, ENDPOINT } from '../../../conformance/store/stored-jobs.ts';
+import { deleteUnused, ENDPOINT } from '../../../support/store/stored-jobs.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'millrace-crash-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-const writerFile = (name: string) => fileURLToPath(new URL(name, import.meta.url));
+const writerFile = (name: string) =>
+  fileURLToPath(new URL(`../../../support/store/${name}`, import.meta.url));
 
 /** Lets the writer work until it has named `count` jobs, kills it, and gives all that it named. */
 async function killWriterAfter(count: number, path: string, file: string): Promise<string[]> {

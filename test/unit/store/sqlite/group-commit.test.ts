@@ -6,7 +6,7 @@ import { GroupCommit } from '../../../../src/store/sqlite/group-commit.ts';
 import { openSqlite, openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { SqliteConnection } from '../../../../src/store/sqlite/sqlite-connection.ts';
 import type { Store } from '../../../../src/store/store.ts';
-import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../../support/store/stored-jobs.ts';
 
 let folder: string;
 let path: string;

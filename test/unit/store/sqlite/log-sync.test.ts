@@ -10,7 +10,7 @@ import {
   StoreUnavailableError,
   type UploadedPayload,
 } from '../../../../src/store/store.ts';
-import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../../support/store/stored-jobs.ts';
 
 let folder: string;
 let store: Store;

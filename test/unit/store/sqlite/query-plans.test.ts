@@ -7,7 +7,7 @@ import { migrate } from '../../../../src/store/sqlite/migrations.ts';
 import { MIGRATIONS } from '../../../../src/store/sqlite/schema.ts';
 import type { StagedPayload, Step } from '../../../../src/store/store.ts';
 import type { TableListing, Tables } from '../../../../src/store/tables.ts';
-import { makeDelivery, makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { makeDelivery, makeJob } from '../../../support/store/stored-jobs.ts';
 
 const database = new DatabaseSync(':memory:');
 migrate(database, MIGRATIONS);

@@ -21,7 +21,7 @@ import {
   INPUT,
   makeJob,
   makeLease,
-} from '../../../conformance/store/stored-jobs.ts';
+} from '../../../support/store/stored-jobs.ts';
 
 const MB = 1_048_576;
 
@@ -180,7 +180,9 @@ describe('a full disk', () => {
   });
 
   it('that appears only at the commit rejects all of it, and the store continues', async () => {
-    const script = fileURLToPath(new URL('cramped-writer.ts', import.meta.url));
+    const script = fileURLToPath(
+      new URL('../../../support/store/cramped-writer.ts', import.meta.url),
+    );
     // Units of 512 bytes: no file beyond 2 MB, which the write-ahead log would be.
     const command = 'ulimit -f 4096 && exec "$0" "$1" "$2"';
     const { stdout } = await promisify(execFile)('/bin/sh', [

@@ -31,7 +31,7 @@ import {
   PROTO_PATH,
   SERVICE_NAME,
 } from '../../../../src/wire/link/worker-stream.ts';
-import { CERTIFICATE, CERTIFICATE_KEY } from '../../api/certificate.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../../../support/certificates.ts';
 
 type Call = ServerDuplexStream<object, object>;
 /** What the platform does with a question. */

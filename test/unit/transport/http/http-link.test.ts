@@ -9,7 +9,7 @@ import { createClient } from '../../../../src/client.ts';
 import { createHttpLink, type HttpLink } from '../../../../src/transport/http/http-link.ts';
 import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
 import type { LinkError, Report, TakeRequest } from '../../../../src/wire/link/worker-link.ts';
-import { CERTIFICATE, CERTIFICATE_KEY } from '../../api/certificate.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../../../support/certificates.ts';
 
 type Handle = (request: IncomingMessage, response: ServerResponse, body: Buffer) => void;
 

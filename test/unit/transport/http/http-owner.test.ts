@@ -4,7 +4,7 @@ import { createServer as createSecureServer, Server as SecureServer } from 'node
 import { expect, it, onTestFinished } from 'vitest';
 import { silentLog } from '../../../../src/base/log.ts';
 import { createHttpLink, type HttpLink } from '../../../../src/transport/http/http-link.ts';
-import { CERTIFICATE, CERTIFICATE_KEY } from '../../api/certificate.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../../../support/certificates.ts';
 
 type Handle = (response: ServerResponse, request: IncomingMessage) => void;
 

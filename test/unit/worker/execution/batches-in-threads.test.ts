@@ -7,7 +7,11 @@ import { HandlerNotLoadedError } from '../../../../src/worker/execution/executor
 import type { ThreadExecutorOptions } from '../../../../src/worker/execution/thread-executor.ts';
 import type { BatchTask } from '../../../support/handlers/batched.ts';
 import { readOutput } from '../../../support/workers/leases.ts';
-import { createThreads, startThreads, writeHandler } from '../thread-script.ts';
+import {
+  createThreads,
+  startThreads,
+  writeHandler,
+} from '../../../support/workers/thread-script.ts';
 
 const handlerPath = join(import.meta.dirname, '../../../support/handlers/batched.ts');
 

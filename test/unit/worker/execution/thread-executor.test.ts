@@ -3,7 +3,12 @@
 import { describe, expect, it } from 'vitest';
 import { HandlerNotLoadedError } from '../../../../src/worker/execution/executor.ts';
 import { cpu, readOutput } from '../../../support/workers/leases.ts';
-import { createThreads, startThreads, until, writeHandler } from '../thread-script.ts';
+import {
+  createThreads,
+  startThreads,
+  until,
+  writeHandler,
+} from '../../../support/workers/thread-script.ts';
 
 describe('starting', () => {
   it('returns the handler’s config and has the configured slots in every thread', async () => {

@@ -201,7 +201,7 @@ describe('nvidia-smi', () => {
   }, 60_000);
 
   it('ends when its parent is killed, also if it would print nothing', async () => {
-    const script = new URL('feeding-process.ts', import.meta.url).pathname;
+    const script = new URL('../../../support/workers/feeding-process.ts', import.meta.url).pathname;
     const parent = startProcess(process.execPath, script, standIn);
     await expect.poll(async () => (await readLoops()).length, POLL).toBe(2);
     const pids = await readLoops();

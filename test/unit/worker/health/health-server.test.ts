@@ -12,7 +12,7 @@ import {
   probeWorker,
 } from '../../../../src/worker/health/health-server.ts';
 import type { Worker, WorkerHealth } from '../../../../src/worker/worker.ts';
-import { lease, type Script, script, startScript } from '../worker-script.ts';
+import { lease, type Script, script, startScript } from '../../../support/workers/worker-script.ts';
 
 const fine: WorkerHealth = {
   ready: true,

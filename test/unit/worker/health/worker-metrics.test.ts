@@ -4,7 +4,7 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import { type Lease, LinkError } from '../../../../src/wire/link/worker-link.ts';
 import { createWorkerMetrics } from '../../../../src/worker/health/worker-metrics.ts';
 import type { WorkerOptions } from '../../../../src/worker/worker.ts';
-import { lease, type ScriptedLink, script } from '../worker-script.ts';
+import { lease, type ScriptedLink, script } from '../../../support/workers/worker-script.ts';
 
 const unavailable = new LinkError('unavailable', 'not now');
 

@@ -16,8 +16,8 @@ import {
   type StateFolderOptions,
   type WorkerFolder,
 } from '../../../../src/worker/outbox/state-folder.ts';
-import { complete, leaseRef } from '../../../conformance/outbox.ts';
-import { ScriptedLink } from '../worker-script.ts';
+import { complete, leaseRef } from '../../../support/workers/outbox-reports.ts';
+import { ScriptedLink } from '../../../support/workers/worker-script.ts';
 
 let stateDir: string;
 let link: ScriptedLink & { close(): Promise<void> };

@@ -16,7 +16,12 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import { createLog } from '../../../../src/base/log.ts';
 import { DiskOutbox, type DiskOutboxOptions } from '../../../../src/worker/outbox/disk-outbox.ts';
 import { locateJournal, readUndelivered } from '../../../../src/worker/outbox/outbox-entries.ts';
-import { addChunk, complete, leaseRef, nameReports } from '../../../conformance/outbox.ts';
+import {
+  addChunk,
+  complete,
+  leaseRef,
+  nameReports,
+} from '../../../support/workers/outbox-reports.ts';
 
 const BATCH = { maxReports: 1_000, maxBytes: 100_000_000 };
 const HEADER_BYTES = 8;

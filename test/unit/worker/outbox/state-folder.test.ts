@@ -15,7 +15,7 @@ import {
   type StateFolderOptions,
   type WorkerFolder,
 } from '../../../../src/worker/outbox/state-folder.ts';
-import { complete, leaseRef } from '../../../conformance/outbox.ts';
+import { complete, leaseRef } from '../../../support/workers/outbox-reports.ts';
 
 const LOCK = pathToFileURL(
   resolve(import.meta.dirname, '../../../../src/worker/outbox/folder-lock.ts'),

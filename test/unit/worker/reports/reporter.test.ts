@@ -1,8 +1,15 @@
 // Reports against a scripted queue: their order, what travels together, and what the answers do.
 import { describe, expect, it } from 'vitest';
 import { LinkError, type Report, type ReportReply } from '../../../../src/wire/link/worker-link.ts';
-import type { ScriptedExecution } from '../worker-script.ts';
-import { lease, nameReport, type Script, script, startScript, welcome } from '../worker-script.ts';
+import type { ScriptedExecution } from '../../../support/workers/worker-script.ts';
+import {
+  lease,
+  nameReport,
+  type Script,
+  script,
+  startScript,
+  welcome,
+} from '../../../support/workers/worker-script.ts';
 
 const text = (body: Uint8Array) => Buffer.from(body).toString();
 const applyAll = (reports: Report[]): ReportReply[] => reports.map(() => ({ answer: 'applied' }));

@@ -5,7 +5,7 @@ import { createServer } from '../../../src/api/server.ts';
 import { silentLog } from '../../../src/base/log.ts';
 import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
 import { Keys } from '../../../src/control/keys/keys.ts';
-import { ENDPOINT, type Platform } from '../platform.ts';
+import { ENDPOINT, type Platform } from '../queue-platform.ts';
 
 export interface CarrierPort {
   url: string;

@@ -3,14 +3,14 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { silentLog } from '../../../../src/base/log.ts';
-import { readProcess } from '../../../../src/base/process/process-table.ts';
-import { quoteWord } from '../../../../src/base/text/shell-words.ts';
-import type { Container, ContainerSpec } from '../../../../src/engine/engine.ts';
+import { silentLog } from '../../../src/base/log.ts';
+import { readProcess } from '../../../src/base/process/process-table.ts';
+import { quoteWord } from '../../../src/base/text/shell-words.ts';
+import type { Container, ContainerSpec } from '../../../src/engine/engine.ts';
 import {
   ProcessEngine,
   type ProcessEngineOptions,
-} from '../../../../src/engine/process/process-engine.ts';
+} from '../../../src/engine/process/process-engine.ts';
 
 const LOOK_AGAIN_MS = 10;
 const GPU = { kind: 'gpu' as const, index: 0, uuid: 'GPU-a', name: 'pretended', memoryBytes: 1 };

@@ -1,7 +1,7 @@
 // A process that writes jobs to the store at its first argument for as long as it lives, and names
 // each on standard output once its write has resolved.
-import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
-import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
+import { addEndpoint, ENDPOINT, INPUT, makeJob } from './stored-jobs.ts';
 
 const store = openSqliteStore({ path: process.argv[2] ?? '' });
 await addEndpoint(store);

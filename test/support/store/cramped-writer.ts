@@ -1,7 +1,7 @@
 // A process that may not write files beyond a limit set by whoever starts it: it writes to the store
 // at its first argument until that fails, then something small, and says what came of each.
-import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
-import { addEndpoint, addJobs, INPUT, makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
+import { addEndpoint, addJobs, INPUT, makeJob } from './stored-jobs.ts';
 
 // Without a listener the signal, and not the error, would end the process.
 process.on('SIGXFSZ', () => {});

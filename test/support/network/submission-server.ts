@@ -2,7 +2,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { onTestFinished, vi } from 'vitest';
-import type { ProblemCode } from '../../../../src/wire/problem.ts';
+import type { ProblemCode } from '../../../src/wire/problem.ts';
 
 export type Answer = (request: IncomingMessage, response: ServerResponse) => void;
 

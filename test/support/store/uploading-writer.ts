@@ -1,9 +1,9 @@
 // A process that uploads inputs in parts to the store at its first argument for as long as it lives, and
 // names each job on standard output once it is on disk.
-import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
-import { completeSettings } from '../../../../src/queue/settings.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
-import { addEndpoint, ENDPOINT, makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { LargePayloads } from '../../../src/queue/payloads/large-payloads.ts';
+import { completeSettings } from '../../../src/queue/settings.ts';
+import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
+import { addEndpoint, ENDPOINT, makeJob } from './stored-jobs.ts';
 
 const BYTES = 40_000;
 

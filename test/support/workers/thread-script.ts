@@ -8,10 +8,10 @@ import {
   ThreadExecutor,
   type ThreadExecutorOptions,
 } from '../../../src/worker/execution/thread-executor.ts';
-import { type LogLine, parseLines, RecordingSink } from '../../support/network/recording-sink.ts';
-import { cpu, makeLease } from '../../support/workers/leases.ts';
+import { type LogLine, parseLines, RecordingSink } from '../network/recording-sink.ts';
+import { cpu, makeLease } from './leases.ts';
 
-export const effects = join(import.meta.dirname, '../../support/handlers/effects.ts');
+export const effects = join(import.meta.dirname, '../handlers/effects.ts');
 
 export function createThreads(options: Partial<ThreadExecutorOptions> = {}) {
   const workerLog: LogLine[] = [];

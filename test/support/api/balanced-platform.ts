@@ -8,11 +8,7 @@ import {
   request,
 } from 'node:http';
 import type { BalancerOptions } from '../../../src/control/balancing/balancer.ts';
-import {
-  type StandingWorker,
-  startWorker,
-  TargetList,
-} from '../../support/workers/worker-stand.ts';
+import { type StandingWorker, startWorker, TargetList } from '../workers/worker-stand.ts';
 import { type Platform, type PlatformSettings, readJson, startPlatform } from './platform.ts';
 
 export interface BalancedPlatform extends Platform {

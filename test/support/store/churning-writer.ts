@@ -1,10 +1,10 @@
 // A process that adds jobs with large inputs and outputs to the store at its first argument, removes them soon after,
 // and deletes their files, for as long as it lives. It prints a line for each removed job.
-import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
-import { completeSettings } from '../../../../src/queue/settings.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
-import { ENDING, type StoredJob, type UploadedPayload } from '../../../../src/store/store.ts';
-import { makeJob } from '../../../conformance/store/stored-jobs.ts';
+import { LargePayloads } from '../../../src/queue/payloads/large-payloads.ts';
+import { completeSettings } from '../../../src/queue/settings.ts';
+import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
+import { ENDING, type StoredJob, type UploadedPayload } from '../../../src/store/store.ts';
+import { makeJob } from './stored-jobs.ts';
 
 const BYTES = 1_500_000;
 /** Of each lane. */

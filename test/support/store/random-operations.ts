@@ -6,11 +6,11 @@ import type {
   Store,
   StoredJob,
   Transaction,
-} from '../../../../src/store/store.ts';
-import type { JobStatus } from '../../../../src/wire/job/job.ts';
-import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
-import { makeDelivery, makeJob, makeLease } from '../../../conformance/store/stored-jobs.ts';
-import { createRandom } from '../../../support/random.ts';
+} from '../../../src/store/store.ts';
+import type { JobStatus } from '../../../src/wire/job/job.ts';
+import { endpointSettings } from '../../../src/wire/resources/endpoint.ts';
+import { createRandom } from '../random.ts';
+import { makeDelivery, makeJob, makeLease } from './stored-jobs.ts';
 
 const EPS = ['a', 'b', 'c'];
 /** Kinds of operations that read lists. */

@@ -3,9 +3,9 @@
 import type {
   AdvertisedUrls,
   ForwardingOptions,
-} from '../../../../src/api/forwarding/forwarding-options.ts';
-import type { Place, Placement } from '../../../../src/api/forwarding/placement.ts';
-import { ENDPOINT, type Platform, type PlatformSettings, startPlatform } from '../platform.ts';
+} from '../../../src/api/forwarding/forwarding-options.ts';
+import type { Place, Placement } from '../../../src/api/forwarding/placement.ts';
+import { ENDPOINT, type Platform, type PlatformSettings, startPlatform } from './platform.ts';
 
 export const SECRET = 'the-secret-of-the-nodes';
 

@@ -36,7 +36,7 @@ import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../src/store/store.ts';
 import type { AttemptError } from '../../../src/wire/job/job.ts';
 import type { Device, WorkerLink } from '../../../src/wire/link/worker-link.ts';
-import { fetchChecked } from '../../support/network/checked-fetch.ts';
+import { fetchChecked } from '../network/checked-fetch.ts';
 
 export const ENDPOINT = 'demo';
 

@@ -1,14 +1,10 @@
 // One job in each state and the name of each state, for tests of the lifecycle.
 
-import {
-  type Decision,
-  type Moment,
-  withDueAt,
-} from '../../../../src/queue/lifecycle/transition.ts';
-import { completeSettings, type QueueSettings } from '../../../../src/queue/settings.ts';
-import type { StoredJob, StoredLease } from '../../../../src/store/store.ts';
-import { isTerminal, type TerminalStatus } from '../../../../src/wire/job/job.ts';
-import { makeJob as makeStored } from '../../../conformance/store/stored-jobs.ts';
+import { type Decision, type Moment, withDueAt } from '../../../src/queue/lifecycle/transition.ts';
+import { completeSettings, type QueueSettings } from '../../../src/queue/settings.ts';
+import type { StoredJob, StoredLease } from '../../../src/store/store.ts';
+import { isTerminal, type TerminalStatus } from '../../../src/wire/job/job.ts';
+import { makeJob as makeStored } from './stored-jobs.ts';
 
 export const T0 = Date.UTC(2026, 0, 1);
 /** When the attempt under test was leased. */
