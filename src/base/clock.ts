@@ -152,5 +152,5 @@ export class ManualClock implements ResumableClock {
 
 /** Waits a few iterations of the event loop, enough for promise chains and grouped commits to settle. */
 export async function letOthersRun(): Promise<void> {
-  for (let turn = 0; turn < 8; turn++) await new Promise((resolve) => setImmediate(resolve));
+  for (let at = 0; at < 8; at++) await new Promise((resolve) => setImmediate(resolve));
 }

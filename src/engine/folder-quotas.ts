@@ -29,7 +29,7 @@ export class FolderQuotas {
    * limit: files that exist already would not count. Never rejects.
    */
   limit(path: string, bytes: number): Promise<QuotaOutcome> {
-    return this.#inTurn(async () => {
+    return this.#exclusively(async () => {
       try {
         await limitFolder(await realpath(path), bytes);
         return { kind: 'enforced' };
@@ -41,14 +41,14 @@ export class FolderQuotas {
 
   /** Removes the folder with `remove`, then forgets its limit if the folder is gone. @throws the error of `remove` */
   async remove(path: string, remove: () => Promise<void>): Promise<void> {
-    const limited = await this.#inTurn(() => findLimited(path)).catch(() => undefined);
+    const limited = await this.#exclusively(() => findLimited(path)).catch(() => undefined);
     await remove();
     if (!limited || (await isThere(path))) return;
     // A limit without a folder harms nobody.
     await setLimit(limited, 0).catch(() => {});
   }
 
-  #inTurn<T>(act: () => Promise<T>): Promise<T> {
+  #exclusively<T>(act: () => Promise<T>): Promise<T> {
     const done = this.#last.then(act);
     this.#last = done.catch(() => {});
     return done;

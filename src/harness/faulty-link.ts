@@ -125,7 +125,7 @@ export class FaultyLink implements WorkerLink {
   }
 
   /** Applies to all open and new calls: they fail at once, or hang. */
-  turn(network: Network): void {
+  setNetwork(network: Network): void {
     this.#network = network;
     if (network === 'refusing') this.cut();
   }

@@ -232,7 +232,7 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
 
   /** Takes the worker's network away: every call fails at once until `reconnect`. */
   disconnect(): void {
-    this.#link.turn('refusing');
+    this.#link.setNetwork('refusing');
   }
 
   /**
@@ -240,12 +240,12 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
    * answered and nothing fails, so the worker must give up by itself.
    */
   fallSilent(): void {
-    this.#link.turn('silent');
+    this.#link.setNetwork('silent');
   }
 
   /** Ends `disconnect` and `fallSilent`. Hanging calls stay lost: the worker gives them up. */
   reconnect(): void {
-    this.#link.turn('open');
+    this.#link.setNetwork('open');
   }
 
   /** Closes the platform; jobs cannot be submitted or read until `startPlatform`. */
@@ -325,7 +325,7 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
 
   /** Each job waits for its batch, or has ended; no more wait than the worker has slots. */
   async #untilGathered(jobs: readonly HarnessJob<Output, ChunkOutput>[]): Promise<void> {
-    for (let turn = 0; turn < MAX_GATHER_ITERATIONS; turn++) {
+    for (let at = 0; at < MAX_GATHER_ITERATIONS; at++) {
       await this.#clock.advance(0);
       const records = await Promise.all(jobs.map((job) => job.record()));
       const live = records.filter(({ status }) => !isTerminal(status)).length;

@@ -82,15 +82,15 @@ async function sendParts({ client, concurrency, packages, signal }: PutOptions, 
   const abortSignal = AbortSignal.any([signal, failed.signal]);
   /** Each sends one part after the other. Parts are read in their order, one at a time. */
   let number = 0;
-  let turn: Promise<unknown> = Promise.resolve();
+  let last: Promise<unknown> = Promise.resolve();
   const takePart = () => {
-    const taken = turn.then(async () => {
+    const taken = last.then(async () => {
       const body = begun.shift() ?? (await takeNext(parts, abortSignal));
       if (!body) return undefined;
       number += 1;
       return { body, number };
     });
-    turn = taken.catch(() => undefined);
+    last = taken.catch(() => undefined);
     return taken;
   };
   const lane = async () => {

@@ -44,7 +44,7 @@ export class TakeLoop {
   readonly #pace = new RetryPace({ baseMs: 100, maxMs: 5_000, jitter: 0.2 });
   readonly #earlyAnswers: EarlyAnswers;
   #lastTakeAt: number | undefined;
-  #lastTurnAt: number;
+  #lastProgressAt: number;
   #isFull = false;
   #takes = 0;
   #wake: (() => void) | undefined;
@@ -57,7 +57,7 @@ export class TakeLoop {
     this.#attempts = attempts;
     this.#reporter = reporter;
     this.#isPaused = isPaused;
-    this.#lastTurnAt = this.#options.clock.now();
+    this.#lastProgressAt = this.#options.clock.now();
   }
 
   /** Time of the last answered take, Unix ms. */
@@ -73,7 +73,7 @@ export class TakeLoop {
     const limitMs = this.#session.terms.takeWaitMs + LATE_ANSWER_MS;
     const isBusy = this.#attempts.active > 0 || this.#reporter.isCongested;
     if (this.#isFull && isBusy) return undefined;
-    if (this.#options.clock.now() - this.#lastTurnAt <= limitMs) return undefined;
+    if (this.#options.clock.now() - this.#lastProgressAt <= limitMs) return undefined;
     return this.#isFull
       ? 'no slot is free although no job runs'
       : 'the platform does not answer takes';
@@ -93,7 +93,7 @@ export class TakeLoop {
   /** Ends after `stop`. @throws LinkError `stale_incarnation` */
   async run(): Promise<void> {
     const { signal } = this.#stopping;
-    this.#lastTurnAt = this.#options.clock.now();
+    this.#lastProgressAt = this.#options.clock.now();
     for (;;) {
       const max = await this.#waitForSlot();
       if (signal.aborted) return;
@@ -101,7 +101,7 @@ export class TakeLoop {
       const waitMs = this.#limitWait();
       const leases = await this.#take(max, waitMs);
       if (!leases) continue;
-      this.#lastTakeAt = this.#lastTurnAt = this.#options.clock.now();
+      this.#lastTakeAt = this.#lastProgressAt = this.#options.clock.now();
       if (signal.aborted && !this.#mustRunLateJobs) this.#attempts.release(leases);
       else if (leases.length > 0) this.#accept(leases);
       const isBrief = waitMs < Math.min(BRIEF_WAIT_MS, this.#session.terms.takeWaitMs);
@@ -155,7 +155,7 @@ export class TakeLoop {
         this.#wake = resolve;
       });
       this.#wake = undefined;
-      this.#lastTurnAt = this.#options.clock.now();
+      this.#lastProgressAt = this.#options.clock.now();
       // Slots that become free in the same iteration of the event loop share one take.
       await new Promise<void>((resolve) => setImmediate(resolve));
     }

@@ -115,7 +115,7 @@ export class Channel {
   /** Reads and offers the data, unless their change number is the same. */
   async #refresh(ended: AbortSignal): Promise<void> {
     const { number, read, reads } = this.#options;
-    await reads.turn(ended);
+    await reads.admit(ended);
     if (ended.aborted || this.isOver) return;
     try {
       // The number is read first, so the next refresh notices a change between both reads.
@@ -164,7 +164,7 @@ export class Channel {
   async #greet(): Promise<void> {
     const { reads } = this.#options;
     while (this.#joining.size > 0) {
-      await reads.turn(this.#ended);
+      await reads.admit(this.#ended);
       await reads.callAll(
         [...this.#joining].map((listener) => () => {
           if (this.#last && this.#joining.delete(listener)) listener(this.#last);

@@ -40,7 +40,7 @@ export class LoopTime {
   readonly #clock: Clock;
   readonly #bound: LoopBound;
   #credit: LoopCredit;
-  #lastTurn: Promise<void> = Promise.resolve();
+  #last: Promise<void> = Promise.resolve();
 
   constructor(clock: Clock, bound: LoopBound) {
     this.#clock = clock;
@@ -63,10 +63,10 @@ export class LoopTime {
    * Resolves when there is credit, and then `next` has resolved: one in each iteration of the event loop, in the order of the
    * calls, so that its time is known before the next.
    */
-  turn(ended: AbortSignal, next = async () => {}): Promise<void> {
-    const turn = this.#lastTurn.then(() => this.#rest(ended)).then(next);
-    this.#lastTurn = turn.then(() => new Promise((resolve) => setImmediate(resolve)));
-    return turn;
+  admit(ended: AbortSignal, next = async () => {}): Promise<void> {
+    const admitted = this.#last.then(() => this.#rest(ended)).then(next);
+    this.#last = admitted.then(() => new Promise((resolve) => setImmediate(resolve)));
+    return admitted;
   }
 
   async #rest(ended: AbortSignal): Promise<void> {
@@ -105,8 +105,8 @@ export class UserReads {
   }
 
   /** Resolves when the next read may begin. A user has one place in the line of all users. */
-  turn(ended: AbortSignal): Promise<void> {
-    return this.#own.turn(ended, () => this.#options.all.turn(ended));
+  admit(ended: AbortSignal): Promise<void> {
+    return this.#own.admit(ended, () => this.#options.all.admit(ended));
   }
 
   /**

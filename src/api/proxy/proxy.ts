@@ -66,7 +66,7 @@ async function serve(
   const { endpoint: endpointId } = request.params;
   const gone = abortWhenGone(reply.raw);
   for (let attempt = 1; attempt <= MAX_ATTEMPTS; attempt++) {
-    const turn = await balancer.enter({ endpointId, signal: gone });
+    const call = await balancer.enter({ endpointId, signal: gone });
     try {
       const end = await forward({
         request,
@@ -75,17 +75,17 @@ async function serve(
         log,
         clock,
         origins,
-        dispatcher: turn.dispatcher,
+        dispatcher: call.dispatcher,
         target: cutTarget(request.originalUrl),
         prefix: cutPrefix(request.originalUrl),
         headersLimitMs: endpoints.find(endpointId)?.settings.executionTimeoutMs ?? 0,
         upgrade: findUpgrade(request.raw),
       });
       if (end === 'over') return;
-      turn.noteUnreachable();
-      log.warn({ endpoint: endpointId, pod: turn.podId }, 'connecting to a worker failed');
+      call.noteUnreachable();
+      log.warn({ endpoint: endpointId, pod: call.podId }, 'connecting to a worker failed');
     } finally {
-      turn.end();
+      call.end();
     }
   }
   throw new ProblemError('worker_failed', `${MAX_ATTEMPTS} workers could not be connected to`);

@@ -68,7 +68,7 @@ export class RunPodSession {
   readonly #link: SessionLink;
   readonly #activity: WorkerActivity;
   #openTakes = 0;
-  #turn: Promise<void> = Promise.resolve();
+  #last: Promise<void> = Promise.resolve();
   #isRenewing = false;
   /** Last time at which a second take was open, Unix ms; undefined if one worker uses this ID. */
   #overlappedAt: number | undefined;
@@ -118,7 +118,7 @@ export class RunPodSession {
     this.#openTakes += 1;
     try {
       const take = () => this.#takeNow(max, until, signal);
-      return await this.#activity.poll(() => this.#inTurn(take));
+      return await this.#activity.poll(() => this.#exclusively(take));
     } finally {
       this.#openTakes -= 1;
     }
@@ -187,15 +187,15 @@ export class RunPodSession {
   // --- taking -----------------------------------------------------------------------------------
 
   /** A take of a worker ends its previous one: workers that share an ID wait for each other. */
-  async #inTurn<T>(act: () => Promise<T>): Promise<T> {
-    const before = this.#turn;
-    const turn = Promise.withResolvers<void>();
-    this.#turn = turn.promise;
+  async #exclusively<T>(act: () => Promise<T>): Promise<T> {
+    const before = this.#last;
+    const over = Promise.withResolvers<void>();
+    this.#last = over.promise;
     try {
       await before;
       return await act();
     } finally {
-      turn.resolve();
+      over.resolve();
     }
   }
 

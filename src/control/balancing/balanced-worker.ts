@@ -42,7 +42,7 @@ export class BalancedWorker {
   open = 0;
   taken = 0;
   /** Number of its last request among all of the endpoint's requests. */
-  lastTurn = 0;
+  lastCall = 0;
   /** It gets no new requests. */
   isDraining = false;
   target: WorkerTarget;

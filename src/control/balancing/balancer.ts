@@ -11,9 +11,9 @@ import {
   type TargetSource,
   type WorkerTarget,
 } from './balanced-worker.ts';
-import { RequestLine, type Turn } from './request-line.ts';
+import { RequestLine, type WorkerCall } from './request-line.ts';
 
-export type { Turn } from './request-line.ts';
+export type { WorkerCall } from './request-line.ts';
 
 export interface BalancerOptions {
   targets: TargetSource;
@@ -59,10 +59,10 @@ export class Balancer implements WorkView {
 
   /**
    * Resolves when a worker is ready for the request: at once, or after a wait that the fleet is
-   * notified of. The caller must end the turn. @throws ProblemError `not_found`, `queue_full`,
+   * notified of. The caller must end the call. @throws ProblemError `not_found`, `queue_full`,
    * `unavailable`
    */
-  async enter({ endpointId, signal }: BalancedRequest): Promise<Turn> {
+  async enter({ endpointId, signal }: BalancedRequest): Promise<WorkerCall> {
     const endpoint = this.#options.endpoints.find(endpointId);
     if (!endpoint || !this.#isBalanced(endpointId)) {
       throw new ProblemError('not_found', `load-balancing endpoint ${endpointId} not found`);

@@ -29,8 +29,8 @@ export interface EnterOptions {
   signal: AbortSignal;
 }
 
-/** A request's place at a worker. */
-export interface Turn {
+/** A request that a worker serves. */
+export interface WorkerCall {
   readonly podId: string;
   readonly dispatcher: Dispatcher;
   /** Nothing of the request has reached the worker. */
@@ -50,7 +50,7 @@ export class RequestLine {
   /** In order of arrival. */
   readonly #waiting = new Set<WaitingRequest>();
   #open = 0;
-  #turns = 0;
+  #calls = 0;
   /** Number of requests at the last call of `onLoad`. */
   #announced = 0;
 
@@ -71,7 +71,7 @@ export class RequestLine {
   }
 
   /** @throws ProblemError `queue_full`, or `unavailable` if no worker became ready in time */
-  async enter({ maxWaiting, signal }: EnterOptions): Promise<Turn> {
+  async enter({ maxWaiting, signal }: EnterOptions): Promise<WorkerCall> {
     const worker = this.#findLeastBusy();
     if (worker) return this.#begin(worker);
     if (this.#waiting.size < maxWaiting) return this.#wait(signal);
@@ -113,18 +113,18 @@ export class RequestLine {
     let best: BalancedWorker | undefined;
     for (const worker of this.#workers) {
       if (!worker.takesMore) continue;
-      const { lastTurn, open } = worker;
+      const { lastCall, open } = worker;
       const isBetter =
-        !best || open < best.open || (open === best.open && lastTurn < best.lastTurn);
+        !best || open < best.open || (open === best.open && lastCall < best.lastCall);
       if (isBetter) best = worker;
     }
     return best;
   }
 
-  #begin(worker: BalancedWorker): Turn {
+  #begin(worker: BalancedWorker): WorkerCall {
     worker.open++;
     worker.taken++;
-    worker.lastTurn = ++this.#turns;
+    worker.lastCall = ++this.#calls;
     this.#open++;
     this.#announce();
     let isOver = false;
@@ -148,7 +148,7 @@ export class RequestLine {
     this.#announce();
   }
 
-  #wait(signal: AbortSignal): Promise<Turn> {
+  #wait(signal: AbortSignal): Promise<WorkerCall> {
     const { clock, waitMs } = this.#options;
     return new Promise((resolve, reject) => {
       const leave = () => {

@@ -110,7 +110,7 @@ export class Versions {
     }
     this.#uploading.push(userId);
     try {
-      const checked = await this.#checkInTurn(upload);
+      const checked = await this.#checkOneByOne(upload);
       // One at a time: each writes up to 50 parts.
       const stored = this.#lastUpload.then(() => this.#store(upload, checked));
       this.#lastUpload = stored.catch(() => {});
@@ -122,7 +122,7 @@ export class Versions {
   }
 
   /** Checks one upload of a user at a time, so that users do not wait for each other. */
-  async #checkInTurn(upload: VersionUpload): Promise<CheckedUpload> {
+  async #checkOneByOne(upload: VersionUpload): Promise<CheckedUpload> {
     const { userId } = upload;
     const before = this.#lastChecks.get(userId) ?? Promise.resolve();
     const checked = before.then(() => this.#checkBesideFew(upload));

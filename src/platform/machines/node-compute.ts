@@ -66,7 +66,7 @@ export class NodeCompute {
   #compute: Compute | undefined;
   #catalog: MachineCatalog | undefined;
   /** Counts the times that this node began to lead, and ended. */
-  #turn = 0;
+  #term = 0;
   #serving: { parts: ServingParts; work: NodeWork; scaling: LeaderScaling } | undefined;
 
   private constructor(options: NodeComputeOptions, machine: Machine) {
@@ -165,14 +165,14 @@ export class NodeCompute {
     lost.addEventListener('abort', () => this.#interrupt(), { once: true });
     if (lost.aborted) return;
     const host = this.#createHost(this.#parts, work);
-    const turn = ++this.#turn;
-    void machines.begin().then(() => this.#manage(host, turn));
+    const term = ++this.#term;
+    void machines.begin().then(() => this.#manage(host, term));
   }
 
   /** Never rejects. */
-  async #manage(host: WorkerHost, turn: number): Promise<void> {
+  async #manage(host: WorkerHost, term: number): Promise<void> {
     const { clock, keys, platform } = this.#options;
-    while (turn === this.#turn) {
+    while (term === this.#term) {
       try {
         await this.compute.begin(keys, host);
         return;
@@ -282,7 +282,7 @@ export class NodeCompute {
   }
 
   #interrupt(): void {
-    this.#turn += 1;
+    this.#term += 1;
     this.#parts?.machines.end();
     this.#serving?.work.interrupt();
   }

@@ -18,8 +18,8 @@ import {
 } from '../../store/store.ts';
 import type { QueueSettings } from '../settings.ts';
 
-/** Bytes of a file that one turn writes or reads: commits wait for the disk behind them. */
-const FILE_TURN_BYTES = 1_048_576;
+/** Bytes of a file that are written or read together: commits wait for the disk behind them. */
+const PIECE_BYTES = 1_048_576;
 /** Bytes that one slice deletes. */
 const SLICE_BYTES = 2 * 1_048_576;
 /** Most files that one slice removes. */
@@ -50,7 +50,7 @@ export class LargePayloads {
   readonly #inUse = new Set<string>();
   /** Unused payloads with a file that could not be removed: others are deleted first. */
   readonly #stuck = new Set<string>();
-  readonly #turns = new PayloadTurns();
+  readonly #pieces = new PayloadPieces();
   /** Bytes that running uploads have yet to write, in the order in which the uploads began. */
   readonly #leftBytes = new Map<Upload, number>();
   readonly #onUnused: () => void;
@@ -101,10 +101,10 @@ export class LargePayloads {
         { ...options, payloadBytes: bytes.length },
       );
       const owner = { endpointId: key.endpointId, kind };
-      for (let at = 0; at < bytes.length; at += FILE_TURN_BYTES) {
-        const part = bytes.subarray(at, at + FILE_TURN_BYTES);
+      for (let at = 0; at < bytes.length; at += PIECE_BYTES) {
+        const part = bytes.subarray(at, at + PIECE_BYTES);
         const isLast = at + part.length === bytes.length;
-        await this.inTurn(owner, () => files.write(begun, { at, bytes: part, isLast }));
+        await this.runAlone(owner, () => files.write(begun, { at, bytes: part, isLast }));
       }
       return { ...begun, bytes: bytes.length };
     } catch (error) {
@@ -141,7 +141,7 @@ export class LargePayloads {
 
   #writePart<T>(upload: Upload, at: number, operation: (tx: Transaction) => T): Promise<T> {
     const { bytes, key, kind, options } = upload;
-    return this.inTurn({ endpointId: key.endpointId, kind }, async () => {
+    return this.runAlone({ endpointId: key.endpointId, kind }, async () => {
       this.#leftBytes.set(upload, bytes.length - at);
       const payloadBytes = this.#sumLeft(upload);
       // Nobody sees the part before the commit of the operation that uses the payload, which puts it on disk as well.
@@ -173,8 +173,8 @@ export class LargePayloads {
   }
 
   /** Runs a large write, or a read of a file, when no other one runs. */
-  inTurn<T>(owner: TurnOwner, write: () => Promise<T>): Promise<T> {
-    return this.#turns.run(owner, write);
+  runAlone<T>(owner: PieceOwner, write: () => Promise<T>): Promise<T> {
+    return this.#pieces.run(owner, write);
   }
 
   /**
@@ -215,9 +215,9 @@ export class LargePayloads {
     bytes: number,
   ): Promise<Uint8Array | undefined> {
     const payload = Buffer.allocUnsafeSlow(bytes);
-    for (let at = 0; at < bytes; at += FILE_TURN_BYTES) {
-      const part = payload.subarray(at, at + FILE_TURN_BYTES);
-      if (!(await this.inTurn(file, () => files.read(file, at, part)))) return undefined;
+    for (let at = 0; at < bytes; at += PIECE_BYTES) {
+      const part = payload.subarray(at, at + PIECE_BYTES);
+      if (!(await this.runAlone(file, () => files.read(file, at, part)))) return undefined;
     }
     return payload;
   }
@@ -282,13 +282,13 @@ function nameOf({ endpointId, id, kind, origin }: UnusedPayload): string {
   return `${kind} ${endpointId}/${id} ${origin}`;
 }
 
-/** Turns of outputs in succession while inputs wait. The next turn is that of an input. */
+/** Pieces of outputs in succession while inputs wait. The next piece is that of an input. */
 const MAX_OUTPUTS_IN_ROW = 3;
 
-type TurnOwner = Pick<StagedPayload, 'endpointId' | 'kind'>;
+type PieceOwner = Pick<StagedPayload, 'endpointId' | 'kind'>;
 
 /** Runs large writes, and reads of files, one after the other: outputs before inputs, and the endpoints in rotation. */
-export class PayloadTurns {
+export class PayloadPieces {
   readonly #waiting = {
     input: new OwnerLanes<() => Promise<void>>(),
     output: new OwnerLanes<() => Promise<void>>(),
@@ -296,8 +296,8 @@ export class PayloadTurns {
   #outputsInRow = 0;
   #isRunning = false;
 
-  /** A turn that fails does not stop the ones behind it. */
-  run<T>({ endpointId, kind }: TurnOwner, write: () => Promise<T>): Promise<T> {
+  /** A write that fails does not stop the ones behind it. */
+  run<T>({ endpointId, kind }: PieceOwner, write: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       this.#waiting[kind].add(endpointId, async () => {
         try {
@@ -319,8 +319,8 @@ export class PayloadTurns {
 
   #takeNext(): (() => Promise<void>) | undefined {
     const { input, output } = this.#waiting;
-    const isTurnOfInput = this.#outputsInRow >= MAX_OUTPUTS_IN_ROW && !input.isEmpty;
-    if (output.isEmpty || isTurnOfInput) {
+    const isInputDue = this.#outputsInRow >= MAX_OUTPUTS_IN_ROW && !input.isEmpty;
+    if (output.isEmpty || isInputDue) {
       this.#outputsInRow = 0;
       return input.take();
     }

@@ -113,7 +113,7 @@ export class Reports {
     const upload = await this.#upload(endpointId, report, incarnation);
     if (!upload) {
       const owner = { endpointId, kind: 'output' } as const;
-      return payloads.inTurn(owner, () => this.#apply(endpointId, report));
+      return payloads.runAlone(owner, () => this.#apply(endpointId, report));
     }
     const key = { endpointId, id: report.jobId };
     const offer = signals.isEndAwaited(key)

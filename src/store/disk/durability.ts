@@ -19,7 +19,7 @@ export interface DurabilityOptions {
    * this has reported already. Default: `sync` does all.
    */
   syncEarly?: ((bytes: number) => Promise<void>) | undefined;
-  /** Called when the next transaction may begin. `isUrgent`: before anything else takes the turn. */
+  /** Called when the next transaction may begin. `isUrgent`: before anything else runs. */
   onFree: (isUrgent: boolean) => void;
   /** Called once, when the disk has failed to store something. */
   onLost: (error: unknown, lost: StoreUnavailableError) => void;
@@ -34,8 +34,8 @@ interface CommitOnItsWay {
 
 export class Durability {
   readonly #options: DurabilityOptions;
-  /** What has the turn: a commit on its way to the disk, or what runs alone. */
-  #turn: Promise<void> | undefined;
+  /** A commit on its way to the disk, or what runs alone. */
+  #running: Promise<void> | undefined;
   #lost: StoreUnavailableError | undefined;
   /** Payload bytes of commits that the next call puts on disk. */
   #laterBytes = 0;
@@ -50,7 +50,7 @@ export class Durability {
   }
 
   get isBusy(): boolean {
-    return this.#turn !== undefined;
+    return this.#running !== undefined;
   }
 
   /** The error of all further calls, once the disk has failed. */
@@ -58,7 +58,7 @@ export class Durability {
     return this.#lost;
   }
 
-  /** Resolves when nothing has the turn. @throws StoreUnavailableError if the disk has failed */
+  /** Resolves when neither a commit is on its way to the disk nor anything runs alone. @throws StoreUnavailableError if the disk has failed */
   settled(): Promise<void> {
     return this.#take(() => {});
   }
@@ -69,7 +69,7 @@ export class Durability {
       const result = act();
       // Urgent, because the next one to run alone may be waiting as well.
       const release = () => this.#release(true);
-      this.#turn = result.then(release, release);
+      this.#running = result.then(release, release);
       return result;
     });
   }
@@ -130,13 +130,13 @@ export class Durability {
     }
     const allBytes = this.#laterBytes + this.#earlyBytes + bytes;
     this.#laterBytes = 0;
-    this.#turn = sync(allBytes).then(
+    this.#running = sync(allBytes).then(
       () => {
         this.#release(false);
         settle();
       },
       (error: unknown) => {
-        this.#turn = undefined;
+        this.#running = undefined;
         const lost = describeLoss(error);
         fail(lost);
         this.lose(error, lost);
@@ -155,17 +155,17 @@ export class Durability {
     this.#options.onLost(error, lost);
   }
 
-  /** Calls `act` at a moment at which nothing has the turn. */
+  /** Calls `act` at a moment at which nothing else runs. */
   async #take<T>(act: () => T | Promise<T>): Promise<T> {
     // The caller may be an operation in an open transaction, which ends before a microtask runs.
     await undefined;
-    while (this.isBusy) await this.#turn;
+    while (this.isBusy) await this.#running;
     if (this.#lost) throw this.#lost;
     return act();
   }
 
   #release(isUrgent: boolean): void {
-    this.#turn = undefined;
+    this.#running = undefined;
     this.#options.onFree(isUrgent);
   }
 }

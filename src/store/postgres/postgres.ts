@@ -96,7 +96,7 @@ export class PostgresDriver implements SqlDriver {
   readonly #link: DatabaseLink;
   readonly #memory: MemoryState;
   readonly #onFailure: (error: unknown) => void;
-  readonly #turns = new Turns();
+  readonly #lock = new SharedLock();
   #queue: PendingWrite[] = [];
   /** Operations of refused batches, which run again in smaller ones. */
   readonly #again: PendingWrite[][] = [];
@@ -181,12 +181,12 @@ export class PostgresDriver implements SqlDriver {
     return new Promise((resolve, reject) => {
       this.#reading.add(reject);
       const run = async () => runSteps(start(), await this.#link.ready());
-      const done = this.#turns.together(run).then(resolve, reject);
+      const done = this.#lock.together(run).then(resolve, reject);
       void done.then(() => this.#reading.delete(reject));
     });
   }
 
-  /** The connection is lost, and a commit whose outcome is unknown may keep its turn for long. */
+  /** The connection is lost, and a commit whose outcome is unknown may keep the lock for long. */
   #rejectWaiting(): void {
     const { outage } = this.#link;
     for (const { reject } of this.#queue.splice(0)) reject(outage);
@@ -222,7 +222,7 @@ export class PostgresDriver implements SqlDriver {
     this.#isClosed = true;
     this.#link.stopRetrying();
     await this.#running;
-    await this.#turns.alone(() => this.#link.close());
+    await this.#lock.alone(() => this.#link.close());
   }
 
   /** Never rejects. */
@@ -230,7 +230,7 @@ export class PostgresDriver implements SqlDriver {
     // What is requested in this iteration of the event loop shares a transaction.
     await nextIteration();
     while (this.#again.length > 0 || this.#queue.length > 0) {
-      await this.#turns.alone(() => this.#runNext());
+      await this.#lock.alone(() => this.#runNext());
       // The callers act on their results before the next operations run.
       await nextIteration();
     }
@@ -322,7 +322,7 @@ function describeClosed(): StoreUnavailableError {
   return new StoreUnavailableError('The store is closed');
 }
 
-interface Waiting {
+interface LockRequest {
   isAlone: boolean;
   go: () => void;
 }
@@ -331,10 +331,10 @@ interface Waiting {
  * Lets reads and commits take turns: reads run together, a commit runs alone. Each one waits only for those that came
  * before it, so neither kind starves.
  */
-export class Turns {
+export class SharedLock {
   #reads = 0;
   #isAlone = false;
-  readonly #waiting: Waiting[] = [];
+  readonly #waiting: LockRequest[] = [];
 
   /** Runs it together with other reads. */
   async together<T>(act: () => Promise<T>): Promise<T> {

@@ -72,7 +72,7 @@ export class SqliteDriver implements SqlDriver {
   readonly #path: string;
   readonly #connection: SqliteConnection;
   readonly #commits: GroupCommit;
-  readonly #turns = new ReadTurns();
+  readonly #pace = new ReadPace();
   readonly #onFailure: (failure: StoreFailure) => void;
   /** Undefined for a database in memory. */
   readonly #copies: LogCopies | undefined;
@@ -126,15 +126,15 @@ export class SqliteDriver implements SqlDriver {
   async read<T>(start: () => Step<T>): Promise<T> {
     for (;;) {
       await this.#commits.durability.settled();
-      if (!this.#turns.isOver) break;
-      await this.#turns.next();
+      if (!this.#pace.isUsedUp) break;
+      await this.#pace.next();
     }
     return this.#guard('read', () => this.#connection.runSteps(start(), this.#readRows));
   }
 
   readonly #readRows = (query: Query): Row[] => {
     const rows = this.#connection.run(query);
-    this.#turns.note(rows);
+    this.#pace.note(rows);
     return rows;
   };
 
@@ -227,25 +227,25 @@ function describeClosed(): StoreUnavailableError {
   return new StoreUnavailableError('The store is closed');
 }
 
-/** About 10 ms of reading. The read that reaches the limit is the last one of its turn. */
-const TURN_BYTES = 4 * 1_048_576;
+/** About 10 ms of reading. The read that reaches the limit is the last one of its iteration. */
+const ITERATION_BYTES = 4 * 1_048_576;
 
 /**
  * Limits how much one iteration of the event loop reads from the store: otherwise, reads that were requested together would
  * run back to back and block everything else.
  */
-export class ReadTurns {
+export class ReadPace {
   #bytes = 0;
   #next: Promise<void> | undefined;
 
-  /** This turn has read enough. */
-  get isOver(): boolean {
-    return this.#bytes >= TURN_BYTES;
+  /** This iteration has read enough. */
+  get isUsedUp(): boolean {
+    return this.#bytes >= ITERATION_BYTES;
   }
 
   /** After the wait, check `isOver` again; the read then runs without a further wait. */
   next(): Promise<void> {
-    this.#next ??= this.#startTurn();
+    this.#next ??= this.#startIteration();
     return this.#next;
   }
 
@@ -258,7 +258,7 @@ export class ReadTurns {
     }
   }
 
-  async #startTurn(): Promise<void> {
+  async #startIteration(): Promise<void> {
     // The global one: the simulation replaces it.
     await new Promise((resolve) => setImmediate(resolve));
     this.#bytes = 0;

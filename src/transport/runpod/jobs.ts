@@ -45,7 +45,7 @@ export interface HeldJob {
   refusals: number;
   readonly streamed: StreamedOutput;
   /** Serializes the reports of the job. */
-  turn: Promise<unknown>;
+  lastReport: Promise<unknown>;
 }
 
 interface RunPodJobsOptions {
@@ -152,7 +152,7 @@ export class RunPodJobs {
       isStreamRefused: false,
       refusals: 0,
       streamed: this.#options.createStreamed(),
-      turn: Promise.resolve(),
+      lastReport: Promise.resolve(),
     };
     this.#held.set(lease.token, held);
     return held;

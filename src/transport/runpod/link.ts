@@ -166,16 +166,16 @@ class LeaseKeepingLink implements RunPodLink {
     this.#checkOpen();
     const replies = new Map<Report, ReportReply>();
     const byAttempt = Map.groupBy(reports, ({ token }) => token);
-    const turns = [...byAttempt].map(([token, own]) => {
+    const sending = [...byAttempt].map(([token, own]) => {
       const held = this.#jobs.find(token);
       if (!held) return undefined;
-      const turn = held.turn.then(async () => {
+      const sent = held.lastReport.then(async () => {
         for (const report of own) replies.set(report, await this.#apply(held, report));
       });
-      held.turn = turn.catch(() => {});
-      return turn;
+      held.lastReport = sent.catch(() => {});
+      return sent;
     });
-    await Promise.all(turns);
+    await Promise.all(sending);
     return reports.map((report) => replies.get(report) ?? { answer: 'gone' });
   }
 

@@ -3,7 +3,7 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import {
   Balancer,
   type BalancerOptions,
-  type Turn,
+  type WorkerCall,
 } from '../../../../src/control/balancing/balancer.ts';
 import type { LiveEndpoint } from '../../../../src/control/endpoints/endpoint-records.ts';
 import type { EndpointEvent } from '../../../../src/control/endpoints/endpoints.ts';
@@ -67,7 +67,7 @@ function startBalancer(options: Pick<BalancerOptions, 'maxOpen' | 'waitMs'> = {}
     async untilReady(...podIds: string[]) {
       while ((await listReady()).join() !== podIds.join()) {
         await clock.advance(250);
-        for (let turn = 0; turn < 20; turn++) await nextTurn();
+        for (let call = 0; call < 20; call++) await nextTurn();
       }
     },
   };
@@ -87,8 +87,8 @@ function nextTurn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-function podIds(turns: readonly Turn[]): string[] {
-  return turns.map(({ podId }) => podId);
+function podIds(calls: readonly WorkerCall[]): string[] {
+  return calls.map(({ podId }) => podId);
 }
 
 describe('the balancer', () => {
@@ -107,9 +107,9 @@ describe('the balancer', () => {
     for (const podId of ['a', 'b', 'c']) await addWorker(podId);
     const seen: string[] = [];
     for (let i = 0; i < 6; i++) {
-      const turn = await enter();
-      seen.push(turn.podId);
-      turn.end();
+      const call = await enter();
+      seen.push(call.podId);
+      call.end();
     }
     expect(seen).toEqual(['a', 'b', 'c', 'a', 'b', 'c']);
   });
@@ -137,9 +137,9 @@ describe('the balancer', () => {
   it('ends a turn once, however often it is called', async () => {
     const { addWorker, enter, load } = startBalancer();
     await addWorker('a');
-    const turn = await enter();
-    turn.end();
-    turn.end();
+    const call = await enter();
+    call.end();
+    call.end();
     expect(await load()).toMatchObject({ running: 0, workers: [{ jobs: 0, taken: 1 }] });
   });
 
@@ -203,8 +203,8 @@ describe('a worker', () => {
   it('that refuses connections gets no request until it answers a ping', async () => {
     const { addWorker, enter, listReady, untilReady } = startBalancer();
     await addWorker('a');
-    const turn = await enter();
-    turn.noteUnreachable();
+    const call = await enter();
+    call.noteUnreachable();
     expect(await listReady()).toEqual([]);
     await untilReady('a');
   });
@@ -247,9 +247,9 @@ describe('while no worker is ready', () => {
     const { addWorker, enter } = startBalancer({ maxOpen: 1 });
     const served: number[] = [];
     const waiting = [1, 2, 3].map(async (n) => {
-      const turn = await enter();
+      const call = await enter();
       served.push(n);
-      turn.end();
+      call.end();
     });
     await addWorker('a');
     await Promise.all(waiting);
@@ -328,10 +328,10 @@ describe('the balancer reports its load', () => {
     const entered = enter();
     expect(told).toBe(1);
     await addWorker('a');
-    const turn = await entered;
+    const call = await entered;
     const before = told;
     expect(before).toBeGreaterThan(1);
-    turn.end();
+    call.end();
     expect(told).toBe(before + 1);
   });
 
@@ -343,9 +343,9 @@ describe('the balancer reports its load', () => {
     balancer.onLoad(() => {
       told++;
     });
-    const turns = [await enter(), await enter()];
+    const calls = [await enter(), await enter()];
     expect(told).toBe(2);
-    for (const turn of turns) turn.end();
+    for (const call of calls) call.end();
     for (let i = 0; i < 5; i++) (await enter()).end();
     expect(told).toBe(2);
     held.end();

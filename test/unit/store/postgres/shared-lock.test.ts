@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { Turns } from '../../../../src/store/postgres/postgres.ts';
+import { SharedLock } from '../../../../src/store/postgres/postgres.ts';
 
 function play() {
-  const turns = new Turns();
+  const lock = new SharedLock();
   const events: string[] = [];
   const ends = new Map<string, () => void>();
   const act = (name: string) => () => {
@@ -13,16 +13,16 @@ function play() {
     ends.get(name)?.();
     await new Promise(setImmediate);
   };
-  return { turns, events, act, end };
+  return { lock, events, act, end };
 }
 
-describe('turns', () => {
+describe('the lock of reads and commits', () => {
   it('reads run together, and a commit alone', async () => {
-    const { act, end, events, turns } = play();
-    void turns.together(act('a'));
-    void turns.together(act('b'));
-    void turns.alone(act('C'));
-    void turns.together(act('d'));
+    const { act, end, events, lock } = play();
+    void lock.together(act('a'));
+    void lock.together(act('b'));
+    void lock.alone(act('C'));
+    void lock.together(act('d'));
     await end('');
     expect(events).toEqual(['a', 'b']);
     await end('a');
@@ -34,11 +34,11 @@ describe('turns', () => {
   });
 
   it('neither waits for what came later', async () => {
-    const { act, end, events, turns } = play();
-    void turns.alone(act('A'));
-    void turns.together(act('b'));
-    void turns.alone(act('C'));
-    void turns.together(act('d'));
+    const { act, end, events, lock } = play();
+    void lock.alone(act('A'));
+    void lock.together(act('b'));
+    void lock.alone(act('C'));
+    void lock.together(act('d'));
     await end('');
     await end('A');
     await end('b');
@@ -47,10 +47,10 @@ describe('turns', () => {
   });
 
   it('go on after a failure', async () => {
-    const { act, end, events, turns } = play();
-    await expect(turns.alone(() => Promise.reject(new Error('no')))).rejects.toThrow('no');
-    await expect(turns.together(() => Promise.reject(new Error('no')))).rejects.toThrow('no');
-    void turns.alone(act('A'));
+    const { act, end, events, lock } = play();
+    await expect(lock.alone(() => Promise.reject(new Error('no')))).rejects.toThrow('no');
+    await expect(lock.together(() => Promise.reject(new Error('no')))).rejects.toThrow('no');
+    void lock.alone(act('A'));
     await end('');
     expect(events).toEqual(['A']);
   });

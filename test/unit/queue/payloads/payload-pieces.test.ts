@@ -1,15 +1,15 @@
 import { expect, it } from 'vitest';
-import { PayloadTurns } from '../../../../src/queue/payloads/large-payloads.ts';
+import { PayloadPieces } from '../../../../src/queue/payloads/large-payloads.ts';
 
 function createRecorder() {
-  const turns = new PayloadTurns();
+  const pieces = new PayloadPieces();
   const order: string[] = [];
   const run = (kind: 'input' | 'output', endpointId: string, name: string) =>
-    turns.run({ kind, endpointId }, async () => {
+    pieces.run({ kind, endpointId }, async () => {
       order.push(name);
       await new Promise(setImmediate);
     });
-  return { turns, order, run };
+  return { pieces, order, run };
 }
 
 it('large writes run one at a time, the endpoints by turns', async () => {
@@ -47,8 +47,8 @@ const failures: [string, () => Promise<never>][] = [
 ];
 
 it.each(failures)('a write that %s does not stop the ones behind it', async (_how, fail) => {
-  const { order, run, turns } = createRecorder();
-  const failed = turns.run({ kind: 'input', endpointId: 'a' }, fail);
+  const { order, run, pieces } = createRecorder();
+  const failed = pieces.run({ kind: 'input', endpointId: 'a' }, fail);
   const second = run('input', 'a', 'a2');
   await expect(failed).rejects.toThrow('full');
   await second;
