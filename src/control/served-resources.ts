@@ -1,5 +1,5 @@
-// Opens the resources that are stored only as JSON, each beside its description: the API serves
-// them from this list.
+// The resources that are stored only as JSON: opens them, and lists each beside its description, which is all that the
+// API needs to serve it.
 import type { z } from 'zod';
 import type { Resource } from '../wire/operations/resource.ts';
 import { budgets as budgetResource } from '../wire/resources/budget.ts';
@@ -7,14 +7,13 @@ import { networkVolumes as networkVolumeResource } from '../wire/resources/netwo
 import { registries as registryResource } from '../wire/resources/registry.ts';
 import { templates as templateResource } from '../wire/resources/template.ts';
 import type { ResourceOutline } from '../wire/routes/route.ts';
-import { Budgets, type BudgetsOptions, CallerBudgets } from './billing/budgets.ts';
-import type { VolumeMeters } from './billing/volume-meters.ts';
+import type { BudgetFindings } from './billing/budget-judge.ts';
+import { type Budgets, CallerBudgets } from './billing/budgets.ts';
 import type { Catalog } from './endpoints/catalog.ts';
 import { openTemplates, type Templates, type TemplatesOptions } from './endpoints/templates.ts';
 import { hideVariables } from './keys/rights.ts';
 import type { UseSource } from './limits/quotas.ts';
 import type { NamedRecords } from './name-index.ts';
-import type { PodUse } from './pods/pod-state.ts';
 import { Registries } from './registries/registries.ts';
 import { SecretSealer } from './registries/sealed-secret.ts';
 import { type CallerResources, forCallers } from './user-resources.ts';
@@ -22,49 +21,31 @@ import {
   CallerVolumes,
   findMountable,
   type NetworkVolumeService,
+  type NetworkVolumesOptions,
   openNetworkVolumes,
   type VolumeUsers,
 } from './volumes/network-volumes.ts';
 
-/** A described resource with its service, whatever its schemas are. */
-export interface ServedResource {
-  resource: Resource;
-  service: NamedRecords & UseSource;
-  verbs: CallerResources<unknown, unknown>;
-}
-
-export interface OpenResources {
+/** Records of users by which endpoints and pods are described. */
+export interface SpecResources {
   templates: Templates;
   networkVolumes: NetworkVolumeService;
   registries: Registries;
-  budgets: Budgets;
-  /** All of them. */
-  served: readonly ServedResource[];
 }
 
-export interface ResourcesOptions extends Omit<TemplatesOptions, 'catalog'>, BudgetsOptions {
+export interface SpecResourcesOptions
+  extends Omit<TemplatesOptions, 'catalog'>,
+    Omit<NetworkVolumesOptions, 'catalog' | 'findObstacle'> {
   catalog: Catalog;
+  findings: BudgetFindings;
   /** Default: no key, so that nobody can create a registry, and variables are stored in the clear. */
   sealer?: SecretSealer | undefined;
-  /** Pods of all users that still exist, those that are being created included. Default: none. */
-  listPods?: (() => readonly PodUse[]) | undefined;
-  /** Endpoints of all users. Default: none. */
-  listEndpoints?: VolumeUsers['listEndpoints'] | undefined;
-  /** Measures network volumes. Default: they are not billed. */
-  meters?: Pick<VolumeMeters, 'follow'> | undefined;
-  /** Called when a network volume has grown. Default: nothing happens. */
-  onVolumeGrown?: ((source: string, sizeGb: number) => void) | undefined;
-  /** Called when a network volume has been deleted. Default: nothing happens. */
-  onVolumeRemoved?: (() => void) | undefined;
 }
 
-export async function openResources(options: ResourcesOptions): Promise<OpenResources> {
-  const { catalog, sealer = new SecretSealer([]) } = options;
-  const { onVolumeGrown: onGrown, onVolumeRemoved: onRemoved } = options;
-  const budgets = await Budgets.open(options);
-  const findObstacle = (userId: string) => budgets.findObstacle(userId, null);
-  const volumeOptions = { ...options, findObstacle, onGrown, onRemoved };
-  const networkVolumes = await openNetworkVolumes(volumeOptions);
+export async function openSpecResources(options: SpecResourcesOptions): Promise<SpecResources> {
+  const { catalog, findings, sealer = new SecretSealer([]) } = options;
+  const findObstacle = (userId: string) => findings.findObstacle(userId, null);
+  const networkVolumes = await openNetworkVolumes({ ...options, findObstacle });
   const registries = await Registries.open({ ...options, sealer });
   catalog.attach({
     volumeNames: networkVolumes,
@@ -74,32 +55,43 @@ export async function openResources(options: ResourcesOptions): Promise<OpenReso
     registry: (userId, id) => registries.login(userId, id),
   });
   const templates = await openTemplates({ ...options, sealer });
-  const { listEndpoints = () => [], listPods = () => [] } = options;
-  const users = { listEndpoints, listPods };
-  return {
-    templates,
-    networkVolumes,
-    registries,
-    budgets,
-    served: [
-      serve(
-        templateResource,
-        templates,
-        forCallers(templates, (caller, { unopened: _unopened, ...template }) =>
-          hideVariables(caller, 'endpoints:write', template),
-        ),
+  return { templates, networkVolumes, registries };
+}
+
+/** A described resource with its service, whatever its schemas are. */
+export interface ServedResource {
+  resource: Resource;
+  service: NamedRecords &
+    UseSource & {
+      /** Reads the records again: another process may have changed them. */
+      reload(): Promise<void>;
+    };
+  verbs: CallerResources<unknown, unknown>;
+}
+
+/** A new resource needs a line here. */
+export function listServed(
+  { budgets, networkVolumes, registries, templates }: SpecResources & { budgets: Budgets },
+  users: VolumeUsers,
+): ServedResource[] {
+  return [
+    serve(
+      templateResource,
+      templates,
+      forCallers(templates, (caller, { unopened: _unopened, ...template }) =>
+        hideVariables(caller, 'endpoints:write', template),
       ),
-      serve(networkVolumeResource, networkVolumes, new CallerVolumes(networkVolumes, users)),
-      serve(registryResource, registries, forCallers(registries)),
-      serve(budgetResource, budgets, new CallerBudgets(budgets)),
-    ],
-  };
+    ),
+    serve(networkVolumeResource, networkVolumes, new CallerVolumes(networkVolumes, users)),
+    serve(registryResource, registries, forCallers(registries)),
+    serve(budgetResource, budgets, new CallerBudgets(budgets)),
+  ];
 }
 
 /** The verbs accept the parsed output of the description's schemas. */
 function serve<C extends z.ZodType, U extends z.ZodType>(
   resource: Resource<ResourceOutline, z.ZodType, C, U>,
-  service: NamedRecords & UseSource,
+  service: ServedResource['service'],
   verbs: CallerResources<z.infer<C>, z.infer<U>>,
 ): ServedResource {
   return { resource, service, verbs };

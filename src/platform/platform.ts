@@ -196,5 +196,6 @@ async function openCompute(
   const sealer = openSealer(options.secretsKeyFile);
   const parts = { store, clock, log, catalog, processUsers, quotas, sealer } as const;
   const noticeSender = engine && createNoticeSender(createWebhookSender(options), clock);
-  return Compute.open({ ...parts, engine, workerFolders, limits, noticeSender });
+  const open = engine && (() => engine);
+  return Compute.open({ ...parts, engine: open, workerFolders, limits, noticeSender });
 }

@@ -93,7 +93,7 @@ it('bills exactly the runs of the process engine, however often the platform is 
   runs.set(last.startedAt ?? 0, last.endedAt ?? 0);
   while (platform.pods.live.get(id)?.meter?.run !== null) await sleep(10);
   const { pods, store } = platform;
-  const billing = new Billing({ store, clock, pods: () => pods, nameOf: () => undefined });
+  const billing = new Billing({ store, clock, pods, nameOf: () => undefined });
   const to = clock.now() + DAY_MS;
   const rows = await billing.rows({ userId: OWNER, step: 'day', from: 0, to });
   const ran = [...runs].reduce((sum, [startedAt, endedAt]) => sum + endedAt - startedAt, 0);

@@ -69,8 +69,8 @@ interface BillRange {
 export interface BillingOptions {
   store: Store;
   clock: Clock;
-  /** Undefined: no engine, or not opened yet. */
-  pods: () => Pick<Pods, 'live' | 'meter'> | undefined;
+  /** Undefined: no engine. */
+  pods: Pick<Pods, 'live' | 'meter'> | undefined;
   /** Default: network volumes are not billed. */
   volumes?: Pick<VolumeMeters, 'open'> | undefined;
   /** Default: nothing is counted for metrics. */
@@ -132,8 +132,7 @@ export class Billing {
 
   /** The time of pods and volumes that no row has yet. Read it after the rows: then no time counts twice. */
   *openIntervals(): Generator<{ resource: BilledResource; interval: Interval }> {
-    const { volumes } = this.#options;
-    const pods = this.#options.pods();
+    const { pods, volumes } = this.#options;
     for (const pod of pods?.live.allMetered() ?? []) {
       const interval = pods?.meter.openInterval(pod);
       if (interval) yield { resource: billedAs(pod), interval };
@@ -143,8 +142,8 @@ export class Billing {
 
   /** The time that running containers may have run since another process saw them last; this one has not yet. */
   *unseenIntervals(): Generator<{ resource: BilledResource; interval: Interval }> {
-    const pods = this.#options.pods();
-    const now = this.#options.clock.now();
+    const { clock, pods } = this.#options;
+    const now = clock.now();
     for (const pod of pods?.live.allMetered() ?? []) {
       const interval = pods?.meter.unseenInterval(pod, now);
       if (interval) yield { resource: billedAs(pod), interval };

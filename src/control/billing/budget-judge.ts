@@ -1,5 +1,5 @@
-// Judges budgets: compares what was spent in the current period, by UTC, with the limit, and remembers the results,
-// by user.
+// Judges budgets: compares what was spent in the current period, by UTC, with the limit. The findings are remembered:
+// whether somebody may start something is decided by the last one.
 import type { Clock } from '../../base/clock.ts';
 import type { BudgetRecord, StoredBudget } from '../../wire/resources/budget.ts';
 import { formatUsd, STEP_MS, UNITS_PER_USD } from './bill-rows.ts';
@@ -23,33 +23,9 @@ export interface Judged {
   mayBeUsedUp: boolean;
 }
 
-export interface BudgetJudgeOptions {
-  clock: Clock;
-  spending: () => Pick<Spending, 'read'>;
-  nameOfEndpoint?: ((id: string) => string | undefined) | undefined;
-}
-
-export class BudgetJudge {
-  readonly #options: BudgetJudgeOptions;
-  /** What was found last, by user and budget. */
+/** What was found last, by user and budget. */
+export class BudgetFindings {
   readonly #judged = new Map<string, Map<string, Judged>>();
-
-  constructor(options: BudgetJudgeOptions) {
-    this.#options = options;
-  }
-
-  /** In the order of the budgets; an error for each that cannot be read. */
-  async judge(budgets: readonly UserBudget[]): Promise<(Judged | Error)[]> {
-    const { clock, spending } = this.#options;
-    const now = clock.now();
-    const scopes = budgets.map((each) => scopeOf(each, now));
-    const spent = await spending().read(scopes);
-    return budgets.map((each, index) => {
-      const [found, scope] = [spent[index], scopes[index]];
-      if (!found || !scope) throw new Error('nothing was read of a budget');
-      return found instanceof Error ? found : this.#keep(each, scope, found);
-    });
-  }
 
   find(userId: string, id: string): Judged | undefined {
     return this.#judged.get(userId)?.get(id);
@@ -82,8 +58,45 @@ export class BudgetJudge {
     return undefined;
   }
 
-  #keep({ budget, userId }: UserBudget, { from }: SpendingScope, spent: Spent): Judged {
-    const before = this.find(userId, budget.id);
+  note(judged: Judged): void {
+    const { record, userId } = judged;
+    const ofUser = this.#judged.get(userId) ?? new Map<string, Judged>();
+    this.#judged.set(userId, ofUser.set(record.id, judged));
+  }
+}
+
+export interface BudgetJudgeOptions {
+  clock: Clock;
+  findings: BudgetFindings;
+  spending: Pick<Spending, 'read'>;
+  nameOfEndpoint?: ((id: string) => string | undefined) | undefined;
+}
+
+export class BudgetJudge {
+  readonly #options: BudgetJudgeOptions;
+
+  constructor(options: BudgetJudgeOptions) {
+    this.#options = options;
+  }
+
+  /** In the order of the budgets; an error for each that cannot be read. */
+  async judge(budgets: readonly UserBudget[]): Promise<(Judged | Error)[]> {
+    const { clock, findings, spending } = this.#options;
+    const now = clock.now();
+    const scopes = budgets.map((each) => scopeOf(each, now));
+    const spent = await spending.read(scopes);
+    return budgets.map((each, index) => {
+      const [found, scope] = [spent[index], scopes[index]];
+      if (!found || !scope) throw new Error('nothing was read of a budget');
+      if (found instanceof Error) return found;
+      const judged = this.#judgeOne(each, scope, found);
+      findings.note(judged);
+      return judged;
+    });
+  }
+
+  #judgeOne({ budget, userId }: UserBudget, { from }: SpendingScope, spent: Spent): Judged {
+    const before = this.#options.findings.find(userId, budget.id);
     // What was found in a period is never less later: an interval that ended meanwhile may be missing from what was read.
     const billed =
       before?.from === from && before.billed > spent.billed ? before.billed : spent.billed;
@@ -92,16 +105,9 @@ export class BudgetJudge {
     const { nameOfEndpoint = () => undefined } = this.#options;
     const endpointName = endpointId === null ? null : (nameOfEndpoint(endpointId) ?? null);
     const record = { ...budget, userId, endpointName, spent: formatUsd(billed), state };
-    const judged: Judged = {
-      userId,
-      from,
-      billed,
-      record,
-      mayBeUsedUp: state !== 'used_up' && judgeState(budget, billed + spent.unseen) === 'used_up',
-    };
-    const ofUser = this.#judged.get(userId) ?? new Map<string, Judged>();
-    this.#judged.set(userId, ofUser.set(budget.id, judged));
-    return judged;
+    const mayBeUsedUp =
+      state !== 'used_up' && judgeState(budget, billed + spent.unseen) === 'used_up';
+    return { userId, from, billed, record, mayBeUsedUp };
   }
 }
 

@@ -21,7 +21,7 @@ import type {
   UserListing,
   UserResources,
 } from '../user-resources.ts';
-import { BudgetJudge, type Judged, type UserBudget } from './budget-judge.ts';
+import { type BudgetFindings, BudgetJudge, type Judged, type UserBudget } from './budget-judge.ts';
 import type { Spending } from './spending.ts';
 
 export interface BudgetsOptions {
@@ -29,8 +29,9 @@ export interface BudgetsOptions {
   clock: Clock;
   log: Log;
   quotas?: Quotas | undefined;
-  /** Set before the first call. */
-  spending: () => Pick<Spending, 'read'>;
+  /** What is found of them, for those who ask before they start something. */
+  findings: BudgetFindings;
+  spending: Pick<Spending, 'read'>;
   /** ID of the user's endpoint with this ID or name; undefined: there is none. */
   findEndpoint: (userId: string, idOrName: string) => string | undefined;
   /** Undefined: it is deleted, or it was never there. Default: no name is known. */
@@ -128,7 +129,7 @@ export class Budgets
 
   async remove(userId: string, id: string): Promise<void> {
     await this.#kept.remove(userId, id);
-    this.#judge.forget(userId, id);
+    this.#options.findings.forget(userId, id);
   }
 
   /** Undefined: the budget does not exist or has none. */
@@ -140,14 +141,15 @@ export class Budgets
   /** Reads what was spent of all budgets. `onError` is called for each that cannot be read. */
   async observe(onError: (error: unknown) => void): Promise<readonly Judged[]> {
     const all = this.#kept.entries().map(({ item, userId }) => ({ budget: item, userId }));
-    this.#judge.retain(new Set(all.map(({ budget }) => budget.id)));
-    const before = all.map(({ budget, userId }) => this.#judge.find(userId, budget.id));
+    const { findings } = this.#options;
+    findings.retain(new Set(all.map(({ budget }) => budget.id)));
+    const before = all.map(({ budget, userId }) => findings.find(userId, budget.id));
     const found = await this.#judge.judge(all);
     for (const [index, judged] of found.entries()) {
       if (judged instanceof Error) onError(judged);
       else this.#note(judged, before[index]?.record.state);
     }
-    return this.#judge.all();
+    return findings.all();
   }
 
   #note({ record, userId }: Judged, before: BudgetRecord['state'] = 'ok'): void {
@@ -161,7 +163,7 @@ export class Budgets
 
   /** Why the user may start no pod, or no worker of the endpoint; undefined: they may. Up to the last look. */
   findObstacle(userId: string, endpointId: string | null): string | undefined {
-    return this.#judge.findObstacle(userId, endpointId);
+    return this.#options.findings.findObstacle(userId, endpointId);
   }
 
   /** The operator has the same bound for each user as the user. @throws ProblemError `quota_exceeded` */

@@ -45,7 +45,7 @@ export interface Spent {
 
 export interface SpendingOptions {
   store: Pick<Store, 'read'>;
-  billing: () => Pick<Billing, 'openIntervals' | 'unseenIntervals'>;
+  billing: Pick<Billing, 'openIntervals' | 'unseenIntervals'>;
 }
 
 /** By user or endpoint, then by day. */
@@ -95,7 +95,7 @@ export class Spending {
 
   /** Skips scopes that nobody asked for, so reading one user's budget does not cost a scan of everyone's pods. */
   #addUpOpen(scopes: readonly SpendingScope[]): OpenSums {
-    const billing = this.#options.billing();
+    const { billing } = this.#options;
     const wanted = new Set(scopes.map(nameScope));
     const sums: OpenSums = new Map();
     const add = (name: string, at: number, { billed, unseen }: Spent) => {

@@ -44,11 +44,12 @@ export interface VolumeMetersOptions {
   log: Log;
   /** USD for one GB and month. */
   priceOf: (dataCenterId: string) => number;
-  /** The volumes of all users. */
-  listVolumes: () => readonly { userId: string; item: StoredNetworkVolume }[];
   /** Called with what is on the bill from now on. Default: nothing happens. */
   onBilled?: OnBilled | undefined;
 }
+
+/** The volumes of all users. */
+type ListVolumes = () => readonly { userId: string; item: StoredNetworkVolume }[];
 
 const storedMeter = z.object({ name: z.string(), meter: meterState });
 
@@ -114,7 +115,7 @@ export class VolumeMeters {
   }
 
   /** Measures all volumes again and again, while this process manages pods. */
-  start(): void {
+  start(listVolumes: ListVolumes): void {
     const { clock, log } = this.#options;
     const closing = new AbortController();
     this.#closing?.abort();
@@ -123,7 +124,7 @@ export class VolumeMeters {
       clock,
       closing: closing.signal,
       pass: async () => {
-        await this.observe();
+        await this.observe(listVolumes());
         return clock.now() + OBSERVED_MS;
       },
       onError: (err) => log[logLevelOf(err)]({ err }, 'measuring network volumes failed, retrying'),
@@ -161,9 +162,8 @@ export class VolumeMeters {
   }
 
   /** Bills what is due, at the prices in force until now; prices may have changed. */
-  async observe(): Promise<void> {
+  async observe(volumes: ReturnType<ListVolumes>): Promise<void> {
     const last = this.#look();
-    const volumes = this.#options.listVolumes();
     const known = new Set(volumes.map(({ item }) => item.id));
     const isOver = (id: string) => !known.has(id);
     const changed = [

@@ -77,7 +77,26 @@ export interface PodsOptions {
   sealer?: SecretSealer | undefined;
 }
 
-export class Pods implements NamedRecords {
+/** What was there before the operations: all pods, and the measure of their containers. */
+export interface PodRecords {
+  live: LivePods;
+  meter: PodMeter;
+}
+
+/** Without the stored pods; `live.load` reads them. */
+export function createPodRecords(
+  options: Pick<PodsOptions, 'catalog' | 'clock' | 'gpusOfNode' | 'onBilled' | 'sealer' | 'store'>,
+): PodRecords {
+  const { catalog, clock, gpusOfNode, onBilled, sealer, store } = options;
+  const gpuDevices = (gpuTypeId: string, node: string | undefined) => {
+    const own = node === undefined ? undefined : gpusOfNode?.(node);
+    return catalog.gpuDevices(gpuTypeId).filter((uuid) => !own || own.has(uuid));
+  };
+  const live = new LivePods({ store, clock, gpuDevices, onBilled, sealer });
+  return { live, meter: new PodMeter(options) };
+}
+
+export class Pods implements NamedRecords, PodRecords {
   /** For the reconciler: the pods of all users. */
   readonly live: LivePods;
   /** For the reconciler and the bill. */
@@ -89,10 +108,10 @@ export class Pods implements NamedRecords {
   readonly #capacity: Capacity;
   readonly #placeChoice: PlaceChoice;
 
-  private constructor(options: PodsOptions, live: LivePods) {
+  constructor(options: PodsOptions, { live, meter }: PodRecords) {
     this.#options = options;
     this.live = live;
-    this.meter = new PodMeter(options);
+    this.meter = meter;
     this.#stats = new PodStats(options);
     this.#quotas = options.quotas ?? DEFAULT_QUOTAS;
     const countOf = (userId: string) => this.countOf(userId);
@@ -110,34 +129,14 @@ export class Pods implements NamedRecords {
   }
 
   static async open(options: PodsOptions): Promise<Pods> {
-    const pods = Pods.create(options);
-    await pods.live.load();
-    return pods;
-  }
-
-  /** Without the stored pods; `live.load` reads them. */
-  static create(options: PodsOptions): Pods {
-    const { catalog, clock, gpusOfNode, onBilled, sealer, store } = options;
-    const gpuDevices = (gpuTypeId: string, node: string | undefined) => {
-      const own = node === undefined ? undefined : gpusOfNode?.(node);
-      return catalog.gpuDevices(gpuTypeId).filter((uuid) => !own || own.has(uuid));
-    };
-    return new Pods(options, new LivePods({ store, clock, gpuDevices, onBilled, sealer }));
-  }
-
-  /** @throws ProblemError `forbidden` if the engine is not available to this user */
-  admit(userId: string): void {
-    const { engine, processUsers = 'owner' } = this.#options;
-    if (engine.kind !== 'process' || processUsers === 'all' || userId === OWNER) return;
-    throw new ProblemError(
-      'forbidden',
-      'pods are processes of the platform itself here, so they are for its owner alone; the operator may allow others with --trust-users',
-    );
+    const records = createPodRecords(options);
+    await records.live.load();
+    return new Pods(options, records);
   }
 
   /** @throws ProblemError `invalid`, `rule_broken`, `forbidden`, `quota_exceeded`, `over_capacity` */
   async create(userId: string, creation: PodCreation, worker?: WorkerOrigin): Promise<PodState> {
-    this.admit(userId);
+    admitToPods(userId, this.#options);
     this.#requireBudget(userId, worker?.endpointId ?? null);
     const template = this.#findTemplate(userId, creation.template ?? null);
     // The settings of a worker have IDs already.
@@ -368,6 +367,18 @@ export class Pods implements NamedRecords {
     const error = `template: template ${JSON.stringify(id)} not found`;
     throw new ProblemError('invalid', error, { errors: [error] });
   }
+}
+
+/** @throws ProblemError `forbidden` if the engine is not available to this user */
+export function admitToPods(
+  userId: string,
+  { engine, processUsers = 'owner' }: Pick<PodsOptions, 'engine' | 'processUsers'>,
+): void {
+  if (engine.kind !== 'process' || processUsers === 'all' || userId === OWNER) return;
+  throw new ProblemError(
+    'forbidden',
+    'pods are processes of the platform itself here, so they are for its owner alone; the operator may allow others with --trust-users',
+  );
 }
 
 /** @throws ProblemError `unavailable` */

@@ -1,4 +1,4 @@
-// Opens the records and services of the control plane and connects them to each other; starts none of them.
+// Opens the records and services of the control plane, each after those that it asks; starts none of them.
 import { statSync } from 'node:fs';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -6,32 +6,31 @@ import { PodTargets } from '../../control/balancing/balanced-worker.ts';
 import { Balancer, type BalancerOptions } from '../../control/balancing/balancer.ts';
 import { Billing } from '../../control/billing/billing.ts';
 import type { NoticeSender } from '../../control/billing/billing-keeper.ts';
-import type { Budgets } from '../../control/billing/budgets.ts';
+import { BudgetFindings } from '../../control/billing/budget-judge.ts';
+import { Budgets } from '../../control/billing/budgets.ts';
 import { CostTotals, Spending } from '../../control/billing/spending.ts';
 import { VolumeMeters } from '../../control/billing/volume-meters.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import { describeVolumes } from '../../control/endpoints/deployment.ts';
 import { Endpoints } from '../../control/endpoints/endpoints.ts';
-import type { Templates } from '../../control/endpoints/templates.ts';
 import type { Amounts, Place } from '../../control/limits/capacity.ts';
 import type { Quotas } from '../../control/limits/quotas.ts';
-import type { PodUse } from '../../control/pods/pod-state.ts';
-import { Pods } from '../../control/pods/pods.ts';
-import type { Registries } from '../../control/registries/registries.ts';
+import type { LivePods } from '../../control/pods/live-pods.ts';
+import { admitToPods, createPodRecords, type PodRecords, Pods } from '../../control/pods/pods.ts';
 import type { SecretSealer } from '../../control/registries/sealed-secret.ts';
 import { Decisions } from '../../control/scaling/decisions.ts';
 import {
-  type OpenResources,
-  openResources,
+  listServed,
+  openSpecResources,
   type ServedResource,
+  type SpecResources,
 } from '../../control/served-resources.ts';
 import { inspectUpload } from '../../control/versions/version-archives.ts';
 import { Versions } from '../../control/versions/versions.ts';
 import { VolumeGrowth, VolumeRemovals } from '../../control/volumes/engine-volumes.ts';
-import type { NetworkVolumeService } from '../../control/volumes/network-volumes.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { Store } from '../../store/store.ts';
-import { WorkerVolumes } from './endpoint-remains.ts';
+import { EndpointRemains, WorkerVolumes } from './endpoint-remains.ts';
 import type { WorkerFolders } from './worker-folders.ts';
 
 export interface ComputeOptions {
@@ -39,8 +38,8 @@ export interface ComputeOptions {
   clock: Clock;
   log: Log;
   catalog: Catalog;
-  /** Undefined: pods cannot run. Closed together with Compute. */
-  engine: Engine | undefined;
+  /** Undefined: pods cannot run. The engine of several nodes asks which pods live. Closed together with Compute. */
+  engine: ((pods: LivePods) => Engine) | undefined;
   processUsers: 'owner' | 'all';
   /** Returns the shard of a new endpoint. Default: 0. */
   chooseShard?: ((endpointId: string) => number) | undefined;
@@ -78,20 +77,30 @@ export interface EngineParts {
   workerVolumes: WorkerVolumes | undefined;
 }
 
-export interface ComputeParts {
+/** What the records and services are made from. */
+interface Base extends Omit<ComputeOptions, 'engine'> {
+  /** Of pods and all that belongs to them. */
+  podStore: Store;
+  findings: BudgetFindings;
+  totals: CostTotals;
+  meters: VolumeMeters;
+  /** Only with an engine. */
+  runs: { engine: Engine; records: PodRecords } | undefined;
+  /** Only with an engine that has network volumes. */
+  removals: VolumeRemovals | undefined;
+}
+
+export interface ComputeParts extends SpecResources {
   /** Services of the API besides endpoints, pods and keys. */
   served: readonly ServedResource[];
-  templates: Templates;
-  networkVolumes: NetworkVolumeService;
-  registries: Registries;
   endpoints: Endpoints;
   decisions: Decisions;
   versions: Versions;
   billing: Billing;
   budgets: Budgets;
-  /** Only with an engine. */
+  remains: EndpointRemains;
+  podStore: Store;
   engineParts: EngineParts | undefined;
-  /** Only with an engine that has network volumes. */
   removals: VolumeRemovals | undefined;
   meters: VolumeMeters;
   totals: CostTotals;
@@ -99,184 +108,163 @@ export interface ComputeParts {
 
 /** Loads the records; starts nothing yet. With several nodes, the pods are read later. */
 export async function openParts(options: ComputeOptions): Promise<ComputeParts> {
-  const { clock, engine, log, nodes, store } = options;
-  const later = new LaterParts();
-  const bill = openBill(options, later);
-  const { networkVolumes: volumes } = engine ?? {};
-  const removals =
-    volumes && new VolumeRemovals({ store, volumes, clock, log, hasCopies: nodes !== undefined });
-  const resources = await openServed(options, { later, bill, removals });
-  later.networkVolumes = resources.networkVolumes;
-  const pods = createPods(options, { resources, bill });
-  later.pods = pods;
-  if (!nodes) await Promise.all([pods?.live.load(), bill.meters.load()]);
-  const endpoints = await openEndpoints(options, { resources, pods });
-  later.endpoints = endpoints;
-  const podStore = podStoreOf(options);
+  const base = openBase(options);
+  const { clock, log, meters, nodes, podStore, quotas, removals, runs, store, totals } = base;
+  if (!nodes) await Promise.all([runs?.records.live.load(), meters.load()]);
+  const resources = await openResources(base);
+  const endpoints = await openEndpoints(base, resources);
+  const billing = openBilling(base, endpoints);
+  const budgets = await openBudgets(base, { billing, endpoints });
+  const served = listServed(
+    { ...resources, budgets },
+    {
+      listEndpoints: () => endpoints.all(),
+      listPods: () => runs?.records.live.allAndComing() ?? [],
+    },
+  );
   const decisions = await Decisions.open(podStore);
-  const versions = new Versions({
-    // Other nodes have no copies of versions.
-    store: podStore,
+  // Other nodes have no copies of versions.
+  const ofVersions = { store: podStore, clock, log, endpoints, quotas, admit: admit(base) };
+  const versions = new Versions({ ...ofVersions, inspect: inspectUpload });
+  const engineParts = connectEngine(base, { endpoints, resources });
+  const remains = new EndpointRemains({
+    store,
     clock,
     log,
     endpoints,
-    quotas: options.quotas,
-    inspect: inspectUpload,
-    admit: (userId: string) => pods?.admit(userId),
+    versions,
+    workerFolders: options.workerFolders,
+    pods: engineParts?.pods,
+    workerVolumes: engineParts?.workerVolumes,
   });
-  const engineParts = engine && pods && connectEngine(options, { engine, pods, endpoints });
-  return { ...bill, ...resources, decisions, endpoints, engineParts, removals, versions };
+  const ofUsers = { ...resources, endpoints, billing, budgets, served, decisions, versions };
+  return { ...ofUsers, remains, podStore, engineParts, removals, meters, totals };
 }
 
-export function podStoreOf({ nodes, store }: ComputeOptions): Store {
-  return nodes?.store ?? store;
-}
-
-type Bill = Pick<ComputeParts, 'billing' | 'meters' | 'totals'>;
-
-function openBill(options: ComputeOptions, later: LaterParts): Bill {
-  const { catalog, clock, log } = options;
-  const store = podStoreOf(options);
+function openBase(options: ComputeOptions): Base {
+  const { catalog, clock, engine: open, log, nodes, store } = options;
+  const podStore = nodes?.store ?? store;
   const totals = new CostTotals(clock);
-  const meters = new VolumeMeters({
-    store,
-    clock,
-    log,
-    onBilled: totals.add.bind(totals),
-    priceOf: (dataCenterId) => catalog.volumePriceOf(dataCenterId),
-    listVolumes: () => later.listVolumes(),
-  });
-  const billing = new Billing({
-    store,
-    clock,
-    pods: () => later.pods,
-    volumes: meters,
+  const onBilled = totals.add.bind(totals);
+  const priceOf = (dataCenterId: string) => catalog.volumePriceOf(dataCenterId);
+  const meters = new VolumeMeters({ store: podStore, clock, log, onBilled, priceOf });
+  const gpusOfNode = nodes?.gpusOfNode;
+  const records = createPodRecords({ ...options, store: podStore, gpusOfNode, onBilled });
+  const engine = open?.(records.live);
+  const volumes = engine?.networkVolumes;
+  const hasCopies = nodes !== undefined;
+  return {
+    ...options,
+    podStore,
+    findings: new BudgetFindings(),
     totals,
-    nameOf: (kind, id) => (kind === 'endpoint' ? later.nameOfEndpoint(id) : meters.nameOf(id)),
-  });
-  return { billing, meters, totals };
+    meters,
+    runs: engine && { engine, records },
+    removals: volumes && new VolumeRemovals({ store, volumes, clock, log, hasCopies }),
+  };
 }
 
-interface ServedParts {
-  later: LaterParts;
-  bill: Bill;
-  removals: VolumeRemovals | undefined;
-}
-
-function openServed(
-  options: ComputeOptions,
-  { bill: { billing, meters }, later, removals }: ServedParts,
-): Promise<OpenResources> {
-  const { catalog, clock, engine, log, nodes, quotas, sealer, store } = options;
+function openResources(base: Base): Promise<SpecResources> {
+  const { catalog, clock, findings, log, meters, quotas, removals, runs, sealer, store } = base;
+  const engine = runs?.engine;
   const kind = engine?.kind ?? 'none';
-  const spending = new Spending({ store: podStoreOf(options), billing: () => billing });
   const growth = new VolumeGrowth({ volumes: engine?.networkVolumes, log });
-  return openResources({
+  return openSpecResources({
     store,
     clock,
-    log,
     catalog,
     quotas,
     sealer,
+    findings,
     meters,
-    spending: () => spending,
-    judgeWebhook: (url) => options.noticeSender?.judge(url),
-    nameOfEndpoint: (id) => later.nameOfEndpoint(id),
-    findEndpoint: (userId, idOrName) => later.findEndpoint(userId, idOrName),
-    listEndpoints: () => later.listEndpoints(),
-    listPods: () => later.listPods(),
-    onVolumeRemoved: () => void removals?.run(),
-    onVolumeGrown: (source, sizeGb) => void growth.grow(source, sizeGb),
+    listPods: () => runs?.records.live.allAndComing() ?? [],
+    onRemoved: () => void removals?.run(),
+    onGrown: (source, sizeGb) => void growth.grow(source, sizeGb),
     engine: kind,
     traits: engine,
     // Of several nodes, the one that runs the worker may have the file.
-    ...(kind === 'process' && !nodes && { findHandlerFault }),
-  });
-}
-
-function createPods(
-  options: ComputeOptions,
-  { bill: { totals }, resources }: { bill: Bill; resources: OpenResources },
-): Pods | undefined {
-  const { catalog, clock, engine, limits, nodes, processUsers, quotas, sealer } = options;
-  const { budgets, templates } = resources;
-  if (!engine) return undefined;
-  return Pods.create({
-    store: podStoreOf(options),
-    clock,
-    engine,
-    catalog,
-    templates,
-    processUsers,
-    quotas,
-    limits,
-    sealer,
-    onBilled: totals.add.bind(totals),
-    listPlaces: nodes?.listPlaces,
-    gpusOfNode: nodes?.gpusOfNode,
-    findObstacle: (userId, endpointId) => budgets.findObstacle(userId, endpointId),
+    ...(kind === 'process' && !base.nodes && { findHandlerFault }),
   });
 }
 
 function openEndpoints(
-  { catalog, chooseShard, clock, engine, quotas, store }: ComputeOptions,
-  { pods, resources }: { pods: Pods | undefined; resources: OpenResources },
+  base: Base,
+  { networkVolumes: names, templates }: SpecResources,
 ): Promise<Endpoints> {
-  const { networkVolumes: names, templates } = resources;
-  const deploying = engine && {
-    engine: engine.kind,
+  const { catalog, chooseShard, clock, quotas, runs, store } = base;
+  const deploying = runs && {
+    engine: runs.engine.kind,
     catalog,
     templates,
-    admit: (userId: string) => pods?.admit(userId),
-    volumes: describeVolumes({ catalog, engine, names }),
+    admit: admit(base),
+    volumes: describeVolumes({ catalog, engine: runs.engine, names }),
   };
   return Endpoints.open({ store, clock, quotas, chooseShard, ...(deploying && { deploying }) });
 }
 
+function openBilling(
+  { clock, meters, podStore, runs, totals }: Base,
+  endpoints: Endpoints,
+): Billing {
+  return new Billing({
+    store: podStore,
+    clock,
+    pods: runs?.records,
+    volumes: meters,
+    totals,
+    nameOf: (kind, id) => (kind === 'endpoint' ? endpoints.nameOf(id) : meters.nameOf(id)),
+  });
+}
+
+function openBudgets(
+  { clock, findings, log, noticeSender, podStore, quotas, store }: Base,
+  { billing, endpoints }: Pick<ComputeParts, 'billing' | 'endpoints'>,
+): Promise<Budgets> {
+  return Budgets.open({
+    store,
+    clock,
+    log,
+    quotas,
+    findings,
+    spending: new Spending({ store: podStore, billing }),
+    judgeWebhook: (url) => noticeSender?.judge(url),
+    nameOfEndpoint: (id) => endpoints.nameOf(id),
+    findEndpoint(userId, idOrName) {
+      const id = endpoints.resolve(userId, idOrName);
+      return endpoints.find(id)?.userId === userId ? id : undefined;
+    },
+  });
+}
+
 function connectEngine(
-  { clock, log, nodes }: ComputeOptions,
-  { endpoints, engine, pods }: Pick<EngineParts, 'engine' | 'pods'> & { endpoints: Endpoints },
-): EngineParts {
+  base: Base,
+  { endpoints, resources }: { endpoints: Endpoints; resources: SpecResources },
+): EngineParts | undefined {
+  const { catalog, clock, findings, log, nodes, podStore: store, runs } = base;
+  if (!runs) return undefined;
+  const { engine, records } = runs;
+  const { limits, processUsers, quotas, sealer } = base;
+  const given = { store, clock, engine, catalog, processUsers, quotas, limits, sealer };
+  const pods = new Pods(
+    {
+      ...given,
+      templates: resources.templates,
+      listPlaces: nodes?.listPlaces,
+      gpusOfNode: nodes?.gpusOfNode,
+      findObstacle: (userId, endpointId) => findings.findObstacle(userId, endpointId),
+    },
+    records,
+  );
   const targets = new PodTargets(pods.live);
-  const { connectorOf } = nodes ?? {};
+  const connectorOf = nodes?.connectorOf;
   const balancer = new Balancer({ targets, endpoints, clock, log, connectorOf });
   const { stateVolumes: volumes } = engine;
   const workerVolumes = volumes && new WorkerVolumes({ volumes, log });
   return { engine, pods, balancer, workerVolumes };
 }
 
-/**
- * Parts of the control plane that earlier ones ask, because they depend on each other: volumes, pods and endpoints. Until
- * a part is open, the answers are those of a platform that has none of its records.
- */
-class LaterParts {
-  networkVolumes: NetworkVolumeService | undefined;
-  /** Stays undefined without an engine. */
-  pods: Pods | undefined;
-  endpoints: Endpoints | undefined;
-
-  listVolumes(): ReturnType<NetworkVolumeService['entries']> {
-    return this.networkVolumes?.entries() ?? [];
-  }
-
-  /** Those that are being created included. */
-  listPods(): readonly PodUse[] {
-    return this.pods?.live.allAndComing() ?? [];
-  }
-
-  listEndpoints(): ReturnType<Endpoints['all']> {
-    return this.endpoints?.all() ?? [];
-  }
-
-  nameOfEndpoint(id: string): string | undefined {
-    return this.endpoints?.nameOf(id);
-  }
-
-  /** Returns its ID; undefined if the user has none with this ID or name. */
-  findEndpoint(userId: string, idOrName: string): string | undefined {
-    const id = this.endpoints?.resolve(userId, idOrName) ?? idOrName;
-    return this.endpoints?.find(id)?.userId === userId ? id : undefined;
-  }
+function admit({ processUsers, runs }: Base): (userId: string) => void {
+  return (userId) => runs && admitToPods(userId, { engine: runs.engine, processUsers });
 }
 
 /**

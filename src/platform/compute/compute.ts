@@ -1,8 +1,6 @@
 import type { Balancer } from '../../control/balancing/balancer.ts';
 import type { Billing } from '../../control/billing/billing.ts';
 import type { Budgets } from '../../control/billing/budgets.ts';
-import type { CostTotals } from '../../control/billing/spending.ts';
-import type { VolumeMeters } from '../../control/billing/volume-meters.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Templates } from '../../control/endpoints/templates.ts';
@@ -14,7 +12,6 @@ import { resealVariables } from '../../control/registries/sealed-secret.ts';
 import type { Decisions } from '../../control/scaling/decisions.ts';
 import type { ServedResource } from '../../control/served-resources.ts';
 import type { Versions } from '../../control/versions/versions.ts';
-import type { VolumeRemovals } from '../../control/volumes/engine-volumes.ts';
 import type { NetworkVolumeService } from '../../control/volumes/network-volumes.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { Queues } from '../../queue/queues.ts';
@@ -25,9 +22,8 @@ import {
   type ComputeParts,
   type EngineParts,
   openParts,
-  podStoreOf,
 } from './compute-parts.ts';
-import { EndpointRemains } from './endpoint-remains.ts';
+import type { EndpointRemains } from './endpoint-remains.ts';
 import { PodControl, type WorkerHost } from './pod-control.ts';
 
 interface StartOptions {
@@ -51,40 +47,23 @@ export class Compute {
   readonly budgets: Budgets;
   readonly remains: EndpointRemains;
   readonly #options: ComputeOptions;
-  readonly #engineParts: EngineParts | undefined;
-  readonly #removals: VolumeRemovals | undefined;
-  readonly #meters: VolumeMeters;
-  readonly #totals: CostTotals;
+  readonly #parts: ComputeParts;
   #control: PodControl | undefined;
 
   private constructor(options: ComputeOptions, parts: ComputeParts) {
-    const { clock, log, store, workerFolders } = options;
-    const { endpoints, engineParts, versions } = parts;
     this.#options = options;
+    this.#parts = parts;
     this.catalog = options.catalog;
     this.served = parts.served;
     this.templates = parts.templates;
     this.networkVolumes = parts.networkVolumes;
     this.registries = parts.registries;
-    this.endpoints = endpoints;
+    this.endpoints = parts.endpoints;
     this.decisions = parts.decisions;
-    this.versions = versions;
+    this.versions = parts.versions;
     this.billing = parts.billing;
     this.budgets = parts.budgets;
-    this.#engineParts = engineParts;
-    this.#removals = parts.removals;
-    this.#meters = parts.meters;
-    this.#totals = parts.totals;
-    this.remains = new EndpointRemains({
-      store,
-      clock,
-      log,
-      endpoints,
-      versions,
-      workerFolders,
-      pods: engineParts?.pods,
-      workerVolumes: engineParts?.workerVolumes,
-    });
+    this.remains = parts.remains;
   }
 
   /** Loads the records; starts nothing yet. With several nodes, `load` reads the pods. */
@@ -92,6 +71,16 @@ export class Compute {
     const compute = new Compute(options, await openParts(options));
     if (!options.nodes) await compute.#readBudgets();
     return compute;
+  }
+
+  get #engineParts(): EngineParts | undefined {
+    return this.#parts.engineParts;
+  }
+
+  /** Reads the records of the control plane again, without pods: another node has changed them. */
+  async reload(): Promise<void> {
+    const services = [this.endpoints, ...this.served.map(({ service }) => service)];
+    await Promise.all(services.map((service) => service.reload()));
   }
 
   get pods(): Pods | undefined {
@@ -118,9 +107,10 @@ export class Compute {
 
   /** Reads the pods, the meters of network volumes, and what budgets have left: this process is about to manage them. */
   async load(): Promise<void> {
-    await Promise.all([this.pods?.live.load(), this.#meters.load()]);
+    const { meters, totals } = this.#parts;
+    await Promise.all([this.pods?.live.load(), meters.load()]);
     this.pods?.meter.clear();
-    this.#totals.start();
+    totals.start();
     await this.#readBudgets();
   }
 
@@ -156,7 +146,7 @@ export class Compute {
   /** Like `start`, for workers on any machine. Does nothing without an engine. */
   async begin(keys: Keys, host: WorkerHost): Promise<void> {
     await this.#reseal();
-    this.#meters.start();
+    this.#parts.meters.start(() => this.networkVolumes.entries());
     if (!this.#engineParts) return;
     const { catalog, decisions, endpoints, templates } = this;
     const { clock, log } = this.#options;
@@ -181,7 +171,7 @@ export class Compute {
     this.#control = control;
     await control.start();
     // Another process may have taken over meanwhile.
-    if (this.#control === control) this.#removals?.start();
+    if (this.#control === control) this.#parts.removals?.start();
   }
 
   /** Never rejects: with the earlier key, the secrets can be used all the same. */
@@ -191,7 +181,7 @@ export class Compute {
     try {
       await this.registries.reseal();
       const templates = await resealVariables(store, sealer, 'template');
-      const pods = await resealVariables(podStoreOf(this.#options), sealer, 'pod');
+      const pods = await resealVariables(this.#parts.podStore, sealer, 'pod');
       const keys = [...templates.keys.union(pods.keys)];
       if (keys.length === 0) return;
       const records = { templates: templates.records, pods: pods.records };
@@ -211,16 +201,16 @@ export class Compute {
   noteMachines(): void {
     this.#control?.noteMachines();
     // A node that is back may have volumes that were deleted meanwhile.
-    void this.#removals?.noteMachines();
+    void this.#parts.removals?.noteMachines();
   }
 
   /** Another process manages pods and workers from now on. */
   async end(): Promise<void> {
     const control = this.#control;
     this.#control = undefined;
-    this.#meters.stop();
+    this.#parts.meters.stop();
     // A removal may wait for the engine: the pods are left alone at once.
-    const stopped = this.#removals?.stop();
+    const stopped = this.#parts.removals?.stop();
     await control?.close();
     await stopped;
   }

@@ -98,7 +98,7 @@ export class NodeCompute {
       log,
       quotas,
       chooseShard,
-      engine: parts?.engine,
+      engine: parts && (() => parts.engine),
       sealer: openSealer(platform.secretsKeyFile),
       noticeSender: parts && createNoticeSender(createWebhookSender(platform), clock),
       catalog: ofMachines.catalog,

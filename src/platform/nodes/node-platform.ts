@@ -117,8 +117,7 @@ export async function openNode(
   const ofPods = nodeCompute;
   closers.push(() => ofPods.close());
   const { compute } = ofPods;
-  const { budgets, endpoints, networkVolumes, registries, templates } = compute;
-  const { pods, served, versions } = compute;
+  const { endpoints, pods, served, versions } = compute;
   const countUseHere = (userId: string) =>
     countUse(userId, { endpoints, pods, served, versions, keys, clock });
   const status = new NodeStatus({
@@ -152,15 +151,7 @@ export async function openNode(
     sessions,
     readSelf,
     countUse: countUseHere,
-    reloads: [
-      () => keys.reload(),
-      () => sessions.reload(),
-      () => endpoints.reload(),
-      () => templates.reload(),
-      () => networkVolumes.reload(),
-      () => registries.reload(),
-      () => budgets.reload(),
-    ],
+    reloads: [() => keys.reload(), () => sessions.reload(), () => compute.reload()],
     settings: completeSettings(options.settings),
     openStore: async (shard, onLost) => {
       // Rejects without a lease: then only a renewal tells whether another node has claimed the shard.

@@ -1,5 +1,6 @@
 // A platform for tests: store in memory, queue and HTTP server on a free port, with keys to call it. Not made
 // by `createPlatformServer`: tests replace its clock, store, balancer and the server's own options.
+
 import { randomBytes } from 'node:crypto';
 import { connect } from 'node:net';
 import { Writable } from 'node:stream';
@@ -13,6 +14,8 @@ import { type ResumableClock, systemClock } from '../../../src/base/clock.ts';
 import { createLog } from '../../../src/base/log.ts';
 import { Balancer, type BalancerOptions } from '../../../src/control/balancing/balancer.ts';
 import { Billing } from '../../../src/control/billing/billing.ts';
+import { BudgetFindings } from '../../../src/control/billing/budget-judge.ts';
+import { Budgets } from '../../../src/control/billing/budgets.ts';
 import { type CostTotals, Spending } from '../../../src/control/billing/spending.ts';
 import { Catalog } from '../../../src/control/endpoints/catalog.ts';
 import {
@@ -27,7 +30,7 @@ import { Sessions } from '../../../src/control/keys/sessions.ts';
 import type { Quotas } from '../../../src/control/limits/quotas.ts';
 import { SecretSealer } from '../../../src/control/registries/sealed-secret.ts';
 import { Decisions } from '../../../src/control/scaling/decisions.ts';
-import { openResources } from '../../../src/control/served-resources.ts';
+import { listServed, openSpecResources } from '../../../src/control/served-resources.ts';
 import { inspectUpload } from '../../../src/control/versions/version-archives.ts';
 import { Versions, type VersionsOptions } from '../../../src/control/versions/versions.ts';
 import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-engine.ts';
@@ -114,20 +117,25 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
   const catalog = openCatalog(offers);
   const billing = new Billing({
     ...{ store, clock, totals: settings.totals, nameOf: () => undefined },
-    pods: () => settings.server?.pods,
+    pods: settings.server?.pods,
   });
-  const spending = new Spending({ store, billing: () => billing });
-  const findEndpoint = (userId: string, id: string) =>
-    endpoints.find(id)?.userId === userId ? id : undefined;
-  const { served, templates } = await openResources({
-    ...{ store, clock, log, engine, catalog, quotas, findEndpoint },
-    spending: () => spending,
-    nameOfEndpoint: (id) => endpoints.nameOf(id),
+  const spending = new Spending({ store, billing });
+  const findings = new BudgetFindings();
+  const resources = await openSpecResources({
+    ...{ store, clock, engine, catalog, quotas, findings },
     sealer: new SecretSealer([randomBytes(32)]),
   });
+  const { templates } = resources;
   const deploying =
     engine === 'none' ? {} : { deploying: { engine, catalog, templates, admit: () => {} } };
-  const endpoints: Endpoints = await Endpoints.open({ store, clock, quotas, ...deploying });
+  const endpoints = await Endpoints.open({ store, clock, quotas, ...deploying });
+  const budgets = await Budgets.open({
+    ...{ store, clock, log, quotas, findings, spending },
+    findEndpoint: (userId, id) => (endpoints.find(id)?.userId === userId ? id : undefined),
+    nameOfEndpoint: (id) => endpoints.nameOf(id),
+  });
+  const users = { listEndpoints: () => [], listPods: () => [] };
+  const served = listServed({ ...resources, budgets }, users);
   await endpoints.ensureEndpoint(ENDPOINT);
   const queue = new Queue({ store, clock, log, formats: runpodFormats });
   await queue.start();

@@ -6,6 +6,7 @@ import { verifyWebhook } from '../../../../src/client.ts';
 import { addToBill } from '../../../../src/control/billing/bill-rows.ts';
 import { Billing } from '../../../../src/control/billing/billing.ts';
 import { keepBilling } from '../../../../src/control/billing/billing-keeper.ts';
+import { BudgetFindings } from '../../../../src/control/billing/budget-judge.ts';
 import { Budgets } from '../../../../src/control/billing/budgets.ts';
 import { Spending } from '../../../../src/control/billing/spending.ts';
 import { createNoticeSender } from '../../../../src/platform/create-queue.ts';
@@ -29,11 +30,12 @@ async function openWorld(addresses: 'any' | 'public' = 'any') {
   const secret = generatePlatformSecret();
   const webhooks = new HttpWebhookSender({ secrets: [secret], addresses, version: '1.0.0' });
   const noticeSender = createNoticeSender(webhooks, clock);
-  const billing = new Billing({ store, clock, pods: () => undefined, nameOf: () => undefined });
-  const spending = new Spending({ store, billing: () => billing });
+  const billing = new Billing({ store, clock, pods: undefined, nameOf: () => undefined });
+  const spending = new Spending({ store, billing });
   const open = async () => {
     const judgeWebhook = (url: string) => noticeSender.judge(url);
-    const options = { store, clock, log: silentLog, spending: () => spending, judgeWebhook };
+    const findings = new BudgetFindings();
+    const options = { store, clock, log: silentLog, findings, spending, judgeWebhook };
     const budgets = await Budgets.open({ ...options, findEndpoint: () => undefined });
     const close = keepBilling({
       ...{ store, clock, log: silentLog },

@@ -6,6 +6,7 @@ import { silentLog } from '../../../../src/base/log.ts';
 import { addToBill, type BilledResource } from '../../../../src/control/billing/bill-rows.ts';
 import { Billing, type BillingOptions } from '../../../../src/control/billing/billing.ts';
 import {
+  BudgetFindings,
   endPeriod,
   judgeState,
   startPeriod,
@@ -33,14 +34,15 @@ async function openBudgets(given: Pick<BillingOptions, 'maxRows'> = {}) {
   const store = openSqliteStore({ path: ':memory:' });
   onTestFinished(() => store.close());
   const billing = new Billing({
-    ...{ store, clock, ...given, pods: () => undefined, nameOf: () => undefined },
+    ...{ store, clock, ...given, pods: undefined, nameOf: () => undefined },
   });
-  const spending = new Spending({ store, billing: () => billing });
+  const spending = new Spending({ store, billing });
   const options = {
-    ...{ store, clock, log: silentLog, spending: () => spending },
+    ...{ store, clock, log: silentLog, spending },
     findEndpoint: (userId: string, id: string) => (userId === 'ada' ? `ep_${id}` : undefined),
   };
-  const budgets = await Budgets.open(options);
+  const open = () => Budgets.open({ ...options, findings: new BudgetFindings() });
+  const budgets = await open();
   const spend = (resource: Partial<BilledResource>, usd: number) => {
     const interval = { from: START, to: START + HOUR_MS, price: usd * 1_000_000, gpus: 1 };
     const usual = { kind: 'endpoint', id: 'ep_a', userId: 'ada', name: null } as const;
@@ -53,7 +55,7 @@ async function openBudgets(given: Pick<BillingOptions, 'maxRows'> = {}) {
     budgets,
     clock,
     create,
-    open: () => Budgets.open(options),
+    open,
     options,
     spend,
     store,
@@ -132,12 +134,16 @@ it('looks at the others if one cannot be read', async () => {
   await spend({}, 50);
   const { read }: Pick<Spending, 'read'> = {
     read: async (scopes) => {
-      const spent = await options.spending().read(scopes);
+      const spent = await options.spending.read(scopes);
       const fault = new Error('a damaged row');
       return spent.map((each, index) => (scopes[index]?.endpointId === null ? fault : each));
     },
   };
-  const budgets = await Budgets.open({ ...options, spending: () => ({ read }) });
+  const budgets = await Budgets.open({
+    ...options,
+    findings: new BudgetFindings(),
+    spending: { read },
+  });
   const errors: unknown[] = [];
   await budgets.observe((error) => errors.push(error));
   expect(errors).toEqual([new Error('a damaged row')]);
@@ -198,7 +204,11 @@ it('refuses while only containers that were not observed yet may have used the b
   const usd = 3_600_000_000_000n;
   let spent = { billed: 9n * usd, unseen: 2n * usd };
   const read = async (scopes: readonly unknown[]) => scopes.map(() => spent);
-  const budgets = await Budgets.open({ ...options, spending: () => ({ read }) });
+  const budgets = await Budgets.open({
+    ...options,
+    findings: new BudgetFindings(),
+    spending: { read },
+  });
   const found = await budgets.observe(raise);
   expect(budgets.findObstacle('ada', null)).toMatch(
     /"small" may be used up.*; try again in a few seconds$/,
@@ -216,7 +226,11 @@ it('never takes back what was spent in a period', async () => {
   const usd = 3_600_000_000_000n;
   let billed = 10n * usd;
   const read = async (scopes: readonly unknown[]) => scopes.map(() => ({ billed, unseen: 0n }));
-  const budgets = await Budgets.open({ ...options, spending: () => ({ read }) });
+  const budgets = await Budgets.open({
+    ...options,
+    findings: new BudgetFindings(),
+    spending: { read },
+  });
   await budgets.observe(raise);
   // An interval ended between the read of the rows and of the running containers.
   billed = 9n * usd;

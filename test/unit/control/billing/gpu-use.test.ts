@@ -31,7 +31,7 @@ async function open() {
       },
     });
   const billing = new Billing({
-    ...{ store, clock, pods: () => undefined },
+    ...{ store, clock, pods: undefined },
     nameOf: () => undefined,
   });
   const read = async () => {
@@ -100,7 +100,7 @@ it('leaves the time and the cost of containers as they are', async () => {
   await clock.advance(10_000);
   await start().note(ENDPOINT, idle(5_000));
   const billing = new Billing({
-    ...{ store, clock, pods: () => undefined },
+    ...{ store, clock, pods: undefined },
     nameOf: () => undefined,
   });
   const query = { userId: 'ada', step: 'day', group: 'resource', limit: 10 } as const;

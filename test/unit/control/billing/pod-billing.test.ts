@@ -21,7 +21,7 @@ async function openWorld(): Promise<PodWorld> {
 
 async function readBill(world: PodWorld) {
   const { clock, pods, store } = world;
-  const billing = new Billing({ store, clock, pods: () => pods, nameOf: () => undefined });
+  const billing = new Billing({ store, clock, pods, nameOf: () => undefined });
   const to = clock.now() + DAY_MS;
   return billing.rows({ userId: undefined, step: 'day', from: 0, to });
 }

@@ -12,7 +12,7 @@ async function openBill() {
   const clock = new ManualClock(START);
   const store = openSqliteStore({ path: ':memory:' });
   onTestFinished(() => store.close());
-  const open = () => new Billing({ store, clock, pods: () => undefined, nameOf: () => undefined });
+  const open = () => new Billing({ store, clock, pods: undefined, nameOf: () => undefined });
   const pod = { kind: 'pod', id: 'pod_1', userId: 'ada', name: 'a' } as const;
   const interval = { from: START, to: START + 1_000, price: 1, gpus: 0 };
   await store.write((tx) => addToBill(tx, pod, [interval]));

@@ -24,8 +24,8 @@ async function openWorld(): Promise<PodWorld> {
 }
 
 function spendingOf({ clock, store }: PodWorld, pods: Pods): Spending {
-  const billing = new Billing({ store, clock, pods: () => pods, nameOf: () => undefined });
-  return new Spending({ store, billing: () => billing });
+  const billing = new Billing({ store, clock, pods, nameOf: () => undefined });
+  return new Spending({ store, billing });
 }
 
 async function read(spending: Spending, world: PodWorld, endpointId: string | null = null) {
@@ -130,7 +130,7 @@ it('costs as many rows as the period has days, and nothing for what other users 
     };
   };
   const billing = { openIntervals, *unseenIntervals() {} };
-  const spending = new Spending({ store: counted, billing: () => billing });
+  const spending = new Spending({ store: counted, billing });
   const scopes = [null, 'ep_1'].flatMap((endpointId) =>
     [1, 10].map((days) => ({
       ...{ userId: OWNER, endpointId, from: today - days * DAY_MS, to: today },
@@ -163,8 +163,8 @@ it('reads one row for each day, however many resources the user has', async () =
       return found;
     },
   };
-  const billing = new Billing({ store, clock, pods: () => undefined, nameOf: () => undefined });
-  const spending = new Spending({ store: counted, billing: () => billing });
+  const billing = new Billing({ store, clock, pods: undefined, nameOf: () => undefined });
+  const spending = new Spending({ store: counted, billing });
   expect((await read(spending, world)).billed).toBe(500_000n);
   expect((await read(spending, world, 'ep_7')).billed).toBe(1_000n);
   expect(rows).toBe(2);

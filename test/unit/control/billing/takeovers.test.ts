@@ -117,7 +117,7 @@ class World {
       ...{ pods: pods.live, meter: pods.meter, engine, catalog, clock, log: silentLog },
     });
     void reconciler.start();
-    const billing = new Billing({ store, clock, pods: () => pods, nameOf: () => undefined });
+    const billing = new Billing({ store, clock, pods, nameOf: () => undefined });
     return { process, pods, reconciler, billing };
   }
 

@@ -69,12 +69,15 @@ class VolumeWorld {
     const store = this.#wrap();
     const meters = new VolumeMeters({
       ...{ store, clock, log, priceOf: () => price },
-      listVolumes: () => this.volumes.entries(),
     });
     this.#meters = meters;
     this.#volumes = await openNetworkVolumes({ store, clock, catalog: CATALOG, meters });
     await meters.load();
-    await meters.observe();
+    await this.observe();
+  }
+
+  observe(): Promise<void> {
+    return this.meters.observe(this.volumes.entries());
   }
 
   /** The volumes as the store has them. */
@@ -90,7 +93,7 @@ class VolumeWorld {
   openBilling(): Billing {
     return new Billing({
       ...{ store: this.#store, clock: this.clock, volumes: this.meters },
-      pods: () => undefined,
+      pods: undefined,
       nameOf: () => undefined,
     });
   }
@@ -98,7 +101,7 @@ class VolumeWorld {
   /** As budgets count it. */
   async spent(userId: string) {
     const { clock } = this;
-    const spending = new Spending({ store: this.#store, billing: () => this.openBilling() });
+    const spending = new Spending({ store: this.#store, billing: this.openBilling() });
     return spending.read([{ userId, endpointId: null, from: 0, to: clock.now() + DAY_MS }]);
   }
 
@@ -177,7 +180,7 @@ it('bills a volume that has grown at its size before, and then at its new one', 
   await world.clock.advance(10 * HOUR_MS);
   await world.volumes.update(OWNER, id, { size: 146 });
   await world.clock.advance(10 * HOUR_MS);
-  await world.meters.observe();
+  await world.observe();
   const { days } = await world.rows();
   // 7,000 and 14,000 millionths of a USD an hour.
   const units = 210_000n * BigInt(HOUR_MS);
@@ -199,7 +202,7 @@ it.each([
     const world = await VolumeWorld.open();
     const { id } = await world.volumes.create(OWNER, creation('a', 73));
     await world.clock.advance(HOUR_MS / 2);
-    await world.meters.observe();
+    await world.observe();
     const spent = [{ billed: (price * BigInt(HOUR_MS)) / 2n, unseen: 0n }];
     expect(await world.spent(OWNER)).toEqual(spent);
     world.cut = 'after';
@@ -212,11 +215,11 @@ it('counts the time of a volume again if the commit of its change has failed', a
   const world = await VolumeWorld.open();
   const { id } = await world.volumes.create(OWNER, creation('a', 73));
   await world.clock.advance(HOUR_MS / 2);
-  await world.meters.observe();
+  await world.observe();
   world.cut = 'failed';
   await expect(world.volumes.update(OWNER, id, { size: 146 })).rejects.toThrow('the disk is full');
   world.cut = undefined;
-  await world.meters.observe();
+  await world.observe();
   const spent = [{ billed: 3_500n * BigInt(HOUR_MS), unseen: 0n }];
   expect(await world.spent(OWNER)).toEqual(spent);
 });
@@ -249,7 +252,7 @@ it('bills the price in force at the time when the catalog changes between two st
   world.price = 0;
   await world.restart();
   await world.clock.advance(5 * HOUR_MS);
-  await world.meters.observe();
+  await world.observe();
   const { days } = await world.rows();
   expect(days.reduce((all, { ms }) => all + ms, 0)).toBe(10 * HOUR_MS);
   expect(days.reduce((all, { units }) => all + units, 0n)).toBe(105_000n * BigInt(HOUR_MS));
@@ -259,7 +262,7 @@ it('has no records of volumes that cost nothing', async () => {
   const world = await VolumeWorld.open(0);
   const { id } = await world.volumes.create(OWNER, creation('a', 10));
   await world.clock.advance(5 * HOUR_MS);
-  await world.meters.observe();
+  await world.observe();
   await world.volumes.remove(OWNER, id);
   expect(await world.rows()).toEqual({ days: [], hours: [] });
 });
@@ -269,11 +272,11 @@ it('bills from the start on after the clock was far ahead before it', async () =
   const { id } = await world.volumes.create(OWNER, creation('a', 73));
   const begun = world.clock.now();
   world.clock.startFrom(begun + 400 * DAY_MS);
-  await world.meters.observe();
+  await world.observe();
   world.clock = new ManualClock(begun + HOUR_MS);
   await world.restart();
   await world.clock.advance(5 * HOUR_MS);
-  await world.meters.observe();
+  await world.observe();
   const { days } = await world.rows();
   expect(days.reduce((all, { ms }) => all + ms, 0)).toBe(5 * HOUR_MS);
   expect(await world.spent(OWNER)).toMatchObject([{ billed: 7_000n * 5n * BigInt(HOUR_MS) }]);
@@ -335,19 +338,19 @@ it.each(SEEDS)('bills exactly the time, size and price of volumes: seed %i', asy
       const id = idOf();
       return act(() => world.volumes.remove(OWNER, id).catch(() => {}));
     },
-    () => act(() => world.meters.observe()),
-    () => act(() => world.meters.observe()),
+    () => act(() => world.observe()),
+    () => act(() => world.observe()),
     restart,
     // A jump while the platform is down cannot be told from time that passed.
     async () => {
       world.cut = undefined;
-      await act(() => world.meters.observe());
+      await act(() => world.observe());
       clock.startFrom(clock.now() + (pick([5_000, HOUR_MS, 3 * DAY_MS]) ?? 0));
-      if (random() < 0.5) await act(() => world.meters.observe());
+      if (random() < 0.5) await act(() => world.observe());
       else {
         const id = idOf();
         await act(() => world.volumes.update(OWNER, id, { name: 'w' }).catch(() => {}));
-        await act(() => world.meters.observe());
+        await act(() => world.observe());
       }
     },
     () => clock.advance(pass(Math.floor(random() * 5_000))),
@@ -358,7 +361,7 @@ it.each(SEEDS)('bills exactly the time, size and price of volumes: seed %i', asy
     await pick(events)?.();
   }
   world.cut = undefined;
-  await act(() => world.meters.observe());
+  await act(() => world.observe());
   const { days, hours } = await world.rows();
   for (const rows of [days, hours]) {
     for (const [id, own] of parts) {

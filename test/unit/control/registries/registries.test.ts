@@ -4,11 +4,12 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { z } from 'zod';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
+import { BudgetFindings } from '../../../../src/control/billing/budget-judge.ts';
 import { Catalog } from '../../../../src/control/endpoints/catalog.ts';
 import { catalogFile, composeCatalog } from '../../../../src/control/endpoints/catalog-contents.ts';
 import type { PodUse } from '../../../../src/control/pods/pod-state.ts';
 import { SecretSealer, sealedSecret } from '../../../../src/control/registries/sealed-secret.ts';
-import { openResources } from '../../../../src/control/served-resources.ts';
+import { openSpecResources } from '../../../../src/control/served-resources.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { templateCreation } from '../../../../src/wire/resources/template.ts';
 
@@ -39,11 +40,10 @@ async function open(keys: readonly Uint8Array[] = [OLD], store = openStore()) {
   const pods: PodUse[] = [];
   const given = { file: FILE, devices: [], processors, readPassword: () => 'declared' };
   const catalog = new Catalog(composeCatalog(given));
-  const { registries, templates } = await openResources({
+  const { registries, templates } = await openSpecResources({
     ...{ store, clock, catalog, engine: 'docker', listPods: () => pods },
     sealer: new SecretSealer(keys),
-    ...{ log: silentLog, findEndpoint: () => undefined },
-    spending: () => ({ read: async () => [] }),
+    findings: new BudgetFindings(),
   });
   /** The stored record, which has been read from the database. */
   const readStored = async () => {

@@ -423,7 +423,7 @@ it('has the GPU time in which its workers ran jobs on its bill, over a restart o
   const readBusy = async () => {
     const { clock, platform, store } = world;
     const nameOf = () => undefined;
-    const billing = new Billing({ store, clock, pods: () => platform.pods, nameOf });
+    const billing = new Billing({ store, clock, pods: platform.pods, nameOf });
     const range = { userId: OWNER, from: 0, to: clock.now() + 86_400_000 };
     const [row] = await billing.rows({ ...range, step: 'day', kind: 'endpoint', id });
     return row;

@@ -2,11 +2,13 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
+import { BudgetFindings } from '../../../../src/control/billing/budget-judge.ts';
+import { Budgets } from '../../../../src/control/billing/budgets.ts';
 import { Catalog } from '../../../../src/control/endpoints/catalog.ts';
 import { catalogFile, composeCatalog } from '../../../../src/control/endpoints/catalog-contents.ts';
 import { splitCreation } from '../../../../src/control/endpoints/endpoint-records.ts';
 import type { PodUse } from '../../../../src/control/pods/pod-state.ts';
-import { openResources } from '../../../../src/control/served-resources.ts';
+import { openSpecResources } from '../../../../src/control/served-resources.ts';
 import { noteRemoval, VolumeRemovals } from '../../../../src/control/volumes/engine-volumes.ts';
 import { nameSource } from '../../../../src/control/volumes/network-volumes.ts';
 import { EngineError } from '../../../../src/engine/engine.ts';
@@ -56,16 +58,20 @@ async function open({ hasCopies = false } = {}) {
     const catalog = new Catalog(
       composeCatalog({ file: FILE, devices: [], processors, readPassword: () => 'p' }),
     );
-    const opened = await openResources({
+    const findings = new BudgetFindings();
+    const opened = await openSpecResources({
       ...{ store, clock, catalog, engine: 'docker', listPods: () => pods },
-      onVolumeRemoved: () => void removals.run(),
-      onVolumeGrown: (source, sizeGb) => void grown.push([source, sizeGb]),
-      ...{ log: silentLog, findEndpoint: () => undefined },
-      spending: () => ({
-        read: async (scopes) => scopes.map(() => ({ billed: state.spent, unseen: 0n })),
-      }),
+      onRemoved: () => void removals.run(),
+      onGrown: (source, sizeGb) => void grown.push([source, sizeGb]),
+      findings,
     });
-    return { catalog, volumes: opened.networkVolumes, budgets: opened.budgets };
+    const budgets = await Budgets.open({
+      ...{ store, clock, log: silentLog, findings, findEndpoint: () => undefined },
+      spending: {
+        read: async (scopes) => scopes.map(() => ({ billed: state.spent, unseen: 0n })),
+      },
+    });
+    return { catalog, volumes: opened.networkVolumes, budgets };
   };
   const start = () => {
     removals.start();

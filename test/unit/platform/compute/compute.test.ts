@@ -56,7 +56,7 @@ async function openCompute(
   const given = { file: undefined, devices: [], processors, readPassword: () => '' };
   const engine = new EngineWithVolumes(world, volumes);
   const compute = await Compute.open({
-    ...{ store, clock, log, engine, processUsers: 'owner', sealer },
+    ...{ store, clock, log, engine: () => engine, processUsers: 'owner', sealer },
     catalog: new Catalog(composeCatalog(given)),
   });
   return { compute, engine };
