@@ -1,6 +1,6 @@
 // Renders help texts from the tables that also parse the arguments.
 import type { CommandGroup, CommandHelp } from './command.ts';
-import { flagName, type HelpSection, type Option } from './options.ts';
+import { flagName, type HelpSection, type Option, type OptionTable } from './options.ts';
 
 const WIDTH = 88;
 const INDENT = '  ';
@@ -21,6 +21,7 @@ export function renderHelp(command: CommandHelp): string {
       positionals.map((each) => [each.name, each.help]),
     ),
     renderBlock('Options', [...optionRows(options, 'main'), help]),
+    ...renderGroups(options),
     renderBlock('Advanced', optionRows(options, 'advanced')),
     examples.length > 0 && ['Examples:', ...examples.map((line) => INDENT + line)].join('\n'),
     renderBlock(
@@ -58,9 +59,21 @@ export function renderBlock(title: string, rows: readonly (readonly [string, str
   return [`${title}:`, ...lines].join('\n');
 }
 
-function optionRows(options: CommandHelp['options'], section: HelpSection): [string, string][] {
+/** Renders the options that have headings of their own. */
+function renderGroups(options: OptionTable): string[] {
+  const groups = new Set(Object.values(options).map(({ group }) => group));
+  groups.delete(undefined);
+  return [...groups].map((group) => renderBlock(`${group}`, optionRows(options, 'main', group)));
+}
+
+function optionRows(
+  options: OptionTable,
+  section: HelpSection,
+  group?: string,
+): [string, string][] {
   return Object.entries(options)
     .filter(([, option]) => option.section === section)
+    .filter(([, option]) => section === 'advanced' || option.group === group)
     .map(([name, option]) => flagRow(`${flagName(name)} ${option.placeholder}`, describe(option)));
 }
 

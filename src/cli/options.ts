@@ -35,14 +35,18 @@ export interface Option<T> {
   readonly placeholder: string;
   readonly help: string;
   readonly section: HelpSection;
+  /** Heading of the option in the reference of all options; options of `defineGroup` have one. */
+  readonly group: string | undefined;
   /** Environment variable that applies if the flag is not given. */
   readonly env: string | undefined;
+  /** Members of `PlatformOptions` that the option sets, by which the platform's errors name it. */
+  readonly sets: readonly string[];
   /** Default in the form that the help shows. */
   readonly defaultText: string | undefined;
   /** Allowed numbers in the form that the help shows. */
-  readonly rangeText?: string;
+  readonly rangeText: string | undefined;
   /** All values, if they are few. */
-  readonly choices?: readonly string[];
+  readonly choices: readonly string[];
   readonly required: boolean;
   /** Returns the value; an Error says what the value must be. */
   readonly parse: (texts: readonly string[]) => T;
@@ -58,116 +62,111 @@ interface OptionDescription {
   help: string;
   env?: string;
   section?: HelpSection;
+  sets?: readonly string[];
 }
 
 interface ValueOption extends OptionDescription {
   placeholder?: string;
 }
 
-function describeOption(options: OptionDescription) {
-  return { help: options.help, env: options.env, section: options.section ?? 'main' };
+type OwnPart<T> = Pick<Option<T>, 'kind' | 'placeholder' | 'fallback' | 'parse'>;
+
+function describeOption<T>(options: OptionDescription, own: OwnPart<T>): Option<T> {
+  const { env, help, section = 'main', sets = [] } = options;
+  const described = { env, help, section, sets, group: undefined, choices: [], required: false };
+  return { ...described, defaultText: undefined, rangeText: undefined, ...own };
+}
+
+/**
+ * Gives each option of the table the heading, and the variable of its name: `MILLRACE_LEASE_MS` for `leaseMs`. Options
+ * for `millrace` itself have no variable.
+ */
+export function defineGroup<Table extends OptionTable>(group: string, table: Table): Table {
+  const grouped = Object.entries(table).map(([name, option]) => {
+    const { env = nameVariable(name), section } = option;
+    return [name, { ...option, group, env: section === 'internal' ? undefined : env }];
+  });
+  // Each option has the type of the one that it was made from.
+  return Object.fromEntries(grouped) as Table;
+}
+
+function nameVariable(name: string): string {
+  return `MILLRACE_${name.replaceAll(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`;
 }
 
 /** An option without a value; true if given. */
 export function flag(options: OptionDescription): Option<boolean> {
-  return {
-    ...describeOption(options),
+  return describeOption(options, {
     kind: 'flag',
     placeholder: '',
-    defaultText: undefined,
-    required: false,
     fallback: false,
     parse: (texts) => texts.at(-1) !== '0' && texts.at(-1) !== 'false',
-  };
+  });
 }
 
 /** A text; optional if it has no default. */
 export function text(options: ValueOption & { default: string }): Option<string>;
 export function text(options: ValueOption): Option<string | undefined>;
 export function text(options: ValueOption & { default?: string }): Option<string | undefined> {
+  const { default: fallback, placeholder = 'TEXT' } = options;
+  const parse = (texts: readonly string[]) => requireText(texts.at(-1));
   return {
-    ...describeOption(options),
-    kind: 'value',
-    placeholder: options.placeholder ?? 'TEXT',
-    defaultText: options.default,
-    required: false,
-    fallback: options.default,
-    parse: (texts) => requireText(texts.at(-1)),
+    ...describeOption(options, { kind: 'value', placeholder, fallback, parse }),
+    defaultText: fallback,
   };
 }
 
 /** A required text, from the flag or the variable. */
 export function requiredText(options: OptionDescription & { placeholder: string }): Option<string> {
-  return {
-    ...describeOption(options),
-    kind: 'value',
-    placeholder: options.placeholder,
-    defaultText: undefined,
-    required: true,
-    fallback: '',
-    parse: (texts) => requireText(texts.at(-1)),
-  };
+  return { ...text({ ...options, default: '' }), defaultText: undefined, required: true };
 }
 
 /** An option that may be given several times. */
 export function list(options: OptionDescription & { placeholder: string }): Option<string[]> {
-  return {
-    ...describeOption(options),
+  return describeOption(options, {
     kind: 'list',
     placeholder: options.placeholder,
-    defaultText: undefined,
-    required: false,
     fallback: [],
     parse: (texts) => texts.map(requireText),
-  };
+  });
 }
 
-interface IntegerOption extends ValueOption {
+interface NumberOption extends ValueOption {
   min: number;
   max: number;
+  /** Also the placeholder, in capitals. */
+  unit?: 'ms' | 's' | 'bytes' | 'MB' | 'GB' | 'percent';
 }
 
 /** A whole number from `min` to `max`; optional if it has no default. */
-export function integer(options: IntegerOption & { default: number }): Option<number>;
-export function integer(options: IntegerOption): Option<number | undefined>;
-export function integer(options: IntegerOption & { default?: number }): Option<number | undefined> {
-  const { min, max } = options;
-  return {
-    ...describeOption(options),
-    kind: 'value',
-    placeholder: options.placeholder ?? 'N',
-    defaultText: options.default?.toString(),
-    rangeText: `${min} to ${max}`,
-    required: false,
-    fallback: options.default,
-    parse: (texts) => {
-      const given = texts.at(-1) ?? '';
-      const value = /^-?\d+$/.test(given) ? Number(given) : Number.NaN;
-      if (value >= min && value <= max) return value;
-      throw new UsageError(
-        `must be a whole number from ${min} to ${max}, got ${JSON.stringify(given)}`,
-      );
-    },
-  };
+export function integer(options: NumberOption & { default: number }): Option<number>;
+export function integer(options: NumberOption): Option<number | undefined>;
+export function integer(options: NumberOption & { default?: number }): Option<number | undefined> {
+  return describeNumber(options, /^-?\d+$/, 'a whole number');
 }
 
 /** A decimal number from `min` to `max`; it may be left out. */
-export function decimal(options: IntegerOption): Option<number | undefined> {
-  const { min, max } = options;
+export function decimal(options: NumberOption): Option<number | undefined> {
+  return describeNumber(options, /^\d+(\.\d+)?$/, 'a number');
+}
+
+function describeNumber(
+  options: NumberOption & { default?: number },
+  form: RegExp,
+  noun: string,
+): Option<number | undefined> {
+  const { default: fallback, max, min, unit } = options;
+  const { placeholder = unit?.toUpperCase() ?? 'N' } = options;
+  const parse = (texts: readonly string[]) => {
+    const given = texts.at(-1) ?? '';
+    const value = form.test(given) ? Number(given) : Number.NaN;
+    if (value >= min && value <= max) return value;
+    throw new UsageError(`must be ${noun} from ${min} to ${max}, got ${JSON.stringify(given)}`);
+  };
   return {
-    ...describeOption(options),
-    kind: 'value',
-    placeholder: options.placeholder ?? 'N',
-    defaultText: undefined,
-    rangeText: `${min} to ${max}`,
-    required: false,
-    fallback: undefined,
-    parse: (texts) => {
-      const given = texts.at(-1) ?? '';
-      const value = /^\d+(\.\d+)?$/.test(given) ? Number(given) : Number.NaN;
-      if (value >= min && value <= max) return value;
-      throw new UsageError(`must be a number from ${min} to ${max}, got ${JSON.stringify(given)}`);
-    },
+    ...describeOption(options, { kind: 'value', placeholder, fallback, parse }),
+    defaultText: fallback?.toString(),
+    rangeText: `${min} to ${max}${unit === undefined ? '' : ` ${unit}`}`,
   };
 }
 
@@ -176,28 +175,26 @@ interface ChoiceOption<Word extends string> extends ValueOption {
 }
 
 /** One of a few words; without a default it may be left out. */
-export function choice<Word extends string>(
+export function choice<const Word extends string>(
   options: ChoiceOption<Word> & { default: NoInfer<Word> },
 ): Option<Word>;
-export function choice<Word extends string>(options: ChoiceOption<Word>): Option<Word | undefined>;
-export function choice<Word extends string>(
+export function choice<const Word extends string>(
+  options: ChoiceOption<Word>,
+): Option<Word | undefined>;
+export function choice<const Word extends string>(
   options: ChoiceOption<Word> & { default?: NoInfer<Word> },
 ): Option<Word | undefined> {
-  const { choices } = options;
+  const { choices, default: fallback, placeholder = choices.join('|') } = options;
+  const parse = (texts: readonly string[]) => {
+    const found = choices.find((word) => word === texts.at(-1));
+    if (found !== undefined) return found;
+    const given = JSON.stringify(texts.at(-1) ?? '');
+    throw new UsageError(`must be one of ${choices.join(', ')}, got ${given}`);
+  };
   return {
-    ...describeOption(options),
-    kind: 'value',
-    placeholder: options.placeholder ?? choices.join('|'),
-    defaultText: options.default,
+    ...describeOption(options, { kind: 'value', placeholder, fallback, parse }),
+    defaultText: fallback,
     choices,
-    required: false,
-    fallback: options.default,
-    parse: (texts) => {
-      const found = choices.find((word) => word === texts.at(-1));
-      if (found !== undefined) return found;
-      const given = JSON.stringify(texts.at(-1) ?? '');
-      throw new UsageError(`must be one of ${choices.join(', ')}, got ${given}`);
-    },
   };
 }
 

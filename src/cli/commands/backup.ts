@@ -5,17 +5,12 @@ import { type Backup, BackupError, backUp, restore } from '../../platform/backup
 import { explainFailure, nameStorageFailure } from '../../store/disk/sqlite-errors.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
 import { checkArguments, parseOptions } from '../option-parser.ts';
-import { explainPlatformError } from '../options/platform-flags.ts';
-import { flag, text } from '../options.ts';
+import { dataOption, explainPlatformError } from '../options/platform-flags.ts';
+import { flag } from '../options.ts';
 import { formatTable, print, printNote } from '../output.ts';
 
 const backupOptions = {
-  data: text({
-    default: './.millrace',
-    placeholder: 'DIR',
-    env: 'MILLRACE_DATA',
-    help: 'data folder of the platform, on this machine',
-  }),
+  data: dataOption('data folder of the platform, on this machine'),
   withoutDatabase: flag({
     help: 'copy only the files beside the database, for a platform on Postgres',
   }),
@@ -81,12 +76,7 @@ function explain(error: unknown, dataFolder: string): unknown {
 }
 
 const restoreOptions = {
-  data: text({
-    default: './.millrace',
-    placeholder: 'DIR',
-    env: 'MILLRACE_DATA',
-    help: 'data folder to restore to; it is created if it is missing',
-  }),
+  data: dataOption('data folder to restore to; it is created if it is missing'),
 };
 
 export const restoreCommand: Command = {
@@ -121,7 +111,7 @@ async function runRestore(args: readonly string[]): Promise<number> {
     const isSystems = error instanceof Error && 'syscall' in error;
     throw error instanceof BackupError || isSystems
       ? new CommandError(error.message)
-      : explainPlatformError(error);
+      : explainPlatformError(error, restoreOptions);
   });
   const count = files.length === 1 ? '1 file' : `${files.length} files`;
   void print(`restored ${count} of the backup of ${createdAt} to ${dataFolder}\n`);

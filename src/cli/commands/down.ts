@@ -7,20 +7,15 @@ import { findHolder, lockDataFolder } from '../../platform/files/data-lock.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
 import { checkArguments, parseOptions } from '../option-parser.ts';
 import { engineOptions, kubernetesOptions, readKubernetes } from '../options/engine-options.ts';
-import { explainPlatformError } from '../options/platform-flags.ts';
-import { integer, text } from '../options.ts';
+import { dataOption, explainPlatformError } from '../options/platform-flags.ts';
+import { integer } from '../options.ts';
 import { print } from '../output.ts';
 import { createTerminalLog } from '../terminal-log.ts';
 
 const POLL_MS = 100;
 
 const options = {
-  data: text({
-    default: './.millrace',
-    placeholder: 'DIR',
-    env: 'MILLRACE_DATA',
-    help: 'data folder of the platform',
-  }),
+  data: dataOption('data folder of the platform'),
   engine: { ...engineOptions.engine, help: 'engine of the pods, as for `millrace serve`' },
   dockerHost: engineOptions.dockerHost,
   ...kubernetesOptions,
@@ -28,15 +23,15 @@ const options = {
     min: 0,
     max: 3_600_000,
     default: 45_000,
-    placeholder: 'MS',
-    help: 'time in milliseconds between SIGTERM and SIGKILL of a pod; a worker needs 30,000 for its jobs',
+    unit: 'ms',
+    help: 'time between SIGTERM and SIGKILL of a pod; a worker needs 30,000 for its jobs',
   }),
   stopMs: integer({
     min: 1_000,
     max: 3_600_000,
     default: 60_000,
-    placeholder: 'MS',
-    help: 'time for the platform to end after SIGTERM, ms; after that the command fails',
+    unit: 'ms',
+    help: 'time for the platform to end after SIGTERM; after that the command fails',
   }),
 };
 
@@ -87,7 +82,7 @@ async function run(args: readonly string[]): Promise<number> {
       lock.release();
     }
   } catch (error) {
-    throw explainPlatformError(error);
+    throw explainPlatformError(error, options);
   }
   return EXIT.ok;
 }

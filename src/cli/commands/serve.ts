@@ -9,8 +9,9 @@ import { countLeftPods, type LeftPods } from '../../platform/compute/left-pods.t
 import { openPlatform, type RunningPlatform } from '../../platform/platform.ts';
 import { type Command, EXIT } from '../command.ts';
 import { checkArguments, parseOptions } from '../option-parser.ts';
+import { CertificateFiles } from '../options/certificates.ts';
 import { readKubernetes } from '../options/engine-options.ts';
-import { readGrpcPort } from '../options/grpc-options.ts';
+import { readGrpcPort, readTls } from '../options/listener-options.ts';
 import { explainPlatformError } from '../options/platform-flags.ts';
 import {
   composeOptions,
@@ -19,7 +20,6 @@ import {
   type ServeValues,
   serveOptions,
 } from '../options/serve-options.ts';
-import { CertificateFiles, readTls } from '../options/tls-options.ts';
 import { UsageError } from '../options.ts';
 import { outliveOutput, print } from '../output.ts';
 import { exitOn, listenForStop, type StopSignal, type StopSignals } from '../stop-signals.ts';
@@ -143,7 +143,7 @@ async function open(start: ServeStart): Promise<RunningPlatform> {
     const compute = { ...given.compute, engine, devices, kubernetes };
     return await openPlatform({ ...given, compute });
   } catch (error) {
-    throw explainPlatformError(error);
+    throw explainPlatformError(error, serveOptions);
   }
 }
 

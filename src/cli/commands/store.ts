@@ -7,20 +7,15 @@ import { explainFailure, nameStorageFailure } from '../../store/disk/sqlite-erro
 import { backUpStore, describeStore, type StoreFiles } from '../../store/disk/store-files.ts';
 import { CommandError, type CommandGroup, EXIT, type ExitCode, type Verb } from '../command.ts';
 import { checkArguments, parseOptions } from '../option-parser.ts';
-import { explainPlatformError } from '../options/platform-flags.ts';
+import { dataOption, explainPlatformError } from '../options/platform-flags.ts';
 import { passwordFileOption, readPostgresPassword } from '../options/store-options.ts';
-import { flag, integer, type OptionValues, requiredText, text } from '../options.ts';
+import { flag, integer, type OptionValues, requiredText } from '../options.ts';
 import { formatTable, print, printNote } from '../output.ts';
 
 const MB = 1_048_576;
 
 const placeOptions = {
-  data: text({
-    default: './.millrace',
-    placeholder: 'DIR',
-    env: 'MILLRACE_DATA',
-    help: 'data folder of the platform, on this machine',
-  }),
+  data: dataOption('data folder of the platform, on this machine'),
   json: flag({ help: 'print one line of JSON' }),
 };
 
@@ -97,10 +92,12 @@ const PROGRESS_MS = 1_000;
 const copyOptions = {
   from: requiredText({
     placeholder: 'DATABASE',
+    sets: ['from'],
     help: 'database to copy: sqlite:DIR for a data folder, sqlite:FILE, or postgres://USER@HOST:5432/DATABASE',
   }),
   to: requiredText({
     placeholder: 'DATABASE',
+    sets: ['to'],
     help: 'empty database to copy to, in the same form; a missing folder, file or schema is created',
   }),
   storePasswordFile: passwordFileOption('the Postgres database'),
@@ -268,7 +265,7 @@ async function copy(values: OptionValues<typeof copyOptions>): Promise<number> {
   const onProgress = process.stderr.isTTY ? createProgress() : () => {};
   const tables = await copyStore({ from, to, password, batchRows, onProgress, signal }).catch(
     (error: unknown) => {
-      throw explainPlatformError(error);
+      throw explainPlatformError(error, copyOptions);
     },
   );
   if (!tables) {

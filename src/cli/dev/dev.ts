@@ -12,14 +12,8 @@ import type { PlatformOptions } from '../../platform/platform-options.ts';
 import { type Command, EXIT } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
 import { parseOptions } from '../option-parser.ts';
-import {
-  corsOption,
-  exitOnStoreLoss,
-  explainPlatformError,
-  maxAttemptsOption,
-  noConsoleOption,
-  portOption,
-} from '../options/platform-flags.ts';
+import { exitOnStoreLoss, explainPlatformError } from '../options/platform-flags.ts';
+import { serveOptions } from '../options/serve-options.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
 import { outliveOutput, print } from '../output.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.ts';
@@ -36,14 +30,15 @@ import { findHandlers } from './handler-files.ts';
 const SLOW_START_MS = 3_000;
 
 const options = {
-  port: portOption,
-  host: text({
-    default: '127.0.0.1',
-    placeholder: 'HOST',
+  port: serveOptions.port,
+  host: {
+    ...serveOptions.host,
+    env: undefined,
     help: 'address to listen on; unless it is a loopback address, every call needs the printed key',
-  }),
+  },
   data: text({
     placeholder: 'DIR',
+    sets: ['dataFolder'],
     help: 'folder that keeps jobs across restarts; default: a temporary folder',
   }),
   retries: integer({
@@ -51,9 +46,9 @@ const options = {
     max: 99,
     help: 'automatic retries of a failed job: the same as --max-attempts N+1; 0: none',
   }),
-  noConsole: noConsoleOption,
-  cors: corsOption,
-  maxAttempts: maxAttemptsOption,
+  noConsole: serveOptions.noConsole,
+  cors: serveOptions.cors,
+  maxAttempts: serveOptions.maxAttempts,
   quiet: flag({ help: 'print no line for a request and for a job that completes' }),
   logLevel: logLevelOption('warn'),
 };
@@ -174,11 +169,11 @@ function readMaxAttempts(given: { maxAttempts: number | undefined; retries: numb
 }
 
 /** @throws UsageError, CommandError */
-async function open(options: PlatformOptions, seams: PlatformSeams): Promise<RunningPlatform> {
+async function open(given: PlatformOptions, seams: PlatformSeams): Promise<RunningPlatform> {
   try {
-    return await openPlatform(options, seams);
+    return await openPlatform(given, seams);
   } catch (error) {
-    throw explainPlatformError(error);
+    throw explainPlatformError(error, options);
   }
 }
 

@@ -3,17 +3,15 @@ import { resolve } from 'node:path';
 import { locateWebhookSecrets, readReceiverSecrets } from '../../platform/files/secret-files.ts';
 import { CommandError, EXIT, type Verb } from '../command.ts';
 import { checkArguments, parseOptions } from '../option-parser.ts';
-import { explainPlatformError, webhookSecretFileOption } from '../options/platform-flags.ts';
-import { text } from '../options.ts';
+import {
+  dataOption,
+  explainPlatformError,
+  webhookSecretFileOption,
+} from '../options/platform-flags.ts';
 import { print } from '../output.ts';
 
 const options = {
-  data: text({
-    default: './.millrace',
-    placeholder: 'DIR',
-    env: 'MILLRACE_DATA',
-    help: 'data folder of the platform, on this machine',
-  }),
+  data: dataOption('data folder of the platform, on this machine'),
   webhookSecretFile: webhookSecretFileOption,
 };
 
@@ -68,6 +66,6 @@ function read(path: string, endpoint: string): string[] | undefined {
   try {
     return readReceiverSecrets(path, endpoint);
   } catch (error) {
-    throw explainPlatformError(error);
+    throw explainPlatformError(error, options);
   }
 }

@@ -9,50 +9,101 @@ import {
 } from '../../platform/files/kubernetes-file.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';
-import { choice, flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
+import {
+  choice,
+  defineGroup,
+  flag,
+  integer,
+  list,
+  type OptionValues,
+  text,
+  UsageError,
+} from '../options.ts';
+
+export const engineOptions = defineGroup('Pods and workers', {
+  engine: choice({
+    choices: ['process', 'docker', 'kubernetes', 'none'],
+    default: 'process',
+    sets: ['compute.engine'],
+    help: 'engine that runs pods and the workers of endpoints; process: processes of this machine; kubernetes: Pods of a cluster; none: no pods',
+  }),
+  catalog: text({
+    placeholder: 'FILE',
+    sets: ['compute.catalogFile'],
+    help: 'JSON file of GPU types, CPU flavors and prices; default: the devices of this machine at no cost',
+  }),
+  secretsKeyFile: text({
+    placeholder: 'FILE',
+    sets: ['secretsKeyFile'],
+    help: 'file of keys that encrypt the secrets of registries and the variables of templates and pods, one per line, the current one first; make one with `openssl rand -base64 32`; default: none, registries cannot be created and variables are stored in the clear',
+  }),
+  dockerHost: text({
+    placeholder: 'URL',
+    env: 'DOCKER_HOST',
+    sets: ['compute.dockerHost'],
+    help: '--engine docker: address of the engine, unix:///path or tcp://host:port; default: the local socket',
+  }),
+  trustUsers: flag({
+    help: "--engine process: let every user run pods, not only the user owner; all pods share one UID and can read each other's files",
+  }),
+  trustKeys: flag({
+    help:
+      '--engine process: let keys without the scope admin use pods:write and endpoints:write; without --pod-user ' +
+      "their pods run as the platform's user and can read every key",
+  }),
+  podUser: text({
+    placeholder: 'USER',
+    sets: ['compute.podUser'],
+    help: '--engine process: system user of pods if the platform runs as root: a name or UID[:GID]; default: the user "nobody" if that user can reach --data and this program, else root',
+  }),
+  workerEnv: list({
+    placeholder: 'NAME[=VALUE]',
+    help: '--engine process: environment variable for the workers of endpoints; without =VALUE, copied from the platform; workers always get its PATH and NODE_EXTRA_CA_CERTS',
+  }),
+  workerUrl: text({
+    placeholder: 'URL',
+    sets: ['compute.workerUrl'],
+    help: 'URL at which the workers of endpoints reach the platform; --engine kubernetes needs it; default: the printed URL; in containers http://host.docker.internal:<port>, unless --host is another address of this machine',
+  }),
+  workerListener: choice({
+    choices: ['bridge', 'none'],
+    default: 'bridge',
+    section: 'advanced',
+    help: "--engine docker with a loopback --host: also listen on the address of Docker's bridge, which containers on this machine call; none: do not",
+  }),
+});
 
 const NAME = /^(?:CAP_)?([A-Z][A-Z_]*)$/;
 
-const containmentOptions = {
+export const containmentOptions = defineGroup('Containers', {
   containerPids: integer({
     min: 0,
     max: 4_194_304,
     default: 4_096,
-    env: 'MILLRACE_CONTAINER_PIDS',
     section: 'advanced',
     help: '--engine docker or process: maximum number of processes and threads of one pod; 0: no limit',
   }),
   containerCapabilities: text({
     placeholder: 'LIST',
     default: 'usual',
-    env: 'MILLRACE_CONTAINER_CAPABILITIES',
     section: 'advanced',
     help: "--engine docker: Linux capabilities of containers, for example usual,SYS_CHROOT; usual: those that most images need; engine: the engine's defaults; none: no capabilities",
   }),
   containerNewPrivileges: flag({
-    env: 'MILLRACE_CONTAINER_NEW_PRIVILEGES',
     section: 'advanced',
     help: '--engine docker: let programs in containers gain privileges, as sudo does; default: not allowed',
   }),
   containerGpuMemory: integer({
     min: 0,
     max: 65_536,
-    placeholder: 'GB',
-    env: 'MILLRACE_CONTAINER_GPU_MEMORY',
+    unit: 'GB',
     section: 'advanced',
-    help: "--engine docker: memory limit of a pod for each of its GPUs, GB; 0: no limit; default: 90 % of the machine's memory divided by its GPUs",
+    help: "--engine docker: memory limit of a pod for each of its GPUs; 0: no limit; default: 90 % of the machine's memory divided by its GPUs",
   }),
-} as const;
-
-interface ContainmentValues {
-  containerPids: number;
-  containerCapabilities: string;
-  containerNewPrivileges: boolean;
-  containerGpuMemory: number | undefined;
-}
+});
 
 /** @throws UsageError */
-export function readContainment(values: ContainmentValues): Containment {
+export function readContainment(values: OptionValues<typeof containmentOptions>): Containment {
   return {
     pids: values.containerPids,
     capabilities: readCapabilities(values.containerCapabilities),
@@ -74,23 +125,23 @@ function readCapabilities(given: string): Containment['capabilities'] {
   });
 }
 
-export const kubernetesOptions = {
+export const kubernetesOptions = defineGroup('Kubernetes', {
   kubeconfig: text({
     placeholder: 'PATH',
     env: 'KUBECONFIG',
+    sets: ['compute.kubernetes'],
     help: '--engine kubernetes: kubeconfig file, such as ~/.kube/config; default: the service account of the Pod in which the platform runs',
   }),
   kubeNamespace: text({
     placeholder: 'NAME',
-    env: 'MILLRACE_KUBE_NAMESPACE',
     help: "--engine kubernetes: namespace of the pods; default: that of the kubeconfig's context, or of the platform's own Pod",
   }),
   kubeSettings: text({
     placeholder: 'PATH',
-    env: 'MILLRACE_KUBE_SETTINGS',
+    sets: ['compute.kubernetes.settings'],
     help: '--engine kubernetes: JSON file with GPUs, node selectors, tolerations, storage classes and labels; docs/kubernetes.md lists them',
   }),
-} as const;
+});
 
 /** Undefined for another engine. @throws PlatformOptionError */
 export function readKubernetes(
@@ -103,14 +154,6 @@ export function readKubernetes(
   checkKubernetesLogin(kubeconfig);
   return { kubeconfig, namespace, environment: inheritEnvironment({}), settings, devices };
 }
-
-export const workerEnvOption = {
-  workerEnv: list({
-    placeholder: 'NAME[=VALUE]',
-    env: 'MILLRACE_WORKER_ENV',
-    help: '--engine process: environment variable for the workers of endpoints; without =VALUE, copied from the platform; workers always get its PATH and NODE_EXTRA_CA_CERTS',
-  }),
-};
 
 /** With PATH, workers find Python and npm; with NODE_EXTRA_CA_CERTS, npm trusts the same registries as here. */
 const INHERITED = ['PATH', 'NODE_EXTRA_CA_CERTS'];
@@ -138,48 +181,3 @@ export function readWorkerEnvironment(given: readonly string[]): Record<string, 
   });
   return Object.fromEntries([...inherited, ...variables]);
 }
-
-const podUserOption = text({
-  placeholder: 'USER',
-  env: 'MILLRACE_POD_USER',
-  help: '--engine process: system user of pods if the platform runs as root: a name or UID[:GID]; default: the user "nobody" if that user can reach --data and this program, else root',
-});
-
-export const engineOptions = {
-  engine: choice({
-    choices: ['process', 'docker', 'kubernetes', 'none'],
-    default: 'process',
-    env: 'MILLRACE_ENGINE',
-    help: 'engine that runs pods and the workers of endpoints; process: processes of this machine; kubernetes: Pods of a cluster; none: no pods',
-  }),
-  dockerHost: text({
-    placeholder: 'URL',
-    env: 'DOCKER_HOST',
-    help: '--engine docker: address of the engine, unix:///path or tcp://host:port; default: the local socket',
-  }),
-  trustUsers: flag({
-    env: 'MILLRACE_TRUST_USERS',
-    help: "--engine process: let every user run pods, not only the user owner; all pods share one UID and can read each other's files",
-  }),
-  trustKeys: flag({
-    env: 'MILLRACE_TRUST_KEYS',
-    help:
-      '--engine process: let keys without the scope admin use pods:write and endpoints:write; without --pod-user ' +
-      "their pods run as the platform's user and can read every key",
-  }),
-  podUser: podUserOption,
-  ...containmentOptions,
-  ...kubernetesOptions,
-  workerUrl: text({
-    placeholder: 'URL',
-    env: 'MILLRACE_WORKER_URL',
-    help: 'URL at which the workers of endpoints reach the platform; --engine kubernetes needs it; default: the printed URL; in containers http://host.docker.internal:<port>, unless --host is another address of this machine',
-  }),
-  workerListener: choice({
-    choices: ['bridge', 'none'],
-    default: 'bridge',
-    env: 'MILLRACE_WORKER_LISTENER',
-    section: 'advanced',
-    help: "--engine docker with a loopback --host: also listen on the address of Docker's bridge, which containers on this machine call; none: do not",
-  }),
-} as const;

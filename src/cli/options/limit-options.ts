@@ -7,23 +7,27 @@ import {
   WORKER_CALL_WINDOW_S,
   type WorkerLimits,
 } from '../../api/worker/worker-allowance.ts';
-import { DEFAULT_OVERCOMMIT, DEFAULT_QUOTAS, type Quotas } from '../../platform/defaults.ts';
+import {
+  DEFAULT_OVERCOMMIT,
+  DEFAULT_QUOTAS,
+  LIST_BYTES,
+  type Quotas,
+} from '../../platform/defaults.ts';
 import type { CapacityChoice } from '../../platform/machine.ts';
 import { mapResources, RESOURCES } from '../../wire/routes/routes.ts';
-import { text, UsageError } from '../options.ts';
+import { defineGroup, integer, type OptionValues, text, UsageError } from '../options.ts';
 
 const MAX_CALLS = 1_000_000_000;
 
-export const rateLimitOption = text({
+const rateLimit = text({
   default: WINDOW_NAMES.map((name) => `${name}=${DEFAULT_RATE_LIMITS[name]}`).join(','),
   placeholder: 'LIMITS',
-  env: 'MILLRACE_RATE_LIMIT',
   help:
     'maximum number of calls of one user in a minute, an hour and a day; calls of workers do not count; beyond it 429; 0 turns ' +
     'a limit off, "none" turns all off; limits that you do not name keep their defaults',
 });
 
-export const workerLimitOption = text({
+const workerLimit = text({
   default: describeLimits(DEFAULT_WORKER_LIMITS),
   placeholder: 'LIMITS',
   env: 'MILLRACE_WORKER_LIMIT',
@@ -71,12 +75,11 @@ const RANGES = {
   versionMb: { min: 0, max: 1_048_576 },
 };
 
-export const quotaOption = text({
+const quota = text({
   default: Object.keys(RANGES)
     .map((name) => `${name}=${describeDefault(name)}`)
     .join(', '),
   placeholder: 'QUOTAS',
-  env: 'MILLRACE_QUOTA',
   help:
     `quotas: ${Object.keys(RESOURCES).join(', ')} of one user (expired keys and worker pods do not count), ` +
     'workersMax of one endpoint, KB of JSON of one record, versions kept of one endpoint, MB of all versions of one ' +
@@ -105,29 +108,37 @@ export function readQuotas(given: string): Quotas {
 const FACTOR = { min: 1, max: 1_000 };
 const AMOUNT = { min: 1, max: 100_000_000 };
 
-export const capacityOptions = {
+export const limitOptions = defineGroup('Limits', {
+  rateLimit,
+  workerLimit,
+  quota,
+  listMb: integer({
+    min: 1,
+    max: 64,
+    default: LIST_BYTES / BYTES_PER_MB,
+    unit: 'MB',
+    section: 'advanced',
+    help: 'maximum size of one page of a list, as JSON; `cursor` fetches the next page',
+  }),
   overcommit: text({
     default: `vcpus=${DEFAULT_OVERCOMMIT.vcpus}, disk=${DEFAULT_OVERCOMMIT.disk}`,
     placeholder: 'FACTORS',
-    env: 'MILLRACE_OVERCOMMIT',
     help: 'factors by which pods together may exceed the vCPUs and the disk of the machine; memory is never overcommitted',
     section: 'advanced',
   }),
   machine: text({
     placeholder: 'AMOUNTS',
-    env: 'MILLRACE_MACHINE',
     help:
       'capacity that pods share: memory=GB,vcpus=N,disk=GB; default: this machine, with the file ' +
       'system of --data; set it if the engine is on another machine',
     section: 'advanced',
   }),
-};
+});
 
 /** @throws UsageError */
-export function readCapacity(values: {
-  overcommit: string;
-  machine: string | undefined;
-}): CapacityChoice {
+export function readCapacity(
+  values: Pick<OptionValues<typeof limitOptions>, 'overcommit' | 'machine'>,
+): CapacityChoice {
   const factors = readNumbers('--overcommit', values.overcommit, { vcpus: FACTOR, disk: FACTOR });
   const ranges = { memory: AMOUNT, vcpus: AMOUNT, disk: AMOUNT };
   const given =

@@ -1,142 +1,116 @@
+// The options of `serve`, and the options of the platform that they make.
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { Log } from '../../base/log.ts';
 import { readProxies } from '../../base/net/outgoing-proxy.ts';
-import {
-  LIST_BYTES,
-  SESSION_IDLE_MS,
-  SESSION_MAX_MS,
-  type SessionTimes,
-} from '../../platform/defaults.ts';
+import { SESSION_IDLE_MS, SESSION_MAX_MS, type SessionTimes } from '../../platform/defaults.ts';
 import type { PlatformOptions, PlatformTls } from '../../platform/platform-options.ts';
 import type { TraceOptions } from '../../platform/trace-exporter.ts';
 import { EXIT } from '../command.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';
-import { flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
+import {
+  defineGroup,
+  flag,
+  integer,
+  list,
+  type OptionValues,
+  text,
+  UsageError,
+} from '../options.ts';
 import { logLevelOption } from '../terminal-log.ts';
 import {
+  containmentOptions,
   engineOptions,
+  kubernetesOptions,
   readContainment,
   readWorkerEnvironment,
-  workerEnvOption,
 } from './engine-options.ts';
-import { grpcOptions, readGrpcPort } from './grpc-options.ts';
-import { httpBoundOptions, readHttpBounds } from './http-bounds.ts';
 import {
-  capacityOptions,
-  quotaOption,
-  rateLimitOption,
+  limitOptions,
   readCapacity,
   readQuotas,
   readRateLimits,
   readWorkerLimits,
-  workerLimitOption,
 } from './limit-options.ts';
-import { nodeOptions, readNodes } from './node-options.ts';
 import {
-  catalogOption,
-  corsOption,
-  exitOnStoreLoss,
-  maxAttemptsOption,
-  noConsoleOption,
-  portOption,
-  secretsKeyFileOption,
-  webhookSecretFileOption,
-} from './platform-flags.ts';
-import { readStore, storeOptions } from './store-options.ts';
-import { tlsOptions } from './tls-options.ts';
+  httpBoundOptions,
+  listenerOptions,
+  readGrpcPort,
+  readHttpBounds,
+} from './listener-options.ts';
+import { exitOnStoreLoss, MAX_ATTEMPTS_HELP, webhookSecretFileOption } from './platform-flags.ts';
+import { nodeOptions, readNodes, readStore, storeOptions } from './store-options.ts';
 
 const HOUR_MS = 3_600_000;
 const BYTES_PER_MB = 1_048_576;
 /** Balancers check every few seconds; a Kubernetes cluster needs a second or two to tell its machines. */
 const NODE_DELAY_MS = 5_000;
-const SESSION = { min: 1, max: 30 * 86_400, placeholder: 'S', section: 'advanced' } as const;
+const SESSION = { min: 1, max: 30 * 86_400, unit: 's', section: 'advanced' } as const;
 const MAX_HEADER_FILE_BYTES = 65_536;
 const MAX_HEADERS = 32;
 const HEADER_LINE = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e]*)$/;
 
 function milliseconds(help: string, fallback: number) {
   const range = { min: 1, max: 24 * HOUR_MS };
-  return integer({ ...range, default: fallback, placeholder: 'MS', section: 'advanced', help });
+  return integer({ ...range, default: fallback, unit: 'ms', section: 'advanced', help });
 }
 
-export const serveOptions = {
-  port: portOption,
-  host: text({
-    default: '127.0.0.1',
-    placeholder: 'HOST',
-    env: 'MILLRACE_HOST',
-    help: 'address to listen on; 0.0.0.0 for all of IPv4',
-  }),
-  data: text({
-    default: './.millrace',
-    placeholder: 'DIR',
-    env: 'MILLRACE_DATA',
-    help: 'data folder: jobs, keys, pods; one platform at a time; with --store only files of this machine',
-  }),
-  ...storeOptions,
-  ...nodeOptions,
+const serverOptions = defineGroup('Endpoints, keys and log', {
   endpoint: list({
     placeholder: 'ID',
     env: 'MILLRACE_ENDPOINTS',
+    sets: ['endpoints'],
     help: 'ID of an endpoint to create at the start; endpoints of earlier starts stay',
   }),
-  maxAttempts: maxAttemptsOption,
+  maxAttempts: integer({
+    min: 1,
+    max: 100,
+    help: `${MAX_ATTEMPTS_HELP}; for the endpoints that this command declares; default: 3, or the value of an earlier start`,
+  }),
   keyFile: text({
     placeholder: 'FILE',
-    env: 'MILLRACE_KEY_FILE',
+    sets: ['keyFile'],
     help: 'file with the admin key and the worker key; created with mode 0600 if missing; each start makes its keys valid again, even revoked ones; default: print both once',
   }),
-  noConsole: noConsoleOption,
-  cors: corsOption,
   sessionSeconds: integer({
     ...SESSION,
     default: SESSION_MAX_MS / 1_000,
-    env: 'MILLRACE_SESSION_SECONDS',
-    help: 'longest time of a browser session, s; all nodes need the same',
+    help: 'longest time of a browser session; all nodes need the same',
   }),
   sessionIdleSeconds: integer({
     ...SESSION,
     default: SESSION_IDLE_MS / 1_000,
-    env: 'MILLRACE_SESSION_IDLE_SECONDS',
-    help: 'a browser session without a request for this time ends, s; all nodes need the same',
+    help: 'a browser session without a request for this time ends; all nodes need the same',
   }),
-  ...tlsOptions,
-  ...grpcOptions,
-  ...engineOptions,
-  catalog: catalogOption,
-  secretsKeyFile: secretsKeyFileOption,
-  ...workerEnvOption,
-  ...capacityOptions,
-  rateLimit: rateLimitOption,
-  workerLimit: workerLimitOption,
-  quota: quotaOption,
-  listMb: integer({
-    min: 1,
-    max: 64,
-    default: LIST_BYTES / BYTES_PER_MB,
-    placeholder: 'MB',
+  logLevel: logLevelOption('info'),
+  shutdownDelayMs: integer({
+    min: 0,
+    max: 3_600_000,
+    unit: 'ms',
     section: 'advanced',
-    help: 'maximum size of one page of a list, MB of JSON; `cursor` fetches the next page',
+    help: `time from SIGTERM to the stop: /readyz answers 503, and requests are served, so that load balancers and clients leave; default: ${NODE_DELAY_MS} with --node-url, else 0`,
   }),
+});
+
+const webhookOptions = defineGroup('Webhooks', {
   webhookSecretFile: webhookSecretFileOption,
   allowPrivateWebhooks: flag({
-    env: 'MILLRACE_ALLOW_PRIVATE_WEBHOOKS',
     help: 'send webhooks to loopback, private and link-local addresses too; use only if you trust all clients',
   }),
   webhookDns: list({
     placeholder: 'ADDRESS[:PORT]',
-    env: 'MILLRACE_WEBHOOK_DNS',
     help: "name server that resolves webhook receivers; default: the machine's own",
   }),
+});
+
+const traceOptions = defineGroup('Traces', {
   traceUrl: text({
     placeholder: 'URL',
-    env: 'MILLRACE_TRACE_URL',
+    sets: ['traces.url'],
     help: 'OpenTelemetry collector to which the platform sends spans of jobs, OTLP over HTTP: http://127.0.0.1:4318; default: no traces',
   }),
   traceHeaderFile: text({
     placeholder: 'FILE',
-    env: 'MILLRACE_TRACE_HEADER_FILE',
     section: 'advanced',
     help: 'file with headers for the collector, one `Name: value` a line',
   }),
@@ -144,63 +118,46 @@ export const serveOptions = {
     min: 0,
     max: 100,
     default: 100,
-    placeholder: 'N',
     section: 'advanced',
-    env: 'MILLRACE_TRACE_PERCENT',
+    sets: ['traces.ratio'],
     help: 'share of the jobs without a trace of their client that get one, percent; with a traceparent, its sampled flag decides',
   }),
-  diskReserve: integer({
-    min: 0,
-    max: 65_536,
-    default: 32,
-    placeholder: 'MB',
-    section: 'advanced',
-    env: 'MILLRACE_DISK_RESERVE',
-    help: 'disk space reserved for ending and deleting jobs while the disk is full, MB; 0: no reserve',
-  }),
-  eraseAfterMs: milliseconds(
-    'time from a deletion until an idle platform erases the deleted data from its files, ms',
-    30_000,
-  ),
-  storeCheckMs: integer({
-    min: 0,
-    max: 24 * HOUR_MS,
-    default: 60_000,
-    placeholder: 'MS',
-    section: 'advanced',
-    help: 'maximum time for the check of the database after the start, ms; 0: no check',
-  }),
-  logLevel: logLevelOption('info'),
-  leaseMs: milliseconds('how long a lease lasts without a renewal, ms', 15_000),
+});
+
+const queueOptions = defineGroup('Queue', {
+  leaseMs: milliseconds('how long a lease lasts without a renewal', 15_000),
   renewEveryMs: milliseconds(
-    'interval at which workers renew their leases, ms; less than --lease-ms',
+    'interval at which workers renew their leases; less than --lease-ms',
     5_000,
   ),
-  takeWaitMs: milliseconds('how long a worker waits for jobs in one call, ms', 20_000),
+  takeWaitMs: milliseconds('how long a worker waits for jobs in one call', 20_000),
   timeoutGraceMs: milliseconds(
-    'time from the timeout of a job until the queue ends it, if its worker is silent, ms',
+    'time from the timeout of a job until the queue ends it, if its worker is silent',
     10_000,
   ),
   retryBaseMs: milliseconds(
-    'wait before the first retry of a failed job, ms; doubles with each failure, up to 60 s',
+    'wait before the first retry of a failed job; doubles with each failure, up to 60 s',
     1_000,
   ),
-  retainRunMs: milliseconds(
-    'how long the platform keeps a job of /run after its end, ms',
-    HOUR_MS / 2,
-  ),
+  retainRunMs: milliseconds('how long the platform keeps a job of /run after its end', HOUR_MS / 2),
   retainRunsyncMs: milliseconds(
-    'how long the platform keeps a job of /runsync after its end, ms',
+    'how long the platform keeps a job of /runsync after its end',
     60_000,
   ),
-  shutdownDelayMs: integer({
-    min: 0,
-    max: 3_600_000,
-    placeholder: 'MS',
-    env: 'MILLRACE_SHUTDOWN_DELAY_MS',
-    section: 'advanced',
-    help: `time from SIGTERM to the stop, ms: /readyz answers 503, and requests are served, so that load balancers and clients leave; default: ${NODE_DELAY_MS} with --node-url, else 0`,
-  }),
+});
+
+export const serveOptions = {
+  ...listenerOptions,
+  ...storeOptions,
+  ...serverOptions,
+  ...nodeOptions,
+  ...engineOptions,
+  ...containmentOptions,
+  ...kubernetesOptions,
+  ...limitOptions,
+  ...webhookOptions,
+  ...traceOptions,
+  ...queueOptions,
   ...httpBoundOptions,
 };
 

@@ -1,14 +1,16 @@
-// The flags of the database.
+// Options of `serve` for the database, and for a platform that is one of several nodes on it.
 import { readFileSync } from 'node:fs';
-import type { StoreLimits } from '../../platform/platform-options.ts';
+import { DEFAULT_SHARDS } from '../../platform/defaults.ts';
+import type { PlatformOptions, StoreLimits } from '../../platform/platform-options.ts';
 import { readVariable } from '../config.ts';
-import { integer, type OptionValues, text, UsageError } from '../options.ts';
+import { defineGroup, flagName, integer, type OptionValues, text, UsageError } from '../options.ts';
+import { dataOption } from './platform-flags.ts';
 
 const HOUR_MS = 3_600_000;
 
 function milliseconds(help: string, fallback: number) {
-  const range = { min: 100, max: HOUR_MS };
-  return integer({ ...range, default: fallback, placeholder: 'MS', section: 'advanced', help });
+  const range = { min: 100, max: HOUR_MS, unit: 'ms' } as const;
+  return integer({ ...range, default: fallback, section: 'advanced', help });
 }
 
 export function passwordFileOption(owner: string) {
@@ -19,27 +21,56 @@ export function passwordFileOption(owner: string) {
   });
 }
 
-export const storeOptions = {
+export const storeOptions = defineGroup('Data folder and database', {
+  data: dataOption(
+    'data folder: jobs, keys, pods; one platform at a time; with --store only files of this machine',
+  ),
   store: text({
     placeholder: 'URL',
-    env: 'MILLRACE_STORE',
+    sets: ['store'],
     help: 'Postgres database for jobs, keys and endpoints: postgres://USER@HOST/DATABASE; default: a file in --data',
   }),
   storePasswordFile: passwordFileOption('--store'),
-  storeConnectMs: milliseconds('maximum time to connect to Postgres, ms', 10_000),
+  storeConnectMs: milliseconds('maximum time to connect to Postgres', 10_000),
   storeLockWaitMs: milliseconds(
-    'how long the start waits for another platform to leave the Postgres database, ms',
+    'how long the start waits for another platform to leave the Postgres database',
     15_000,
   ),
-  storeStatementMs: milliseconds('maximum time of one statement on Postgres, ms', 30_000),
+  storeStatementMs: milliseconds('maximum time of one statement on Postgres', 30_000),
   storeWaitMs: milliseconds(
-    'how long calls wait for a lost connection to Postgres before they fail with 503, ms',
+    'how long calls wait for a lost connection to Postgres before they fail with 503',
     5_000,
   ),
-};
+  diskReserve: integer({
+    min: 0,
+    max: 65_536,
+    default: 32,
+    unit: 'MB',
+    section: 'advanced',
+    help: 'disk space reserved for ending and deleting jobs while the disk is full; 0: no reserve',
+  }),
+  eraseAfterMs: integer({
+    min: 1,
+    max: 24 * HOUR_MS,
+    default: 30_000,
+    unit: 'ms',
+    section: 'advanced',
+    help: 'time from a deletion until an idle platform erases the deleted data from its files',
+  }),
+  storeCheckMs: integer({
+    min: 0,
+    max: 24 * HOUR_MS,
+    default: 60_000,
+    unit: 'ms',
+    section: 'advanced',
+    help: 'maximum time for the check of the database after the start; 0: no check',
+  }),
+});
+
+type StoreValues = OptionValues<typeof storeOptions>;
 
 /** @throws UsageError */
-export function readStore(values: OptionValues<typeof storeOptions>): {
+export function readStore(values: StoreValues): {
   store: string | undefined;
   storePassword: string | undefined;
   storeLimits: StoreLimits;
@@ -74,4 +105,113 @@ function readPassword(path: string): string {
   const password = content.replace(/\r?\n$/, '');
   if (password === '') throw new UsageError(`--store-password-file: ${path} is empty`);
   return password;
+}
+
+export const nodeOptions = defineGroup('Nodes', {
+  nodeUrl: text({
+    placeholder: 'URL',
+    sets: ['nodes'],
+    help: 'makes this platform one of several nodes that share the database of --store; URL at which the other nodes reach this one, on a port of its own: http://10.0.0.5:8091',
+  }),
+  nodeListen: text({
+    placeholder: 'HOST:PORT',
+    sets: ['nodes.listen'],
+    section: 'advanced',
+    help: 'address and port to listen on for other nodes; default: those of --node-url',
+  }),
+  nodeSecretFile: text({
+    placeholder: 'FILE',
+    sets: ['nodes.secrets', 'nodes.secretFile'],
+    help: 'file with the secret of the nodes, 32 to 1,024 ASCII characters, as `millrace nodes init` writes it; with several lines, all are accepted and the first one is sent',
+  }),
+  advertiseUrl: text({
+    placeholder: 'URL',
+    sets: ['nodes.advertiseUrl'],
+    help: 'URL at which workers reach this node directly, not through a load balancer: https://node-1.example.com:8080; workers then call the node that owns their endpoint; default: workers use only their --url',
+  }),
+  advertiseGrpcUrl: text({
+    placeholder: 'URL',
+    sets: ['nodes.advertiseGrpcUrl'],
+    section: 'advanced',
+    help: 'gRPC URL at which workers reach this node directly, as --advertise-url for HTTP: grpcs://node-1.example.com:8090',
+  }),
+  shards: integer({
+    min: 1,
+    max: 256,
+    placeholder: 'N',
+    sets: ['nodes.shards'],
+    section: 'advanced',
+    help: `number of shards, the most nodes that can have jobs; fixed by the first node of a database; default: ${DEFAULT_SHARDS}`,
+  }),
+  replaceWorkersMs: integer({
+    min: 0,
+    max: 86_400_000,
+    unit: 'ms',
+    section: 'advanced',
+    help: 'time after which other nodes replace the workers of a node that is gone; 0: never; default: 300000',
+  }),
+});
+
+type NodeValues = OptionValues<typeof nodeOptions> & {
+  store: string | undefined;
+  webhookSecretFile: string | undefined;
+};
+
+/** @throws UsageError that names all flags that are missing */
+export function readNodes(values: NodeValues): PlatformOptions['nodes'] {
+  const { advertiseGrpcUrl, advertiseUrl, nodeListen, nodeSecretFile, nodeUrl } = values;
+  const { replaceWorkersMs, shards, store, webhookSecretFile } = values;
+  if (nodeUrl === undefined) {
+    const others = { nodeListen, nodeSecretFile, shards, advertiseUrl, advertiseGrpcUrl };
+    const given = listFlags({ ...others, replaceWorkersMs }, { isGiven: true });
+    if (given.length === 0) return undefined;
+    throw new UsageError(`${join(given)} ${given.length === 1 ? 'needs' : 'need'} --node-url`);
+  }
+  const missing = listFlags({ store, nodeSecretFile, webhookSecretFile }, { isGiven: false });
+  if (nodeSecretFile === undefined || missing.length > 0) {
+    const how = '`millrace nodes init` writes the secrets that nodes share';
+    throw new UsageError(`--node-url needs ${join(missing)}; ${how}`);
+  }
+  return {
+    url: readUrl(nodeUrl),
+    listen: nodeListen === undefined ? undefined : readListen(nodeListen),
+    secrets: readSecrets(nodeSecretFile),
+    secretFile: nodeSecretFile,
+    advertiseUrl,
+    advertiseGrpcUrl,
+    shards,
+    replaceWorkersMs,
+  };
+}
+
+function listFlags(values: Readonly<Record<string, unknown>>, { isGiven }: { isGiven: boolean }) {
+  const named = Object.entries(values).filter(([, value]) => (value !== undefined) === isGiven);
+  return named.map(([name]) => flagName(name));
+}
+
+function join(flags: readonly string[]): string {
+  return new Intl.ListFormat('en-GB').format(flags);
+}
+
+function readUrl(given: string): string {
+  const url = URL.canParse(given) ? new URL(given) : undefined;
+  if (url?.protocol === 'http:' && url.pathname === '/' && url.search === '') return url.origin;
+  throw new UsageError('--node-url: must be a URL such as http://10.0.0.5:8091, without a path');
+}
+
+function readListen(given: string): { host: string; port: number } {
+  const [, host, port] = /^\[?([^\]]+)\]?:(\d{1,5})$/.exec(given) ?? [];
+  if (host !== undefined && Number(port) <= 65_535) return { host, port: Number(port) };
+  throw new UsageError('--node-listen: must be an address and a port, such as 0.0.0.0:8091');
+}
+
+function readSecrets(path: string): string[] {
+  let content: string;
+  try {
+    content = readFileSync(path, 'utf8');
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new UsageError(`--node-secret-file: ${reason}`);
+  }
+  return content.split(/\r?\n/).filter((line) => line !== '');
 }

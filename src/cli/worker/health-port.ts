@@ -2,23 +2,6 @@
 import type { Log } from '../../base/log.ts';
 import type { HealthServer, HealthServerOptions } from '../../worker/health/health-server.ts';
 import { CommandError } from '../command.ts';
-import { integer, text } from '../options.ts';
-
-export const healthOptions = {
-  healthPort: integer({
-    min: 0,
-    max: 65_535,
-    placeholder: 'PORT',
-    env: 'MILLRACE_HEALTH_PORT',
-    help: 'serve /healthz, /readyz and /metrics on this port, without a key; 0 picks a free one; default: off',
-  }),
-  healthHost: text({
-    default: '127.0.0.1',
-    placeholder: 'HOST',
-    env: 'MILLRACE_HEALTH_HOST',
-    help: 'address of the health port; 0.0.0.0 for probes from outside a container',
-  }),
-};
 
 interface HealthPortOptions
   extends Pick<HealthServerOptions, 'liveness' | 'readiness' | 'collectMetrics'> {

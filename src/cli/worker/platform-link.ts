@@ -4,7 +4,7 @@ import type { Log } from '../../base/log.ts';
 import { readProxies } from '../../base/net/outgoing-proxy.ts';
 import type { WorkerLink } from '../../wire/link/worker-link.ts';
 import { inheritEnvironment } from '../config.ts';
-import { CertificateFiles, readCertificates, readKeyPair } from '../options/tls-options.ts';
+import { CertificateFiles, readCertificates, readKeyPair } from '../options/certificates.ts';
 import { UsageError } from '../options.ts';
 import { readRunPodKey, readRunPodPlace } from './runpod.ts';
 

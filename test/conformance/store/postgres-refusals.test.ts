@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { explainPlatformError } from '../../../src/cli/options/platform-flags.ts';
+import { storeOptions } from '../../../src/cli/options/store-options.ts';
 import { openPlatform } from '../../../src/platform/platform.ts';
 import { Session } from '../../../src/store/postgres/session.ts';
 import { Authority } from '../../support/certificates.ts';
@@ -30,7 +31,7 @@ describe.skipIf(isLeftOut)('a platform on Postgres', () => {
       const platform = await openPlatform({ store, storePassword, storeLimits });
       return await check().finally(() => platform.close());
     } catch (error) {
-      return String(explainPlatformError(error));
+      return String(explainPlatformError(error, storeOptions));
     }
   }
 

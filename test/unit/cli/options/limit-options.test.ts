@@ -3,9 +3,7 @@ import { tmpdir } from 'node:os';
 import { describe, expect, it } from 'vitest';
 import { DEFAULT_RATE_LIMITS } from '../../../../src/api/limits/rate-limit.ts';
 import {
-  capacityOptions,
-  quotaOption,
-  rateLimitOption,
+  limitOptions,
   readCapacity,
   readQuotas,
   readRateLimits,
@@ -15,7 +13,7 @@ import { measureLimits } from '../../../../src/platform/machine.ts';
 
 describe('--rate-limit', () => {
   it('has the platform’s default', () => {
-    expect(readRateLimits(rateLimitOption.fallback ?? '')).toEqual(DEFAULT_RATE_LIMITS);
+    expect(readRateLimits(limitOptions.rateLimit.fallback ?? '')).toEqual(DEFAULT_RATE_LIMITS);
   });
 
   it.each([
@@ -48,7 +46,7 @@ describe('--rate-limit', () => {
 
 describe('--quota', () => {
   it('has the platform’s default', () => {
-    expect(readQuotas(quotaOption.fallback ?? '')).toEqual(DEFAULT_QUOTAS);
+    expect(readQuotas(limitOptions.quota.fallback ?? '')).toEqual(DEFAULT_QUOTAS);
   });
 
   it.each([
@@ -69,7 +67,7 @@ describe('--quota', () => {
   });
 });
 
-const overcommit = String(capacityOptions.overcommit.fallback);
+const overcommit = String(limitOptions.overcommit.fallback);
 const process = { engine: 'process', dataFolder: tmpdir() } as const;
 
 describe('--overcommit and --machine', () => {

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { parseOptions } from '../../../../src/cli/option-parser.ts';
-import { readGrpcPort } from '../../../../src/cli/options/grpc-options.ts';
+import { listenerOptions, readGrpcPort } from '../../../../src/cli/options/listener-options.ts';
 import { UsageError } from '../../../../src/cli/options.ts';
 import { planLink } from '../../../../src/cli/worker/platform-link.ts';
 import { workerFlags } from '../../../../src/cli/worker/worker-flags.ts';
@@ -104,16 +104,15 @@ describe('the certificates of a worker', () => {
 });
 
 describe('the gRPC port of a platform', () => {
-  const keyless = { grpcKeylessLimits: 'calls=100,watches=100,bytes=65536,ms=5000' };
-  const none = { ...keyless, host: '127.0.0.1', grpcPort: undefined, grpcHost: undefined };
+  const none = parseOptions(listenerOptions, []).values;
   const tls = { cert: CERTIFICATE, key: CERTIFICATE_KEY };
 
   it('exists only on request', () => {
-    expect(readGrpcPort({ ...none, grpcClientCa: undefined }, undefined)).toBeUndefined();
+    expect(readGrpcPort(none, undefined)).toBeUndefined();
   });
 
   it('has the address and the certificate of the HTTP port', () => {
-    const values = { ...none, grpcPort: 1, grpcClientCa: undefined };
+    const values = { ...none, grpcPort: 1 };
     expect(readGrpcPort(values, tls)).toMatchObject({ host: '127.0.0.1', port: 1, tls });
     expect(readGrpcPort({ ...values, grpcHost: '::' }, undefined)).toMatchObject({ host: '::' });
   });
@@ -125,7 +124,7 @@ describe('the gRPC port of a platform', () => {
   });
 
   it('has limits for calls without a key, with defaults for missing ones', () => {
-    const values = { ...none, grpcPort: 1, grpcClientCa: undefined };
+    const values = { ...none, grpcPort: 1 };
     const defaults = { calls: 100, watches: 100, bytes: 65_536, ms: 5_000 };
     expect(readGrpcPort(values, undefined)?.keylessLimits).toEqual(defaults);
     const given = { ...values, grpcKeylessLimits: 'calls=7, ms=100' };
@@ -140,7 +139,7 @@ describe('the gRPC port of a platform', () => {
   });
 
   it('is required by its other options', () => {
-    expect(() => readGrpcPort({ ...none, grpcHost: '::', grpcClientCa: undefined }, tls)).toThrow(
+    expect(() => readGrpcPort({ ...none, grpcHost: '::' }, tls)).toThrow(
       /--grpc-host needs --grpc-port/,
     );
   });

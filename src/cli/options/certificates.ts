@@ -1,41 +1,9 @@
-// The flags of HTTPS, and the certificates and keys that they name. The files are read again when they change, so that
-// renewed ones need no restart.
+// The certificates and keys that options name. The files are read again when they change, so that renewed ones need no
+// restart.
 
 import { readFileSync, statSync } from 'node:fs';
 import type { Log } from '../../base/log.ts';
-import type { PlatformTls } from '../../platform/platform-options.ts';
-import { text, UsageError } from '../options.ts';
-
-export const tlsOptions = {
-  tlsCert: text({
-    placeholder: 'FILE',
-    env: 'MILLRACE_TLS_CERT',
-    help: 'PEM file of the TLS certificate; serve HTTPS; needs --tls-key; both files are read again when they change',
-  }),
-  tlsKey: text({
-    placeholder: 'FILE',
-    env: 'MILLRACE_TLS_KEY',
-    help: 'PEM file of the private key of --tls-cert',
-  }),
-};
-
-interface TlsValues {
-  tlsCert: string | undefined;
-  tlsKey: string | undefined;
-}
-
-/** @throws UsageError */
-export function readTls(values: TlsValues): PlatformTls | undefined {
-  const { tlsCert, tlsKey } = values;
-  if (tlsCert === undefined && tlsKey === undefined) return undefined;
-  if (tlsCert === undefined) throw new UsageError('--tls-key needs --tls-cert');
-  if (tlsKey === undefined) throw new UsageError('--tls-cert needs --tls-key');
-  const pair = readKeyPair(
-    { option: '--tls-cert', path: tlsCert },
-    { option: '--tls-key', path: tlsKey },
-  );
-  return { ...pair, keyFile: tlsKey };
-}
+import { UsageError } from '../options.ts';
 
 // Loading node:crypto costs memory that a worker without such files does not need.
 const loadCrypto = () => process.getBuiltinModule('node:crypto');
