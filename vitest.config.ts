@@ -71,10 +71,9 @@ const CORE_E2E = [
   'test/histories/{lies,platform}.test.ts',
 ];
 
-/** Unit tests that kill threads or change built-ins: each needs a process of its own. */
+/** Unit tests that kill threads or replace built-ins: each needs a process of its own. */
 const ISOLATED = [
-  'handler/built-ins',
-  'worker/{containment,contamination,process-start}',
+  'worker/{containment,process-start,replaced-built-ins}',
   'worker/execution/thread-executor',
 ].map(locateUnitTest);
 

@@ -1,8 +1,17 @@
 // Clocks that are passed as arguments: the machine's clock, and one that a test drives.
 
 /** The timers from before a test replaces them: fake timers must not stop the harness. */
-export const { clearInterval, clearTimeout, setImmediate, setInterval, setTimeout } = globalThis;
+export const {
+  clearImmediate,
+  clearInterval,
+  clearTimeout,
+  setImmediate,
+  setInterval,
+  setTimeout,
+} = globalThis;
 export const { now: wallTime } = Date;
+/** Monotonic time since the process or thread started, ms. */
+export const elapsedTime = performance.now.bind(performance);
 
 /** Time in ms since the Unix epoch, which never goes back, and timers in the same time. */
 export interface Clock {

@@ -1,7 +1,6 @@
 // What a thrown value says: its description in bounded texts, and by the texts of CUDA, ROCm and their frameworks
 // whether the device was out of memory, or the process has lost its device context and must be replaced.
 import util from 'node:util';
-import { isArray, stringCut } from '../wire/primordials.ts';
 import { type RetryAdvice, retryAdvice } from './retry-errors.ts';
 
 const { inspect } = util;
@@ -74,10 +73,7 @@ export function describeThrown(thrown: unknown): ThrownDescription {
 export function isDeviceMemoryError(thrown: unknown): boolean {
   const { message, stack = '', type = '' } = describeThrown(thrown);
   const text = `${type}: ${message}\n${stack}`;
-  for (let index = 0; index < MEMORY_TEXTS.length; index += 1) {
-    if (MEMORY_TEXTS[index]?.test(text)) return true;
-  }
-  return false;
+  return MEMORY_TEXTS.some((pattern) => pattern.test(text));
 }
 
 /**
@@ -157,12 +153,11 @@ function nameOf(error: Error): string {
 /** "All promises were rejected" alone does not help the reader. */
 function joinMessages(error: Error): string {
   const { count, parts } = listParts(error);
-  let named = '';
-  for (let index = 0; index < parts.length && index < MAX_NAMED; index += 1) {
-    const part = parts[index]?.value;
-    const text = isError(part) ? String(part.message) || nameOf(part) : inspect(part);
-    named += `${index === 0 ? '' : '; '}${cap(text, MAX_NAMED_CHARS)}`;
-  }
+  const texts = parts.slice(0, MAX_NAMED).map(({ value }) => {
+    const text = isError(value) ? String(value.message) || nameOf(value) : inspect(value);
+    return cap(text, MAX_NAMED_CHARS);
+  });
+  let named = texts.join('; ');
   if (count > MAX_NAMED) named += `; ${count - MAX_NAMED} more`;
   const message = String(error.message);
   return message === '' || named === '' ? message || named : `${message}: ${named}`;
@@ -175,25 +170,25 @@ interface Part {
 
 /** The errors of an AggregateError or a SuppressedError; `count` includes those left out. */
 function listParts(error: Error): { parts: Part[]; count: number } {
-  const parts: Part[] = [];
-  if ('errors' in error && isArray(error.errors)) {
+  if ('errors' in error && Array.isArray(error.errors)) {
     const count = error.errors.length;
-    for (let index = 0; index < count && index < MAX_INNER; index += 1) {
-      parts[index] = { label: `error ${index + 1} of ${count}`, value: error.errors[index] };
-    }
+    const parts = error.errors
+      .slice(0, MAX_INNER)
+      .map((value, index) => ({ label: `error ${index + 1} of ${count}`, value }));
     return { parts, count };
   }
-  if ('suppressed' in error && 'error' in error) {
-    parts[0] = { label: 'error', value: error.error };
-    parts[1] = { label: 'suppressed', value: error.suppressed };
-  }
+  if (!('suppressed' in error && 'error' in error)) return { parts: [], count: 0 };
+  const parts = [
+    { label: 'error', value: error.error },
+    { label: 'suppressed', value: error.suppressed },
+  ];
   return { parts, count: parts.length };
 }
 
 /** The stack of an error, then those of the errors within it. */
 class Stacks {
   text = '';
-  readonly #seen: unknown[] = [];
+  readonly #seen = new Set<unknown>();
   #omitted = 0;
 
   constructor(error: Error) {
@@ -203,12 +198,11 @@ class Stacks {
   }
 
   #add(indent: string, { label, value }: Part): void {
-    for (let index = 0; index < this.#seen.length; index += 1) {
-      if (this.#seen[index] !== value) continue;
+    if (this.#seen.has(value)) {
       this.text += `\n${indent}${label}: an error from above`;
       return;
     }
-    if (this.#seen.length > MAX_INNER || this.text.length > MAX_STACK_CHARS) {
+    if (this.#seen.size > MAX_INNER || this.text.length > MAX_STACK_CHARS) {
       this.#omitted += 1;
       return;
     }
@@ -216,12 +210,9 @@ class Stacks {
     const text = cap(label === '' ? own : `${label}: ${own}`, MAX_STACK_CHARS);
     this.text += `${label === '' ? '' : '\n'}${indent}${text.replaceAll('\n', `\n${indent}`)}`;
     if (!isError(value)) return;
-    this.#seen[this.#seen.length] = value;
+    this.#seen.add(value);
     const { count, parts } = listParts(value);
-    for (let index = 0; index < parts.length; index += 1) {
-      const part = parts[index];
-      if (part) this.#add(`${indent}    `, part);
-    }
+    for (const part of parts) this.#add(`${indent}    `, part);
     this.#omitted += count - parts.length;
     if (value.cause !== undefined) this.#add(indent, { label: 'caused by', value: value.cause });
   }
@@ -229,5 +220,5 @@ class Stacks {
 
 function cap(text: string, maxChars: number): string {
   if (text.length <= maxChars) return text;
-  return `${stringCut(text, 0, maxChars)}… (${text.length - maxChars} more characters)`;
+  return `${text.slice(0, maxChars)}… (${text.length - maxChars} more characters)`;
 }

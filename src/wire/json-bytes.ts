@@ -1,6 +1,5 @@
 // The bytes of JSON's punctuation, for code that scans or writes JSON without parsing it, and a look through the text of a
-// JSON string several bytes at a time. Also used beside handlers: see primordials.ts.
-import { floor, min } from './primordials.ts';
+// JSON string several bytes at a time.
 
 export const QUOTE = 0x22;
 export const COMMA = 0x2c;
@@ -12,8 +11,6 @@ export const OPEN_BRACE = 0x7b;
 export const CLOSE_BRACE = 0x7d;
 export const LETTER_U = 0x75;
 
-const WordArray = Int32Array;
-
 /** The bytes of a JSON text as words of 4 bytes. */
 export interface Words {
   view: Int32Array;
@@ -23,18 +20,18 @@ export interface Words {
 
 /** Shorter texts are not worth a view. */
 const WORTH_BYTES = 1_024;
-const NO_WORDS: Words = { view: new WordArray(0), start: -1 };
+const NO_WORDS: Words = { view: new Int32Array(0), start: -1 };
 
 export function viewWords({ buffer, byteOffset, length }: Uint8Array): Words {
   if (length < WORTH_BYTES) return NO_WORDS;
   const start = -byteOffset & 3;
-  return { view: new WordArray(buffer, byteOffset + start, (length - start) >> 2), start };
+  return { view: new Int32Array(buffer, byteOffset + start, (length - start) >> 2), start };
 }
 
 /** Skips ordinary bytes of a text, eight at a time. `from` must be the start of a word. */
 export function skipPlain({ start, view }: Words, from: number, limit: number): number {
   // Never reads behind the end: V8 slows down a function that does.
-  const last = min(floor((limit - start) / 4), view.length) - 2;
+  const last = Math.min(Math.floor((limit - start) / 4), view.length) - 2;
   let at = (from - start) >> 2;
   while (at <= last && ((findSpecial(view, at) | findSpecial(view, at + 1)) & HIGH_BITS) === 0)
     at += 2;

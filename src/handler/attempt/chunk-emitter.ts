@@ -1,15 +1,8 @@
 // The stream of one attempt: recognises a handler that streams, and turns each yield into chunks, within the limit of
 // their total size and at the pace of the receiver. The chunks of one iteration of the event loop leave together.
+import { clearImmediate, elapsedTime, setImmediate } from '../../base/clock.ts';
 import { encodeChunk, type Metrics } from '../../wire/chunk/chunk.ts';
 import { COMMA } from '../../wire/json-bytes.ts';
-import {
-  bufferAlloc,
-  clearImmediate,
-  copyBytes,
-  elapsedTime,
-  max,
-  setImmediate,
-} from '../../wire/primordials.ts';
 import type { AttemptContext } from './context.ts';
 import { Refusal, refuseNotJson } from './refusal.ts';
 import type { RunHistory } from './stop.ts';
@@ -75,9 +68,7 @@ export class ChunkEmitter {
     const pending = context.takeMetrics();
     const metrics = pending && own ? { ...pending, ...own } : (pending ?? own ?? {});
     const encoded = refuseNotJson(() => encodeChunk(output, metrics));
-    for (let index = 0; index < encoded.length; index += 1) {
-      const chunk = encoded[index];
-      if (chunk === undefined) break;
+    for (const chunk of encoded) {
       this.#bytes += chunk.length;
       history.add(1);
       chunks.add(chunk);
@@ -122,7 +113,7 @@ export class ChunkBatcher {
   }
 
   add(chunk: Buffer): void {
-    this.#chunks[this.#chunks.length] = chunk;
+    this.#chunks.push(chunk);
     this.#pendingBytes += chunk.length;
     this.#undeliveredBytes += chunk.length;
     if (this.#pendingBytes >= FLUSH_BYTES) this.flush();
@@ -134,9 +125,7 @@ export class ChunkBatcher {
     this.#immediate = undefined;
     if (this.#chunks.length === 0) return;
     const chunks = this.#chunks;
-    const sizes: number[] = [];
-    for (let index = 0; index < chunks.length; index += 1)
-      sizes[index] = chunks[index]?.length ?? 0;
+    const sizes = chunks.map(({ length }) => length);
     this.#chunks = [];
     const bytes = joinByCommas(chunks, this.#pendingBytes + chunks.length - 1);
     this.#pendingBytes = 0;
@@ -144,7 +133,7 @@ export class ChunkBatcher {
   }
 
   grant(bytes: number): void {
-    this.#undeliveredBytes = max(0, this.#undeliveredBytes - bytes);
+    this.#undeliveredBytes = Math.max(0, this.#undeliveredBytes - bytes);
     if (!this.isFull) this.release();
   }
 
@@ -168,13 +157,11 @@ function joinByCommas(chunks: readonly Buffer[], length: number): Uint8Array {
   const first = chunks[0];
   if (first !== undefined && chunks.length === 1) return first;
   // Not from Buffer's pool, because the whole memory is transferred to another thread.
-  const joined = bufferAlloc(length);
+  const joined = Buffer.allocUnsafeSlow(length);
   let at = 0;
-  for (let index = 0; index < chunks.length; index += 1) {
-    const chunk = chunks[index];
-    if (chunk === undefined) break;
+  for (const chunk of chunks) {
     if (at > 0) joined[at++] = COMMA;
-    copyBytes(joined, chunk, at);
+    joined.set(chunk, at);
     at += chunk.length;
   }
   return joined;

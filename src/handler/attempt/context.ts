@@ -4,18 +4,12 @@ import { mkdirSync, mkdtempSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { clearTimeout, setTimeout } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { checkMetrics, type Metrics } from '../../wire/chunk/chunk.ts';
 import { LIMITS } from '../../wire/job/job.ts';
 import { stringifyJson } from '../../wire/json.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
-import {
-  AbortSwitch,
-  bufferFrom,
-  clearTimeout,
-  hasOwn,
-  setTimeout,
-} from '../../wire/primordials.ts';
 import type { ChunkWithMetrics, Context, MetricsRecorder } from '../define.ts';
 import { createLinesLog, type LogBindings, type LogLines } from '../log/log-lines.ts';
 import { type EndHold, type Held, HOLD } from './hold.ts';
@@ -71,7 +65,7 @@ export class AttemptContext implements Context, Held {
   readonly tracestate: string | undefined;
   readonly #options: AttemptContextOptions;
   #abortListener: ((reason: Error) => void) | undefined;
-  #abort: AbortSwitch | undefined;
+  #abort: AbortController | undefined;
   #log: Log | undefined;
   #recorder: PendingMetrics | undefined;
   #progress: Buffer | undefined;
@@ -92,7 +86,7 @@ export class AttemptContext implements Context, Held {
   }
 
   get signal(): AbortSignal {
-    this.#abort ??= new AbortSwitch();
+    this.#abort ??= new AbortController();
     return this.#abort.signal;
   }
 
@@ -111,7 +105,7 @@ export class AttemptContext implements Context, Held {
 
   // Fields and not methods, so that `const { progress, chunk } = ctx` works.
   progress = (value: unknown): void => {
-    const json = bufferFrom(stringifyJson(value, 'progress'));
+    const json = Buffer.from(stringifyJson(value, 'progress'));
     if (json.length > MAX_PROGRESS_BYTES) {
       throw new TypeError(
         `progress is ${json.length} bytes of JSON; the limit is ${MAX_PROGRESS_BYTES}`,
@@ -151,7 +145,7 @@ export class AttemptContext implements Context, Held {
   }
 
   abort(reason: Error): void {
-    this.#abort ??= new AbortSwitch();
+    this.#abort ??= new AbortController();
     this.#abort.abort(reason);
     this.#abortListener?.(reason);
   }
@@ -200,7 +194,7 @@ class PendingMetrics implements MetricsRecorder {
 
   #store(name: string, value: number): void {
     // All names are checked only when a new one is added: the size hardly changes otherwise.
-    const isNew = this.#values === undefined || !hasOwn(this.#values, name);
+    const isNew = this.#values === undefined || !Object.hasOwn(this.#values, name);
     checkMetrics(isNew ? { ...this.#values, [name]: value } : { [name]: value });
     this.#values ??= {};
     this.#values[name] = value;

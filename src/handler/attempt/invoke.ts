@@ -1,9 +1,8 @@
 // Runs one attempt in the current thread: passes the input, drives the handler, emits chunks and
 // outcome. Executors own timers, grace and termination; the worker numbers and sends reports.
 import type { Clock } from '../../base/clock.ts';
-import { encodeJson } from '../../wire/json.ts';
+import { encodeJson, readText } from '../../wire/json.ts';
 import type { Device, Outcome, StopLevel } from '../../wire/link/worker-link.ts';
-import { bufferFrom, bufferText, jsonParse, round } from '../../wire/primordials.ts';
 import type { Job } from '../define.ts';
 import type { LoadedHandler } from '../loading/load.ts';
 import { LogLines } from '../log/log-lines.ts';
@@ -144,7 +143,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
       this.lines.flush();
       sink.chunks(batch);
     });
-    const deadline = round(clock.now() + timeoutMs);
+    const deadline = Math.round(clock.now() + timeoutMs);
     const sendProgress = (value: Uint8Array) => sink.progress(value);
     const lines = this.lines;
     this.#holds = new Holds(
@@ -232,7 +231,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
     this.#input = undefined;
     let value: unknown;
     try {
-      value = jsonParse(bufferText(bufferFrom(bytes.buffer, bytes.byteOffset, bytes.length)));
+      value = JSON.parse(readText(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)));
     } catch (error) {
       throw new Refusal('input_invalid', `input: not JSON: ${describeThrown(error).message}`);
     }
@@ -301,7 +300,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
   #conclude(result: Result, elapsedMs: number): AttemptEnd {
     const { timeoutMs } = this.#call;
     const reason = this.#stopReason;
-    const executionMs = round(elapsedMs);
+    const executionMs = Math.round(elapsedMs);
     const level = this.#stopLevel;
     const stopAs = (why: StopReason): AttemptEnd => ({
       outcome: createStoppedOutcome({
@@ -335,5 +334,5 @@ class RunningAttempt implements Invocation, ConsoleOwner {
 }
 
 function describeJob({ jobId: id, s3Config }: Omit<AttemptCall, 'input'>, input: unknown): Job {
-  return s3Config === undefined ? { id, input } : { id, input, s3Config: jsonParse(s3Config) };
+  return s3Config === undefined ? { id, input } : { id, input, s3Config: JSON.parse(s3Config) };
 }

@@ -4,7 +4,6 @@ import type { Log } from '../../base/log.ts';
 import type { ErrorCode } from '../../wire/job/job.ts';
 import { isPlainObject, NotJsonError } from '../../wire/json.ts';
 import type { Outcome, ReleaseReason } from '../../wire/link/worker-link.ts';
-import { jsonStringify } from '../../wire/primordials.ts';
 import type { HandlerConfig, Schema, SchemaIssue, SchemaResult } from '../define.ts';
 import { type RetryAdvice, retryAdvice } from '../retry-errors.ts';
 import { describeThrown, isDeviceMemoryError, judgeContextLoss } from '../thrown.ts';
@@ -123,7 +122,7 @@ function formatIssue({ path = [], message }: SchemaIssue, root: string): string 
     const key = typeof step === 'object' ? step.key : step;
     if (typeof key === 'number') return `[${key}]`;
     const name = String(key);
-    return /^[A-Za-z_$][\w$]*$/.test(name) ? `.${name}` : `[${jsonStringify(name)}]`;
+    return /^[A-Za-z_$][\w$]*$/.test(name) ? `.${name}` : `[${JSON.stringify(name)}]`;
   });
   return `${root}${steps.join('')}: ${message}`;
 }
@@ -155,5 +154,5 @@ function findReturnedError(value: unknown): ReturnedError | undefined {
   if (!isPlainObject(value)) return undefined;
   const { error } = value;
   if (!error) return undefined;
-  return new ReturnedError(typeof error === 'string' ? error : jsonStringify(error));
+  return new ReturnedError(typeof error === 'string' ? error : JSON.stringify(error));
 }

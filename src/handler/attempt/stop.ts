@@ -2,9 +2,9 @@
 // it was then: its output so far and its code position.
 
 import { getHeapStatistics } from 'node:v8';
+import { elapsedTime } from '../../base/clock.ts';
 import type { ErrorCode, StuckPlace } from '../../wire/job/job.ts';
 import type { Outcome, StopLevel } from '../../wire/link/worker-link.ts';
-import { elapsedTime, max, measureLoop, min, round } from '../../wire/primordials.ts';
 
 /**
  * `cancelled`: by the client. `lost`: the lease is over. `timeout`: it ran too long. `shutdown`:
@@ -58,7 +58,7 @@ interface StoppedAttempt {
 
 export function createStoppedOutcome(stopped: StoppedAttempt): Outcome {
   const { reason, level, timeoutMs, detail = MESSAGES[reason] } = stopped;
-  const executionMs = round(stopped.executionMs);
+  const executionMs = Math.round(stopped.executionMs);
   switch (reason) {
     case 'timeout': {
       const message = `the job ran longer than its timeout of ${timeoutMs} ms`;
@@ -108,14 +108,14 @@ export class ChunkHistory {
     if (this.#count === 0) return { chunks: 0 };
     return {
       chunks: this.#count,
-      lastChunkMs: max(0, round(this.#now() - this.#lastAt)),
+      lastChunkMs: Math.max(0, Math.round(this.#now() - this.#lastAt)),
     };
   }
 }
 
 /** The chunks of an attempt that runs in the calling thread. */
 export class RunHistory extends ChunkHistory {
-  readonly #loopAtStart = measureLoop();
+  readonly #loopAtStart = performance.eventLoopUtilization();
 
   constructor() {
     super(elapsedTime);
@@ -123,7 +123,7 @@ export class RunHistory extends ChunkHistory {
 
   /** State that the attempt's own thread records. */
   locate(state: StuckPlace['state']): StuckPlace {
-    const { utilization } = measureLoop(this.#loopAtStart);
+    const { utilization } = performance.eventLoopUtilization(this.#loopAtStart);
     return {
       state,
       ...this.describe(),
@@ -135,7 +135,7 @@ export class RunHistory extends ChunkHistory {
 
 /** Rounds to two decimals. */
 export function roundShare(share: number): number {
-  return round(min(1, max(0, share)) * 100) / 100;
+  return Math.round(Math.min(1, Math.max(0, share)) * 100) / 100;
 }
 
 /** A short phrase for logs and messages. */

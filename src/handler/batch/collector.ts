@@ -1,7 +1,6 @@
 // Turns a batch handler into a handler of single jobs: collects the jobs of one thread into batches, runs them, and
 // decides what follows if one throws. run.ts makes one call of the batch function.
 import type { Clock } from '../../base/clock.ts';
-import { mapDelete, mapGet, mapSet } from '../../wire/primordials.ts';
 import type { AttemptContext } from '../attempt/context.ts';
 import { Release } from '../attempt/refusal.ts';
 import type { Job } from '../define.ts';
@@ -79,20 +78,13 @@ export class BatchCollector {
 
   /** Jobs that wait for a batch to start. */
   get waiting(): number {
-    let waiting = 0;
-    for (let index = 0; index < this.#queues.length; index += 1) {
-      waiting += this.#queues[index]?.members.length ?? 0;
-    }
-    return waiting;
+    return this.#queues.reduce((sum, { members }) => sum + members.length, 0);
   }
 
   /** Number of further jobs that could start now or after `maxWaitMs`, if the thread has `jobs`. */
   countFree(jobs: number): number {
     const { maxInFlight } = this.#options.settings;
-    let started = 0;
-    for (let index = 0; index < this.#started.length; index += 1) {
-      started += countPresent(this.#started[index]?.members ?? []);
-    }
+    const started = this.#started.reduce((sum, { members }) => sum + countPresent(members), 0);
     const places = (maxInFlight - this.#started.length) * this.#limit.jobs;
     return Math.max(0, places - Math.max(0, jobs - started));
   }
@@ -122,19 +114,15 @@ export class BatchCollector {
     this.#isHeld = true;
     return () => {
       this.#isHeld = false;
-      for (let index = 0; index < this.#queues.length; index += 1) {
-        const queue = this.#queues[index];
-        if (queue) queue.isDue = true;
-      }
+      for (const queue of this.#queues) queue.isDue = true;
       this.#startReady();
     };
   }
 
   /** Frees the places of batches whose jobs have all been stopped, although their functions run on. */
   abandonStopped(): void {
-    for (let index = this.#started.length - 1; index >= 0; index -= 1) {
-      const batch = this.#started[index];
-      if (batch && !batch.members.some(({ isLive }) => isLive)) this.#finish(batch);
+    for (const batch of this.#started.toReversed()) {
+      if (!batch.members.some(({ isLive }) => isLive)) this.#finish(batch);
     }
   }
 
@@ -159,14 +147,14 @@ export class BatchCollector {
   // --- waiting jobs ---
 
   #add(member: BatchMember): void {
-    let queue = mapGet(this.#byKey, member.key);
+    let queue = this.#byKey.get(member.key);
     if (!queue) {
       queue = { key: member.key, members: [], isDue: false, cancelTimer: () => undefined };
-      mapSet(this.#byKey, member.key, queue);
-      this.#queues[this.#queues.length] = queue;
+      this.#byKey.set(member.key, queue);
+      this.#queues.push(queue);
       this.#await(queue, this.#options.settings.maxWaitMs);
     }
-    queue.members[queue.members.length] = member;
+    queue.members.push(member);
     this.#startReady();
   }
 
@@ -180,10 +168,10 @@ export class BatchCollector {
 
   /** A waiting job leaves. */
   #drop(member: BatchMember): void {
-    const queue = mapGet(this.#byKey, member.key);
+    const queue = this.#byKey.get(member.key);
     const index = queue?.members.indexOf(member) ?? -1;
     if (!queue || index === -1) return;
-    this.#replaceJobs(queue, [...queue.members.slice(0, index), ...queue.members.slice(index + 1)]);
+    this.#replaceJobs(queue, queue.members.toSpliced(index, 1));
     this.#options.onChange();
   }
 
@@ -196,7 +184,7 @@ export class BatchCollector {
     queue.cancelTimer();
     this.#queues = this.#queues.filter((other) => other !== queue);
     if (!first) {
-      mapDelete(this.#byKey, queue.key);
+      this.#byKey.delete(queue.key);
       return;
     }
     this.#queues = [...this.#queues, queue].sort((a, b) => firstTime(a) - firstTime(b));
@@ -310,11 +298,7 @@ export class BatchCollector {
 
 /** Number of jobs whose attempts have not ended. */
 function countPresent(members: readonly BatchMember[]): number {
-  let present = 0;
-  for (let index = 0; index < members.length; index += 1) {
-    if (members[index]?.isGone === false) present += 1;
-  }
-  return present;
+  return members.filter(({ isGone }) => !isGone).length;
 }
 
 function firstTime({ members }: KeyQueue): number {

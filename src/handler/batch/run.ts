@@ -3,7 +3,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Log } from '../../base/log.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
-import { AbortSwitch, isArray } from '../../wire/primordials.ts';
 import { findSteps, type Steps } from '../attempt/chunk-emitter.ts';
 import { type EndHold, type Held, HOLD } from '../attempt/hold.ts';
 import { Refusal } from '../attempt/refusal.ts';
@@ -35,7 +34,7 @@ export class BatchRun implements BatchContext, ConsoleOwner, Held {
   readonly lines: LogLines;
   readonly #options: BatchRunOptions;
   readonly #jobs: readonly BatchJob[];
-  readonly #abort = new AbortSwitch();
+  readonly #abort = new AbortController();
   #log: Log | undefined;
   #live: number;
   #isSettled = false;
@@ -46,13 +45,8 @@ export class BatchRun implements BatchContext, ConsoleOwner, Held {
     this.devices = devices;
     this.lines = lines;
     this.attemptNumber = members.length === 1 ? members[0]?.ctx.number : undefined;
-    const jobs: BatchJob[] = [];
-    for (let index = 0; index < members.length; index += 1) {
-      const member = members[index];
-      if (member) jobs[index] = member.job;
-    }
-    this.#jobs = jobs;
-    this.#live = jobs.length;
+    this.#jobs = members.map(({ job }) => job);
+    this.#live = members.length;
   }
 
   get signal(): AbortSignal {
@@ -72,20 +66,14 @@ export class BatchRun implements BatchContext, ConsoleOwner, Held {
   };
 
   refreshWorker = (): void => {
-    const { members } = this.#options;
-    for (let index = 0; index < members.length; index += 1) members[index]?.ctx.refreshWorker();
+    for (const { ctx } of this.#options.members) ctx.refreshWorker();
   };
 
   /** A hold of all jobs of the batch. */
   [HOLD] = (): EndHold => {
-    const { members } = this.#options;
-    const ends: EndHold[] = [];
-    for (let index = 0; index < members.length; index += 1) {
-      const end = members[index]?.ctx[HOLD]();
-      if (end) ends[index] = end;
-    }
+    const ends = this.#options.members.map(({ ctx }) => ctx[HOLD]());
     return () => {
-      for (let index = 0; index < ends.length; index += 1) ends[index]?.();
+      for (const end of ends) end();
     };
   };
 
@@ -115,7 +103,7 @@ export class BatchRun implements BatchContext, ConsoleOwner, Held {
     const { members, run } = this.#options;
     try {
       const answer: unknown = await run(this.#jobs, this);
-      const steps = isArray(answer) ? undefined : findSteps(answer);
+      const steps = Array.isArray(answer) ? undefined : findSteps(answer);
       const end = steps ? await this.#drive(steps) : { returned: answer };
       this.#isSettled = true;
       if (end === 'interrupted') this.#letGo();
@@ -125,14 +113,13 @@ export class BatchRun implements BatchContext, ConsoleOwner, Held {
       this.#isSettled = true;
       this.#letGo();
       if (!(thrown instanceof Refusal)) return { kind: 'thrown', thrown };
-      for (let index = 0; index < members.length; index += 1) members[index]?.fail(thrown);
+      for (const member of members) member.fail(thrown);
     }
     return { kind: 'ended' };
   }
 
   #letGo(): void {
-    const { members } = this.#options;
-    for (let index = 0; index < members.length; index += 1) members[index]?.letGo();
+    for (const member of this.#options.members) member.letGo();
   }
 
   /** `interrupted`: all jobs have left. */
@@ -179,10 +166,7 @@ export class BatchRun implements BatchContext, ConsoleOwner, Held {
   #find(job: unknown): BatchMember | undefined {
     const { members } = this.#options;
     if (typeof job === 'number') return members[job];
-    for (let index = 0; index < members.length; index += 1) {
-      if (members[index]?.job === job) return members[index];
-    }
-    return undefined;
+    return members.find((member) => member.job === job);
   }
 
   #describeForeign(job: unknown): string {
@@ -197,7 +181,7 @@ export class BatchRun implements BatchContext, ConsoleOwner, Held {
 
   #checkOutputs(outputs: unknown): unknown[] {
     const { length } = this.#jobs;
-    if (!isArray(outputs)) {
+    if (!Array.isArray(outputs)) {
       throw new Refusal(
         'output_invalid',
         `the batch function returned ${describe(outputs)}; return an array of ${length} outputs, one for each job`,
@@ -213,13 +197,11 @@ export class BatchRun implements BatchContext, ConsoleOwner, Held {
   }
 
   #complete(kind: 'streams' | 'values', outputs: unknown[] | undefined): void {
-    const { members } = this.#options;
-    for (let index = 0; index < members.length; index += 1) {
+    for (const [index, member] of this.#options.members.entries()) {
       const output: unknown = outputs?.[index];
-      if (kind === 'streams') members[index]?.completeStream(output);
-      else if (isStream(output))
-        members[index]?.fail(new Refusal('output_invalid', STREAM_IN_ARRAY));
-      else members[index]?.complete(output);
+      if (kind === 'streams') member.completeStream(output);
+      else if (isStream(output)) member.fail(new Refusal('output_invalid', STREAM_IN_ARRAY));
+      else member.complete(output);
     }
   }
 }
@@ -241,6 +223,6 @@ function readMetrics(value: unknown): Record<string, number> {
 function describe(value: unknown): string {
   if (value === null) return 'null';
   if (value === undefined) return 'nothing';
-  if (isArray(value)) return `an array of ${value.length}`;
+  if (Array.isArray(value)) return `an array of ${value.length}`;
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`;
 }

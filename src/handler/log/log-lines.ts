@@ -4,20 +4,9 @@
 import { createRequire } from 'node:module';
 import { extname } from 'node:path';
 import { StringDecoder } from 'node:string_decoder';
+import { clearTimeout, elapsedTime, setTimeout, wallTime } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { isPlainObject } from '../../wire/json.ts';
-import {
-  bufferByteLength,
-  bufferFrom,
-  clearTimeout,
-  elapsedTime,
-  jsonParse,
-  jsonStringify,
-  mapGet,
-  setTimeout,
-  stringCut,
-  wallTime,
-} from '../../wire/primordials.ts';
 
 /** Longest wait of a line for others, ms. */
 const GATHER_MS = 50;
@@ -67,7 +56,7 @@ export class LogLines {
 
   /** Adds a finished line with its line break, as pino writes it. */
   write(line: string): void {
-    if (!this.#admit(bufferByteLength(line))) {
+    if (!this.#admit(Buffer.byteLength(line))) {
       this.#dropped += 1;
     } else {
       this.#pending += line;
@@ -79,19 +68,17 @@ export class LogLines {
   /** Adds a plain text as a line. */
   writeText(level: LogLevel, text: string): void {
     const left = text.length - MAX_TEXT_CHARS;
-    const msg =
-      left > 0 ? `${stringCut(text, 0, MAX_TEXT_CHARS)}… (${left} more characters)` : text;
+    const msg = left > 0 ? `${text.slice(0, MAX_TEXT_CHARS)}… (${left} more characters)` : text;
     const line = { level: LOG_LEVELS[level], time: wallTime(), ...this.#bindings, msg };
-    this.write(`${jsonStringify(line)}\n`);
+    this.write(`${JSON.stringify(line)}\n`);
   }
 
   /** Adds a piece of standard output or standard error, line by line. */
   writeOutput(stream: OutputStream, piece: string | Uint8Array): void {
     const text = typeof piece === 'string' ? piece : this.#decode(stream, piece);
     const lines = (this.#unfinished[stream] + text).split('\n');
-    const last = lines.length - 1;
-    const rest = lines[last] ?? '';
-    for (let index = 0; index < last; index += 1) this.#writeLine(stream, lines[index] ?? '');
+    const rest = lines.pop() ?? '';
+    for (const line of lines) this.#writeLine(stream, line);
     const isLong = rest.length > MAX_TEXT_CHARS;
     this.#unfinished[stream] = isLong ? '' : rest;
     if (isLong) this.#writeLine(stream, rest);
@@ -104,10 +91,10 @@ export class LogLines {
   }
 
   #writeLine(stream: OutputStream, line: string): void {
-    const text = line.endsWith('\r') ? stringCut(line, 0, line.length - 1) : line;
+    const text = line.endsWith('\r') ? line.slice(0, -1) : line;
     if (text === '') return;
     const entry = text.length <= MAX_TEXT_CHARS ? readEntry(text) : undefined;
-    if (entry) this.write(`${jsonStringify({ ...entry, ...this.#bindings })}\n`);
+    if (entry) this.write(`${JSON.stringify({ ...entry, ...this.#bindings })}\n`);
     else this.writeText(stream === 'stdout' ? 'info' : 'warn', text);
   }
 
@@ -123,7 +110,7 @@ export class LogLines {
     if (this.#timer) clearTimeout(this.#timer);
     this.#timer = undefined;
     if (this.#pending === '' && this.#dropped === 0) return;
-    const lines = bufferFrom(this.#pending);
+    const lines = Buffer.from(this.#pending);
     const dropped = this.#dropped;
     this.#pending = '';
     this.#dropped = 0;
@@ -146,10 +133,10 @@ export class LogLines {
 function readEntry(line: string): object | undefined {
   if (!line.startsWith('{')) return undefined;
   try {
-    const value: unknown = jsonParse(line);
+    const value: unknown = JSON.parse(line);
     if (!isPlainObject(value)) return undefined;
     const { level: given, message, msg: text = message, time, ...members } = value;
-    const level = typeof given === 'number' ? given : mapGet(NAMED_LEVELS, String(given));
+    const level = typeof given === 'number' ? given : NAMED_LEVELS.get(String(given));
     if (level === undefined || typeof text !== 'string') return undefined;
     const now = wallTime();
     // Other loggers count in seconds, or in nanoseconds.

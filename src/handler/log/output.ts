@@ -4,7 +4,6 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import fs from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import util from 'node:util';
-import { isView } from '../../wire/primordials.ts';
 import type { LogLevel, LogLines, OutputStream } from './log-lines.ts';
 
 const { formatWithOptions, inspect } = util;
@@ -122,8 +121,8 @@ type WriteArguments = [fd: number, data: unknown, ...unknown[]];
 
 /** The part of the data that the arguments of a function of `fs` select. */
 function readBytes([, data, third, fourth]: WriteArguments): Buffer {
-  if (Array.isArray(data)) return Buffer.concat(data.filter(isView).map(toBuffer));
-  if (!isView(data)) {
+  if (Array.isArray(data)) return Buffer.concat(data.filter(ArrayBuffer.isView).map(toBuffer));
+  if (!ArrayBuffer.isView(data)) {
     const encoding = typeof fourth === 'string' && Buffer.isEncoding(fourth) ? fourth : 'utf8';
     return Buffer.from(String(data), encoding);
   }

@@ -15,17 +15,6 @@ import {
   OPEN_BRACKET,
   QUOTE,
 } from '../json-bytes.ts';
-import {
-  bufferByteLength,
-  bufferConcat,
-  bufferCut,
-  bufferFrom,
-  bufferText,
-  ceil,
-  jsonStringify,
-  min,
-  stringCut,
-} from '../primordials.ts';
 import { ENCODING } from './chunk-pieces.ts';
 
 // The bytes of a chunk: {"output":<json>,"metrics":<json>}, without white space; the metrics of a piece begin with
@@ -39,7 +28,7 @@ const PIECE_FRAME = `${HEAD}""${METRICS_KEY}{"part":,"parts":,"encoding":0}}`;
 
 /** A Buffer over the same bytes. */
 export function viewBuffer(bytes: Uint8Array): Buffer {
-  return bufferFrom(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
 /** A piece must hold the longest sequence that is never split, `\uXXXX`, twice. */
@@ -54,17 +43,14 @@ interface Range {
 export function splitJson(json: Buffer, metricsText: string, maxBytes: number): Buffer[] {
   const capacityFor = (bytes: number) => computeCapacity(bytes, metricsText, maxBytes);
   if (json[0] === QUOTE) {
-    return writePieces(
-      json,
-      cutString(json, capacityFor(json.length)),
-      ENCODING.string,
-      metricsText,
-    );
+    const ranges = cutString(json, capacityFor(json.length));
+    return writePieces({ json, ranges, encoding: ENCODING.string, metricsText });
   }
-  const elements = json[0] === OPEN_BRACKET ? cutArray(json, capacityFor(json.length)) : undefined;
-  if (elements !== undefined) return writePieces(json, elements, ENCODING.array, metricsText);
-  const text = bufferFrom(jsonStringify(bufferText(json)));
-  return writePieces(text, cutString(text, capacityFor(text.length)), ENCODING.text, metricsText);
+  const runs = json[0] === OPEN_BRACKET ? cutArray(json, capacityFor(json.length)) : undefined;
+  if (runs) return writePieces({ json, ranges: runs, encoding: ENCODING.array, metricsText });
+  const text = Buffer.from(JSON.stringify(json.toString()));
+  const ranges = cutString(text, capacityFor(text.length));
+  return writePieces({ json: text, ranges, encoding: ENCODING.text, metricsText });
 }
 
 /**
@@ -72,7 +58,7 @@ export function splitJson(json: Buffer, metricsText: string, maxBytes: number): 
  * last has them: one size for all pieces is simpler and costs only a few bytes.
  */
 function computeCapacity(bytes: number, metricsText: string, maxBytes: number): number {
-  const metricsBytes = metricsText === '{}' ? 0 : bufferByteLength(metricsText) - 1;
+  const metricsBytes = metricsText === '{}' ? 0 : Buffer.byteLength(metricsText) - 1;
   for (let digits = 1; ; digits += 1) {
     const capacity = maxBytes - PIECE_FRAME.length - metricsBytes - 2 * digits;
     if (capacity < MIN_CAPACITY_BYTES) {
@@ -80,22 +66,9 @@ function computeCapacity(bytes: number, metricsText: string, maxBytes: number): 
     }
     // Two neighbouring pieces together always exceed one capacity, so this number is an upper
     // bound.
-    const mostParts = ceil((2 * bytes) / capacity) + 2;
+    const mostParts = Math.ceil((2 * bytes) / capacity) + 2;
     if (`${mostParts}`.length <= digits) return capacity;
   }
-}
-
-function writePieces(
-  json: Buffer,
-  ranges: readonly Range[],
-  encoding: number,
-  metricsText: string,
-): Buffer[] {
-  const pieces: Buffer[] = [];
-  for (let part = 0; part < ranges.length; part += 1) {
-    pieces[part] = writePiece({ json, ranges, encoding, metricsText }, part);
-  }
-  return pieces;
 }
 
 interface SplitValue {
@@ -105,18 +78,22 @@ interface SplitValue {
   readonly metricsText: string;
 }
 
+function writePieces(value: SplitValue): Buffer[] {
+  return value.ranges.map((_, part) => writePiece(value, part));
+}
+
 function writePiece({ encoding, json, metricsText, ranges }: SplitValue, part: number): Buffer {
   const range = ranges[part];
   if (range === undefined) throw new RangeError(`part ${part} does not exist`);
   const open = encoding === ENCODING.array ? '[' : '"';
   const close = encoding === ENCODING.array ? ']' : '"';
   const isLast = part === ranges.length - 1;
-  const own = isLast && metricsText !== '{}' ? `,${stringCut(metricsText, 1)}` : '}';
+  const own = isLast && metricsText !== '{}' ? `,${metricsText.slice(1)}` : '}';
   const reserved = `{"part":${part},"parts":${ranges.length},"encoding":${encoding}`;
-  const tail = bufferFrom(`${close}${METRICS_KEY}${reserved}${own}}`);
-  return bufferConcat([
-    bufferFrom(`${HEAD}${open}`),
-    bufferCut(json, range.start, range.end),
+  const tail = Buffer.from(`${close}${METRICS_KEY}${reserved}${own}}`);
+  return Buffer.concat([
+    Buffer.from(`${HEAD}${open}`),
+    json.subarray(range.start, range.end),
     tail,
   ]);
 }
@@ -127,10 +104,10 @@ function cutString(json: Buffer, capacity: number): Range[] {
   let start = 1;
   while (stop - start > capacity) {
     const end = findCut(json, start, start + capacity);
-    ranges[ranges.length] = { start, end };
+    ranges.push({ start, end });
     start = end;
   }
-  ranges[ranges.length] = { start, end: stop };
+  ranges.push({ start, end: stop });
   return ranges;
 }
 
@@ -181,13 +158,13 @@ function advanceArrayCut(json: Buffer, capacity: number, cut: ArrayCut, limit: n
         cut.ranges = undefined;
         return true;
       }
-      ranges[ranges.length] = { start: cut.start, end: cut.fitting };
+      ranges.push({ start: cut.start, end: cut.fitting });
       cut.start = cut.elementStart;
     }
     cut.fitting = end;
     cut.elementStart = end + 1;
   }
-  ranges[ranges.length] = { start: cut.start, end: cut.fitting };
+  ranges.push({ start: cut.start, end: cut.fitting });
   return true;
 }
 
@@ -208,7 +185,7 @@ function findElementEnd(json: Buffer, start: number, limit: number): number {
     else if (depth === 0 && (byte === COMMA || byte === CLOSE_BRACKET)) return at;
     else if (byte === CLOSE_BRACKET || byte === CLOSE_BRACE) depth -= 1;
   }
-  return min(json.length, limit);
+  return Math.min(json.length, limit);
 }
 
 function findStringEnd(json: Buffer, openQuote: number, limit: number): number {

@@ -1,16 +1,6 @@
 // Defines the limits of a chunk and turns a yielded value into chunks. json.ts defines JSON values,
 // chunk-split.ts splits large outputs, chunk-pieces.ts and chunk-reassembly.ts join them again.
 import { isPlainObject, type Json, stringifyJson } from '../json.ts';
-import {
-  arrayIncludes,
-  bufferByteLength,
-  bufferConcat,
-  bufferCut,
-  bufferFrom,
-  isFiniteNumber,
-  jsonStringify,
-  objectKeys,
-} from '../primordials.ts';
 import { RESERVED_METRICS } from './chunk-pieces.ts';
 import { HEAD, METRICS_KEY, splitJson, viewBuffer } from './chunk-split.ts';
 
@@ -57,9 +47,9 @@ export function encodeChunk(
 ): Buffer[] {
   const metricsText = stringifyMetrics(metrics);
   const tail = `${METRICS_KEY}${metricsText}}`;
-  const whole = bufferFrom(`${HEAD}${stringifyJson(output, 'output')}${tail}`);
+  const whole = Buffer.from(`${HEAD}${stringifyJson(output, 'output')}${tail}`);
   if (whole.length <= maxBytes) return [whole];
-  const json = bufferCut(whole, HEAD.length, whole.length - bufferByteLength(tail));
+  const json = whole.subarray(HEAD.length, whole.length - Buffer.byteLength(tail));
   return splitJson(json, metricsText, maxBytes);
 }
 
@@ -74,9 +64,9 @@ export function encodeJsonChunk(
 ): Buffer[] {
   const metricsText = stringifyMetrics(metrics);
   const json = viewBuffer(outputJson);
-  const tail = bufferFrom(`${METRICS_KEY}${metricsText}}`);
+  const tail = Buffer.from(`${METRICS_KEY}${metricsText}}`);
   if (HEAD.length + json.length + tail.length <= maxBytes) {
-    return [bufferConcat([bufferFrom(HEAD), json, tail])];
+    return [Buffer.concat([Buffer.from(HEAD), json, tail])];
   }
   return splitJson(json, metricsText, maxBytes);
 }
@@ -88,11 +78,11 @@ export function splitChunk({ output, metrics }: Chunk, options: SplitOptions = {
 
 function stringifyMetrics(metrics: Metrics): string {
   if (!isPlainObject(metrics)) throw new TypeError('metrics must be a plain object of numbers');
-  const names = objectKeys(metrics);
+  const names = Object.keys(metrics);
   if (names.length === 0) return '{}';
-  for (let index = 0; index < names.length; index += 1) checkMetric(metrics, names[index] ?? '');
-  const text = jsonStringify(metrics);
-  const bytes = text.length * 3 > MAX_METRICS_BYTES ? bufferByteLength(text) : 0;
+  for (const name of names) checkMetric(metrics, name);
+  const text = JSON.stringify(metrics);
+  const bytes = text.length * 3 > MAX_METRICS_BYTES ? Buffer.byteLength(text) : 0;
   if (bytes > MAX_METRICS_BYTES) {
     throw new TypeError(`metrics are ${bytes} bytes of JSON, at most ${MAX_METRICS_BYTES} go`);
   }
@@ -101,11 +91,11 @@ function stringifyMetrics(metrics: Metrics): string {
 
 function checkMetric(metrics: Metrics, name: string): void {
   const value: unknown = metrics[name];
-  if (!isFiniteNumber(value)) {
+  if (!Number.isFinite(value)) {
     const shown = typeof value === 'number' ? value : typeof value;
     throw new TypeError(`metrics.${name.slice(0, 100)} must be a finite number, not ${shown}`);
   }
-  if (arrayIncludes(RESERVED_METRICS, name)) {
+  if (RESERVED_METRICS.some((reserved) => reserved === name)) {
     throw new TypeError(`metrics.${name} is reserved for the pieces of a split output`);
   }
 }

@@ -6,19 +6,9 @@ import type { BatchSettings } from '../../handler/batch/settings.ts';
 import type { AttemptError } from '../../wire/job/job.ts';
 import type { StopLevel } from '../../wire/link/worker-link.ts';
 import { nameTrace } from '../../wire/trace-context.ts';
-import type { ExecutionEnd } from './executor.ts';
 import type { ManagedExecution } from './managed-execution.ts';
 import type { ThreadPlace } from './thread-end.ts';
 import type { FromThread } from './thread-messages.ts';
-
-/** The end of a job in a thread with changed built-ins. */
-interface ContaminatedEnd {
-  end: ExecutionEnd;
-  /** Path of the changed built-in. */
-  changed: string;
-  /** The thread has run no other job, so this one made the change. */
-  isOnly: boolean;
-}
 
 type JobOutput = Extract<FromThread, { kind: 'chunks' | 'progress' | 'log' | 'held' }>;
 
@@ -106,25 +96,6 @@ export class LaneJobs {
     this.#jobs.clear();
   }
 
-  /**
-   * One of the thread's jobs has changed a built-in. If the thread had several jobs, nobody knows
-   * which. Outcomes that may be wrong are discarded: those jobs run again, each alone.
-   */
-  settleContaminated(job: ManagedExecution, { changed, end, isOnly }: ContaminatedEnd): void {
-    this.#log(job, {
-      changed,
-      msg: `thread contaminated: a job changed ${changed}; the thread is replaced. Change built-ins when the module loads or in setup`,
-    });
-    const isKnown = isOnly || job.lease.solo;
-    if (isKnown || !isResult(end)) job.settle(isKnown ? refuseBrokenJson(end, changed) : end);
-    else job.settleReleased('suspect');
-    for (const other of this.#jobs.values()) {
-      if (other.stopReason === undefined) other.settleReleased('suspect');
-      else other.settleStopped('thread');
-    }
-    this.#jobs.clear();
-  }
-
   /** Logged for worker and job, because the outcome of a cancelled job cannot carry it. */
   #logPlace(job: ManagedExecution, level: StopLevel, place: ThreadPlace): void {
     const msg = `the ${level} was killed because the job did not stop: ${describePlace(place)}`;
@@ -139,26 +110,6 @@ export class LaneJobs {
     const lines = Buffer.from(`${line}\n`);
     this.#writeLog(lines);
     job.sink?.log(lines, 0);
-  }
-}
-
-/** Changed built-ins cannot affect the outcomes of stopped and released jobs. */
-function isResult({ outcome }: ExecutionEnd): boolean {
-  return outcome.kind === 'completed' || outcome.kind === 'failed';
-}
-
-/** The job may have replaced even the getters of bytes. No code in the thread can detect that. */
-function refuseBrokenJson(end: ExecutionEnd, changed: string): ExecutionEnd {
-  const { outcome, output } = end;
-  if (outcome.kind !== 'completed' || output === undefined) return end;
-  try {
-    JSON.parse(Buffer.from(output).toString());
-    return end;
-  } catch {
-    const message = `the output is not JSON because the job changed ${changed}`;
-    const error = { code: 'output_invalid', message } as const;
-    const { executionMs } = outcome;
-    return { outcome: { kind: 'failed', executionMs, error, retry: 'never' }, output: undefined };
   }
 }
 

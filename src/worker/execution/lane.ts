@@ -20,6 +20,7 @@ import type { ManagedExecution } from './managed-execution.ts';
 import { describeDeath, examineThread, type ThreadPlace } from './thread-end.ts';
 import {
   type FromThread,
+  isPacketFromThread,
   type LaneTask,
   PortOutbox,
   type ThreadEnding,
@@ -224,8 +225,19 @@ export class Lane {
     void thread.terminate();
   }
 
-  #unpack(packet: Parameters<typeof unpack<FromThread>>[0]): void {
-    unpack(packet, (message, payload) => this.#receive(message, payload));
+  #unpack(packet: unknown): void {
+    if (isPacketFromThread(packet))
+      unpack(packet, (message, payload) => this.#receive(message, payload));
+    else this.#failJobs();
+  }
+
+  /** Nothing that the thread sends from now on can be relied on. */
+  #failJobs(): void {
+    const message =
+      "the handler's thread sent an invalid message; a job may have replaced built-ins, such as Math.round";
+    this.#failure ??= message;
+    this.#jobs.settleCrashed({ code: 'thread_crashed', message }, undefined);
+    this.kill();
   }
 
   #receive(message: FromThread, payload: Uint8Array = new Uint8Array(0)): void {
@@ -278,21 +290,19 @@ export class Lane {
 
   #receiveEnd(
     job: ManagedExecution,
-    { changed, contextLoss, recycle, number, outcome }: Extract<FromThread, { kind: 'end' }>,
+    { contextLoss, recycle, number, outcome }: Extract<FromThread, { kind: 'end' }>,
     payload: Uint8Array,
   ): void {
     const hasOutput = outcome.kind === 'completed' && outcome.output === 'value';
     const end = { outcome, output: hasOutput ? payload : undefined, recycle, contextLoss };
-    const isOnly = !this.#hasServed && this.#jobs.size === 1;
     this.#jobs.remove(number);
     this.#hasServed = true;
-    if (changed === undefined) job.settle(end);
-    else this.#jobs.settleContaminated(job, { end, changed, isOnly });
-    if (changed !== undefined || this.#start.config.isolation === 'job') this.#retire();
+    job.settle(end);
+    if (this.#start.config.isolation === 'job') this.#retire();
     else this.#options.events.onFree();
   }
 
-  /** Retires the thread, because changes that its jobs made would affect the next job. */
+  /** Retires the thread: the next job gets one of its own. */
   #retire(): void {
     if (this.#state !== 'ready' || this.#isKilled) return;
     this.#options.events.onClosing(this);

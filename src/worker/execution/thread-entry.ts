@@ -6,11 +6,11 @@ import { getHeapStatistics } from 'node:v8';
 import { type MessagePort, threadId } from 'node:worker_threads';
 import type { Clock } from '../../base/clock.ts';
 import { collectStartGarbage } from '../../base/memory/start-garbage.ts';
+import { TransientMap } from '../../base/memory/transient-entries.ts';
 import { shareGroups } from '../../base/process/process-groups.ts';
 import { type AttemptSink, type Invocation, invoke } from '../../handler/attempt/invoke.ts';
 import { StopError } from '../../handler/attempt/stop.ts';
 import { type BatchCollector, bindBatches } from '../../handler/batch/collector.ts';
-import { BuiltInWatch } from '../../handler/built-ins.ts';
 import type { SetupContext } from '../../handler/define.ts';
 import { describeInput } from '../../handler/loading/input-schema.ts';
 import { HandlerLoadError, type LoadedHandler, loadHandler } from '../../handler/loading/load.ts';
@@ -24,15 +24,6 @@ import {
 } from '../../handler/log/output.ts';
 import { describeThrown } from '../../handler/thrown.ts';
 import {
-  AbortSwitch,
-  clearTimeout,
-  createObject,
-  setImmediate,
-  setTimeout,
-  steadyTime,
-  whenDone,
-} from '../../wire/primordials.ts';
-import {
   type FromThread,
   type LaneTask,
   PortOutbox,
@@ -42,7 +33,7 @@ import {
 } from './thread-messages.ts';
 
 const monotonicClock: Clock = {
-  now: steadyTime,
+  now: () => performance.timeOrigin + performance.now(),
   after(ms, act) {
     const timer = setTimeout(act, ms);
     return () => clearTimeout(timer);
@@ -60,9 +51,8 @@ class ThreadLane implements ConsoleOwner {
   readonly #port: MessagePort;
   readonly #outbox: PortOutbox<FromThread>;
   readonly #lines: LogLines;
-  readonly #attempts = new ThreadAttempts();
-  readonly #setupAbort = new AbortSwitch();
-  readonly #builtIns = new BuiltInWatch();
+  readonly #attempts = new TransientMap<number, Invocation>();
+  readonly #setupAbort = new AbortController();
   #handler: LoadedHandler | undefined;
   /** Of a batch handler. */
   #batches: BatchCollector | undefined;
@@ -78,7 +68,6 @@ class ThreadLane implements ConsoleOwner {
       port: task.port,
       schedule: setImmediate,
       payloads: 'given',
-      complete: (messages) => this.#compareBuiltIns(messages),
     });
     this.#lines = new LogLines({ thread: threadId }, (lines, dropped) => {
       this.#outbox.push({ kind: 'log', number: undefined, dropped }, lines);
@@ -87,7 +76,8 @@ class ThreadLane implements ConsoleOwner {
 
   /** Log for output outside of any attempt's code. If only one attempt runs, the output counts as its own. */
   get lines(): LogLines {
-    return this.#attempts.only?.lines ?? this.#lines;
+    const [attempt] = this.#attempts.values();
+    return attempt && this.#attempts.size === 1 ? attempt.lines : this.#lines;
   }
 
   async serve(): Promise<void> {
@@ -128,7 +118,6 @@ class ThreadLane implements ConsoleOwner {
       await runRegisteredChecks(ctx);
       await handler.setup?.(ctx);
       this.#handler = this.#bind(handler);
-      this.#builtIns.settle();
       this.#lines.flush();
       this.#outbox.push({ kind: 'ready' });
       collectStartGarbage(() => this.#attempts.size > 0);
@@ -218,29 +207,12 @@ class ThreadLane implements ConsoleOwner {
     const lent = { endpointId, timeoutMs, devices, windowBytes, limits, clock, tempParent };
     const call = { number, jobId, attempt, input, s3Config, solo, ...trace, ...lent };
     const running = invoke(this.#handler, call, sink);
-    this.#attempts.add(number, running);
-    whenDone(running.end, ({ contextLoss, recycle, outcome, output }) => {
-      this.#attempts.remove(number);
-      outbox.push(
-        { kind: 'end', number, outcome, recycle, contextLoss, changed: undefined },
-        output,
-      );
+    this.#attempts.set(number, running);
+    void running.end.then(({ contextLoss, recycle, outcome, output }) => {
+      this.#attempts.delete(number);
+      outbox.push({ kind: 'end', number, outcome, recycle, contextLoss }, output);
       this.#noteCapacity();
     });
-  }
-
-  /**
-   * Runs once before outcomes are sent: a job that ended with changed built-ins may have a wrong
-   * output.
-   */
-  #compareBuiltIns(messages: readonly FromThread[]): void {
-    let comparison: { changed: string | undefined } | undefined;
-    for (let index = 0; index < messages.length; index += 1) {
-      const message = messages[index];
-      if (message?.kind !== 'end') continue;
-      comparison ??= { changed: this.#builtIns.findChange() };
-      message.changed = comparison.changed;
-    }
   }
 
   async #tearDown(thenWait: boolean): Promise<void> {
@@ -282,41 +254,5 @@ class ThreadLane implements ConsoleOwner {
       this.#outbox.push({ kind: 'exit', code, number, because, thrown });
       this.#outbox.flush();
     });
-  }
-}
-
-/**
- * The running attempts of the thread by number. Not a Map: a handler can change its methods, and a Map whose entries
- * come and go keeps removed entries alive (base/memory/transient-entries.ts).
- */
-class ThreadAttempts {
-  readonly #byNumber: Record<number, Invocation> = createObject(null);
-  #size = 0;
-
-  get size(): number {
-    return this.#size;
-  }
-
-  /** The attempt, if there is exactly one. */
-  get only(): Invocation | undefined {
-    if (this.#size !== 1) return undefined;
-    for (const number in this.#byNumber) return this.#byNumber[number];
-    return undefined;
-  }
-
-  get(number: number): Invocation | undefined {
-    return this.#byNumber[number];
-  }
-
-  /** Each number is added once. */
-  add(number: number, attempt: Invocation): void {
-    this.#byNumber[number] = attempt;
-    this.#size += 1;
-  }
-
-  /** Each attempt is removed once. */
-  remove(number: number): void {
-    delete this.#byNumber[number];
-    this.#size -= 1;
   }
 }

@@ -8,7 +8,6 @@ import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
 import type { ThrownDescription } from '../../handler/thrown.ts';
 import type { Device, Outcome } from '../../wire/link/worker-link.ts';
-import { copyBytes, cutBytes } from '../../wire/primordials.ts';
 import type { ReportedCapacity } from './lane-jobs.ts';
 
 /** The one long task of a thread. */
@@ -63,14 +62,13 @@ export type FromThread =
   | { kind: 'held'; number: number; isHeld: boolean }
   /** Payload: NDJSON. Without a number it belongs to the thread, not to an attempt. */
   | { kind: 'log'; number: number | undefined; dropped: number }
-  /** Payload: the output, if there is one. `changed`: see BuiltInWatch.findChange. */
+  /** Payload: the output, if there is one. */
   | {
       kind: 'end';
       number: number;
       outcome: Outcome;
       recycle: boolean | undefined;
       contextLoss: string | undefined;
-      changed: string | undefined;
     }
   /** From the thread of a batch handler, when its capacity may have changed. */
   | ({ kind: 'capacity' } & ReportedCapacity)
@@ -104,34 +102,27 @@ const SHARE_BELOW_BYTES = 16 * 1024;
 /** At this size the packet leaves without waiting for the end of the iteration. */
 const FLUSH_BYTES = 1024 * 1024;
 
-interface PortOutboxOptions<Message> {
+interface PortOutboxOptions {
   port: MessagePort;
   /** Schedules the flush after the first message. */
   schedule: (flush: () => void) => void;
-  /** Called with the messages right before their packet leaves. */
-  complete?: (messages: readonly Message[]) => void;
   /** `given`: payloads may be moved out of this thread. `lent`: others still read them. */
   payloads: 'given' | 'lent';
 }
 
-type Post = MessagePort['postMessage'];
-
 export class PortOutbox<Message> {
-  readonly #options: PortOutboxOptions<Message>;
-  readonly #post: Post;
+  readonly #options: PortOutboxOptions;
   #messages: Message[] = [];
   #payloads: (Uint8Array | undefined)[] = [];
   #pendingBytes = 0;
 
-  constructor(options: PortOutboxOptions<Message>) {
+  constructor(options: PortOutboxOptions) {
     this.#options = options;
-    const { port } = options;
-    this.#post = port.postMessage.bind(port);
   }
 
   push(message: Message, payload?: Uint8Array): void {
-    this.#messages[this.#messages.length] = message;
-    this.#payloads[this.#payloads.length] = payload;
+    this.#messages.push(message);
+    this.#payloads.push(payload);
     this.#pendingBytes += payload?.length ?? 0;
     if (this.#pendingBytes >= FLUSH_BYTES) this.flush();
     else if (this.#messages.length === 1) this.#options.schedule(() => this.flush());
@@ -139,19 +130,15 @@ export class PortOutbox<Message> {
 
   flush(): void {
     if (this.#messages.length === 0) return;
-    this.#options.complete?.(this.#messages);
     const transfer: ArrayBuffer[] = [];
     const shared = packSmall(this.#payloads);
-    const payloads: Payload[] = [];
-    for (let index = 0; index < this.#payloads.length; index += 1) {
-      payloads[index] = this.#place(this.#payloads[index], transfer);
-    }
+    const payloads = this.#payloads.map((payload) => this.#place(payload, transfer));
     const packet: Packet<Message> = { messages: this.#messages, shared, payloads };
     this.#messages = [];
     this.#payloads = [];
     this.#pendingBytes = 0;
-    if (shared) transfer[transfer.length] = getMemory(shared);
-    this.#post(packet, transfer);
+    if (shared) transfer.push(getMemory(shared));
+    this.#options.port.postMessage(packet, transfer);
   }
 
   #place(payload: Uint8Array | undefined, transfer: ArrayBuffer[]): Payload {
@@ -162,7 +149,7 @@ export class PortOutbox<Message> {
       isWhole && this.#options.payloads === 'given' && payload.buffer instanceof ArrayBuffer
         ? payload
         : new Uint8Array(payload);
-    transfer[transfer.length] = getMemory(own);
+    transfer.push(getMemory(own));
     return own;
   }
 }
@@ -173,35 +160,95 @@ export function unpack<Message>(
   receive: (message: Message, payload: Uint8Array | undefined) => void,
 ): void {
   let at = 0;
-  for (let index = 0; index < messages.length; index += 1) {
-    const message = messages[index];
-    if (message === undefined) continue;
-    const place = payloads[index];
-    if (typeof place !== 'number') {
-      receive(message, place);
+  for (const [index, message] of messages.entries()) {
+    const payload = payloads[index];
+    if (typeof payload !== 'number') {
+      receive(message, payload);
     } else {
-      receive(message, shared ? cutBytes(shared, at, at + place) : new Uint8Array(0));
-      at += place;
+      receive(message, shared?.subarray(at, at + payload) ?? new Uint8Array(0));
+      at += payload;
     }
   }
 }
 
-function packSmall(payloads: readonly (Uint8Array | undefined)[]): Uint8Array | undefined {
-  let bytes = 0;
-  let hasSmall = false;
-  for (let index = 0; index < payloads.length; index += 1) {
-    const payload = payloads[index];
-    if (!payload || payload.length >= SHARE_BELOW_BYTES) continue;
-    bytes += payload.length;
-    hasSmall = true;
+/**
+ * Whether a thread has posted messages. A handler can replace the built-ins of its thread, and with them what the
+ * thread writes, so the worker relies on nothing that it has not checked here.
+ */
+export function isPacketFromThread(packet: unknown): packet is Packet<FromThread> {
+  if (!isObject(packet)) return false;
+  const { messages, payloads, shared } = packet;
+  if (!Array.isArray(messages) || !Array.isArray(payloads)) return false;
+  let sharedBytes = 0;
+  for (const [index, message] of messages.entries()) {
+    const payload: unknown = payloads[index];
+    if (isCount(payload)) sharedBytes += payload;
+    else if (payload !== undefined && !(payload instanceof Uint8Array)) return false;
+    const bytes = payload instanceof Uint8Array ? payload.length : payload;
+    if (!isMessage(message, bytes)) return false;
   }
-  if (!hasSmall) return undefined;
-  const shared = new Uint8Array(bytes);
+  return sharedBytes === (shared instanceof Uint8Array ? shared.length : 0);
+}
+
+/** `bytes`: of the payload. */
+function isMessage(message: unknown, bytes = 0): boolean {
+  if (!isObject(message)) return false;
+  const { dropped, fillMs, free, number, outcome, received, sizes, waiting } = message;
+  if (number !== undefined && !isCount(number)) return false;
+  switch (message['kind']) {
+    case 'chunks':
+      return isSizes(sizes) && sizes.reduce((sum, size) => sum + size, sizes.length - 1) === bytes;
+    case 'log':
+      return isCount(dropped);
+    case 'end':
+      return isOutcome(outcome);
+    case 'capacity':
+      return [received, free, waiting, fillMs ?? 0].every(isFigure);
+    default:
+      return true;
+  }
+}
+
+/** What the worker itself uses of an outcome; the platform checks all of it. */
+function isOutcome(outcome: unknown): boolean {
+  if (!isObject(outcome)) return false;
+  const { error, executionMs, kind } = outcome;
+  switch (kind) {
+    case 'released':
+      return true;
+    case 'completed':
+    case 'cancelled':
+      return isFigure(executionMs);
+    default:
+      return isFigure(executionMs) && isObject(error) && typeof error['message'] === 'string';
+  }
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null;
+}
+
+function isFigure(value: unknown): boolean {
+  return typeof value === 'number' && Number.isFinite(value) && value >= 0;
+}
+
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && isFigure(value);
+}
+
+function isSizes(value: unknown): value is number[] {
+  return Array.isArray(value) && value.length > 0 && value.every(isCount);
+}
+
+function packSmall(payloads: readonly (Uint8Array | undefined)[]): Uint8Array | undefined {
+  const small = payloads
+    .filter((payload) => payload !== undefined)
+    .filter(({ length }) => length < SHARE_BELOW_BYTES);
+  if (small.length === 0) return undefined;
+  const shared = new Uint8Array(small.reduce((sum, payload) => sum + payload.length, 0));
   let at = 0;
-  for (let index = 0; index < payloads.length; index += 1) {
-    const payload = payloads[index];
-    if (!payload || payload.length >= SHARE_BELOW_BYTES) continue;
-    copyBytes(shared, payload, at);
+  for (const payload of small) {
+    shared.set(payload, at);
     at += payload.length;
   }
   return shared;

@@ -177,21 +177,6 @@ describe('the other jobs of a batch', () => {
     ]);
   });
 
-  it('are suspects like the one that changed a built-in', async () => {
-    const handler = await writeHandler(`export default {
-      batch: { maxSize: 2, maxWaitMs: 1_000 },
-      run: (jobs) => {
-        Array.prototype.extra = () => 1;
-        return jobs.map(() => 'done');
-      },
-    };`);
-    const { begin } = await startThreads({ handlerPath: handler });
-    expect((await outcomesOf([begin({}), begin({})])).map(({ kind }) => kind)).toEqual([
-      'released',
-      'released',
-    ]);
-  });
-
   it('return to the queue when the thread is killed because the batch does not end', async () => {
     const { run } = await startBatches();
     const jobs = run([{ n: 1, do: 'spin' }, { n: 2 }]);

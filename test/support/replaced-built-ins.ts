@@ -1,17 +1,14 @@
-// A handler that runs the code in its input, and changes of built-ins for it.
-import { expect } from 'vitest';
-import type { ExecutionEnd } from '../../src/worker/execution/executor.ts';
-import { readOutput } from './workers/leases.ts';
+// A handler that runs the code in its input, and code that replaces built-ins.
 
-/** Input of an innocent job, which must return it. */
-export const innocentValue = {
+/** Input of another job, which must return it. */
+export const otherValue = {
   text: 'é\u0000"',
   list: [1, [2, null], { a: true }],
   date: '2026-01-02',
 };
 
-export const contaminatingHandler = `
-  export const config = { concurrency: 4 };
+export const replacingHandler = `
+  export const config = { isolation: 'job' };
   let jobs = 0;
   let loads = 0;
   export const setup = () => { loads += 1; };
@@ -20,10 +17,8 @@ export const contaminatingHandler = `
   const boom = () => { throw new Error('boom'); };
   export default async function (job, ctx) {
     jobs += 1;
-    const { code, stream, wait, count } = job.input;
+    const { code, count } = job.input;
     if (code) { (0, eval)('(fake, boom) => {' + code + '}')(fake, boom); return 'done'; }
-    if (wait) { ctx.progress('waiting'); await new Promise((resolve) => ctx.signal.onabort = resolve); }
-    if (stream) return (async function* () { yield job.input.value; yield [job.input.value]; })();
     if (count) return { jobs, loads };
     return job.input.value;
   }
@@ -58,9 +53,4 @@ export const targets: readonly (readonly [string, readonly string[]])[] = [
 /** `value`: `fake`, which returns a text, or `boom`, which throws. */
 export function writeChange(target: string, method: string, value: 'fake' | 'boom'): string {
   return `${target}[${method.startsWith('Symbol') ? method : `'${method}'`}] = ${value}`;
-}
-
-/** An innocent job never completes with anything but its own output. */
-export function expectRight({ outcome, output }: ExecutionEnd): void {
-  if (outcome.kind === 'completed') expect(readOutput({ output })).toEqual(innocentValue);
 }
