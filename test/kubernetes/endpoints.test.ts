@@ -1,12 +1,12 @@
 // Endpoints of a real platform on a real API server with the account of deploy/kubernetes: a roll, a scale to zero, and a
 // change of the GPU type.
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { startRealCluster } from '../support/kubernetes/api-server.ts';
 import type { Cluster } from '../support/kubernetes/cluster.ts';
 import { KubePlatform, WORKER_IMAGE } from '../support/kubernetes/kube-platform.ts';
 import { PodHistory } from '../support/kubernetes/pod-history.ts';
 import { fixture } from '../support/processes.ts';
 import { createAccount } from './access.ts';
+import { startRealCluster } from './api-server.ts';
 
 const HOOK_MS = 240_000;
 const LONG = { timeout: 120_000, interval: 100 };

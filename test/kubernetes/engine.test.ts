@@ -5,9 +5,9 @@ import { kubernetesSettings } from '../../src/engine/kubernetes/settings.ts';
 import { describeEngine } from '../conformance/engine/engine.ts';
 import { EngineStage, type EngineUnderTest, MOUNT } from '../conformance/engine/engine-stage.ts';
 import { KubernetesGround } from '../conformance/engine/kubernetes-ground.ts';
-import { type RealApiServer, startRealCluster } from '../support/kubernetes/api-server.ts';
 import type { Cluster } from '../support/kubernetes/cluster.ts';
 import { createAccount, listRights, readManifests } from './access.ts';
+import { type RealApiServer, startRealCluster } from './api-server.ts';
 
 const HOOK_MS = 240_000;
 

@@ -1,10 +1,10 @@
 // A platform on a real API server, with the account of deploy/kubernetes, is killed while pods and endpoints change.
 import { it } from 'vitest';
-import { startRealCluster } from '../support/kubernetes/api-server.ts';
-import { runKillRounds } from '../support/kubernetes/kill-rounds.ts';
+import { runKillRounds } from '../support/kubernetes/kill-world.ts';
 import { GPU_NODE } from '../support/kubernetes/kube-platform.ts';
 import { chooseSeed } from '../support/random.ts';
 import { createAccount } from './access.ts';
+import { startRealCluster } from './api-server.ts';
 
 const ROUNDS = 6;
 

@@ -2,8 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { parseAllDocuments } from 'yaml';
 import { z } from 'zod';
-import type { KubeClient } from '../support/kubernetes/client.ts';
-import type { KubeObject } from '../support/kubernetes/objects.ts';
+import type { KubeClient, KubeObject } from '../support/kubernetes/client.ts';
 
 const manifestSchema = z.looseObject({
   apiVersion: z.string(),

@@ -1,6 +1,5 @@
 // Two platforms in one namespace of a real API server, with the same account: neither touches anything of the other.
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { startRealCluster } from '../support/kubernetes/api-server.ts';
 import type { Cluster } from '../support/kubernetes/cluster.ts';
 import {
   GPU_NODE,
@@ -11,6 +10,7 @@ import {
 } from '../support/kubernetes/kube-platform.ts';
 import { fixture } from '../support/processes.ts';
 import { createAccount } from './access.ts';
+import { startRealCluster } from './api-server.ts';
 
 const HOOK_MS = 240_000;
 const LONG = { timeout: 120_000, interval: 100 };

@@ -8,14 +8,14 @@ import { inspect } from 'node:util';
 import { request } from 'undici';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { IN_CLUSTER, startRealCluster } from '../support/kubernetes/api-server.ts';
 import type { Cluster } from '../support/kubernetes/cluster.ts';
-import { findSandboxTrouble, Sandbox } from '../support/kubernetes/sandbox/sandbox.ts';
-import { Services } from '../support/kubernetes/sandbox/services.ts';
-import { makePods } from '../support/kubernetes/stateful-set.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../support/postgres.ts';
 import { requestToken } from './access.ts';
+import { IN_CLUSTER, startRealCluster } from './api-server.ts';
 import { buildManifests, createManifest, findKubectlTrouble } from './manifest-files.ts';
+import { findSandboxTrouble, Sandbox } from './sandbox/sandbox.ts';
+import { Services } from './sandbox/services.ts';
+import { makePods } from './sandbox/stateful-set.ts';
 
 const REPOSITORY = resolve(import.meta.dirname, '../..');
 const FILE = 'test/kubernetes/platform.test.ts';

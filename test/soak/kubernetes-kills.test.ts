@@ -1,7 +1,7 @@
 // A platform on a stand-in of the Kubernetes API is killed again and again while pods and endpoints change.
 import { it } from 'vitest';
 import { startCluster } from '../support/kubernetes/cluster.ts';
-import { runKillRounds } from '../support/kubernetes/kill-rounds.ts';
+import { runKillRounds } from '../support/kubernetes/kill-world.ts';
 import { GPU_NODE } from '../support/kubernetes/kube-platform.ts';
 import { chooseSeed } from '../support/random.ts';
 

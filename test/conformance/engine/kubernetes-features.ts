@@ -2,8 +2,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { kubernetesSettings } from '../../../src/engine/kubernetes/settings.ts';
-import { REGISTRY_LOGIN } from '../../support/kubernetes/kubelet/images.ts';
-import type { ApiStandIn } from '../../support/kubernetes/stand-in/api-stand-in.ts';
+import type { ApiStandIn } from '../../support/kubernetes/api-stand-in.ts';
+import { REGISTRY_LOGIN } from '../../support/kubernetes/kubelet/pod-needs.ts';
 import type { EngineStage } from './engine-stage.ts';
 import type { KubernetesGround } from './kubernetes-ground.ts';
 

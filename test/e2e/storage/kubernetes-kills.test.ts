@@ -2,7 +2,7 @@
 // test/kubernetes/kills.test.ts and test/soak/kubernetes-kills.test.ts.
 import { it } from 'vitest';
 import { startCluster } from '../../support/kubernetes/cluster.ts';
-import { runKillRounds } from '../../support/kubernetes/kill-rounds.ts';
+import { runKillRounds } from '../../support/kubernetes/kill-world.ts';
 import { GPU_NODE } from '../../support/kubernetes/kube-platform.ts';
 import { chooseSeed } from '../../support/random.ts';
 

@@ -1,14 +1,66 @@
-// A client of the Kubernetes API for tests and for the kubelet stand-in.
+// The Kubernetes API as the tests and the kubelet stand-in call it: objects, errors, a client, and watches that go on.
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Agent, request } from 'undici';
 import { z } from 'zod';
-import {
-  KubeError,
-  type KubeObject,
-  objectSchema,
-  type WatchEventType,
-  watchEventSchema,
-} from './objects.ts';
+
+const ownerSchema = z.looseObject({
+  apiVersion: z.string(),
+  kind: z.string(),
+  name: z.string(),
+  uid: z.string(),
+});
+
+const metadataSchema = z.looseObject({
+  name: z.string().default(''),
+  generateName: z.string().optional(),
+  namespace: z.string().optional(),
+  uid: z.string().default(''),
+  resourceVersion: z.string().optional(),
+  creationTimestamp: z.string().nullish(),
+  deletionTimestamp: z.string().nullish(),
+  deletionGracePeriodSeconds: z.number().nullish(),
+  labels: z.record(z.string(), z.string()).nullish(),
+  annotations: z.record(z.string(), z.string()).nullish(),
+  finalizers: z.array(z.string()).nullish(),
+  ownerReferences: z.array(ownerSchema).nullish(),
+});
+
+const fieldsSchema = z.record(z.string(), z.unknown());
+
+export const objectSchema = z.looseObject({
+  apiVersion: z.string().default('v1'),
+  kind: z.string().default(''),
+  metadata: metadataSchema,
+  spec: fieldsSchema.optional(),
+  status: fieldsSchema.optional(),
+});
+
+export type KubeObject = z.infer<typeof objectSchema>;
+export type Fields = Record<string, unknown>;
+
+const watchEventSchema = z.object({
+  type: z.enum(['ADDED', 'MODIFIED', 'DELETED', 'BOOKMARK', 'ERROR']),
+  object: z.looseObject({ code: z.number().optional(), metadata: metadataSchema }),
+});
+
+/** An answer of the API that is not a success. `reason`: such as `AlreadyExists`. */
+export class KubeError extends Error {
+  override readonly name = 'KubeError';
+  readonly code: number;
+  readonly reason: string;
+
+  constructor(code: number, reason: string, message: string) {
+    super(message);
+    this.code = code;
+    this.reason = reason;
+  }
+}
+
+/** Times of the API have no fractions of a second. */
+export function formatTime(ms: number): string {
+  return new Date(ms).toISOString().replace(/\.\d+Z$/, 'Z');
+}
 
 const listSchema = z.looseObject({
   metadata: z.looseObject({ resourceVersion: z.string() }),
@@ -27,12 +79,9 @@ export interface KubeAccess {
   token: string;
 }
 
-export interface KubeEvent {
-  type: WatchEventType;
-  object: z.infer<typeof watchEventSchema>['object'];
-}
+type KubeEvent = z.infer<typeof watchEventSchema>;
 
-export interface KubeList {
+interface KubeList {
   version: string;
   items: KubeObject[];
 }
@@ -95,12 +144,9 @@ export class KubeClient {
     return this.#callObject('POST', path, { body });
   }
 
-  replace(path: string, body: unknown): Promise<KubeObject> {
-    return this.#callObject('PUT', path, { body });
-  }
-
-  patch(path: string, body: unknown, type: PatchType = 'merge-patch'): Promise<KubeObject> {
-    return this.#callObject('PATCH', path, { body, type: `application/${type}+json` });
+  /** A JSON merge patch. */
+  patch(path: string, body: unknown): Promise<KubeObject> {
+    return this.#callObject('PATCH', path, { body, type: 'application/merge-patch+json' });
   }
 
   /** A creation that answers with a `Status`. */
@@ -141,7 +187,6 @@ export class KubeClient {
 }
 
 type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
-type PatchType = 'merge-patch' | 'json-patch' | 'strategic-merge-patch';
 
 interface CallOptions {
   body?: unknown;
@@ -159,4 +204,71 @@ function readProblem(code: number, text: string): KubeError {
   }
   const { message, reason } = problemSchema.parse(parsed);
   return new KubeError(code, reason, message);
+}
+
+/** Pause after a watch that failed. */
+const RETRY_MS = 20;
+
+/** `path` may have a selector. Calls back with the objects by UID, after the list and after each change. Resolves when aborted. */
+export async function watchAll(
+  client: KubeClient,
+  path: string,
+  signal: AbortSignal,
+  onChange: (objects: ReadonlyMap<string, KubeObject>) => void,
+): Promise<void> {
+  while (!signal.aborted) {
+    try {
+      const { items, version } = await client.list(path);
+      const objects = new Map(items.map((each) => [each.metadata.uid, each]));
+      onChange(objects);
+      const query = `watch=true&resourceVersion=${version}&timeoutSeconds=300`;
+      for await (const { object, type } of client.watch(
+        `${path}${path.includes('?') ? '&' : '?'}${query}`,
+        signal,
+      )) {
+        if (type === 'ERROR') break;
+        if (type === 'BOOKMARK') continue;
+        const changed = objectSchema.parse(object);
+        if (type === 'DELETED') objects.delete(changed.metadata.uid);
+        else objects.set(changed.metadata.uid, changed);
+        onChange(objects);
+      }
+    } catch {
+      // The connection broke, or the server refused: list again.
+    }
+    if (!signal.aborted) await sleep(RETRY_MS);
+  }
+}
+
+export interface ReportedEvent {
+  name: string;
+  namespace: string;
+  uid: string;
+  reason: string;
+  message: string;
+}
+
+export async function reportEvent(client: KubeClient, event: ReportedEvent): Promise<void> {
+  const { message, name, namespace, reason, uid } = event;
+  const now = formatTime(Date.now());
+  const involvedObject = { kind: 'Pod', apiVersion: 'v1', name, namespace, uid };
+  await client
+    .create(`/api/v1/namespaces/${namespace}/events`, {
+      metadata: { generateName: `${name}.`, namespace },
+      involvedObject,
+      reason,
+      message,
+      type: 'Warning',
+      count: 1,
+      firstTimestamp: now,
+      lastTimestamp: now,
+      source: { component: reason === 'FailedScheduling' ? 'default-scheduler' : 'kubelet' },
+    })
+    .catch(ignoreGone);
+}
+
+/** The object, or its namespace, went away meanwhile; another one of its name is not changed. */
+export function ignoreGone(error: unknown): void {
+  const isGone = error instanceof KubeError && [403, 404, 409, 422].includes(error.code);
+  if (!isGone) throw error;
 }

@@ -3,10 +3,10 @@
 import { readFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { Authority } from '../certificates.ts';
+import { ApiStandIn } from './api-stand-in.ts';
 import { type KubeAccess, KubeClient } from './client.ts';
 import { Controllers } from './controllers.ts';
 import { Kubelet, type KubeletOptions } from './kubelet/kubelet.ts';
-import { ApiStandIn } from './stand-in/api-stand-in.ts';
 
 const ADMIN_TOKEN = 'token-of-the-administrator';
 
@@ -14,8 +14,6 @@ const ADMIN_TOKEN = 'token-of-the-administrator';
 export interface ApiServer {
   /** Of an administrator. */
   access: KubeAccess;
-  /** From now on watches from an earlier version fail with 410. May end open connections. */
-  forgetVersions(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -70,11 +68,6 @@ export class Cluster {
     return name;
   }
 
-  /** From now on watches from an earlier version fail with 410. */
-  forgetVersions(): Promise<void> {
-    return this.#server.forgetVersions();
-  }
-
   /** Ends all pods, also with objects that stay. @throws Error if the kubelet could not run a pod */
   async close(): Promise<void> {
     await this.#controllers.close();
@@ -100,7 +93,6 @@ export async function startCluster(
     return {
       api,
       access,
-      forgetVersions: async () => api.compact(),
       close: () => api.close(),
     };
   }, options);

@@ -1,9 +1,6 @@
 // The controllers that a cluster has beside its API server, as far as Millrace needs them: garbage
 // collection by owners, and claims of volumes.
-import type { KubeClient } from './client.ts';
-import { ignoreGone } from './kubelet/events.ts';
-import type { KubeObject } from './objects.ts';
-import { watchAll } from './watch-all.ts';
+import { ignoreGone, type KubeClient, type KubeObject, watchAll } from './client.ts';
 
 const KINDS = ['pods', 'secrets', 'persistentvolumeclaims'] as const;
 type Kind = (typeof KINDS)[number];

@@ -4,6 +4,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { fixture } from '../processes.ts';
 import { createRandom } from '../random.ts';
+import type { KubeAccess, KubeObject } from './client.ts';
+import type { Cluster } from './cluster.ts';
 import {
   GPU_PRODUCT,
   GPU_SETTINGS,
@@ -12,7 +14,6 @@ import {
   POD_LABEL,
   WORKER_IMAGE,
 } from './kube-platform.ts';
-import type { KubeObject } from './objects.ts';
 import { PodHistory } from './pod-history.ts';
 
 const MAX_WORKERS = 3;
@@ -199,4 +200,31 @@ export class KillWorld {
 function readValues(secret: KubeObject): string[] {
   const data = secretData.parse(secret['data']);
   return Object.values(data).map((value) => Buffer.from(value, 'base64').toString());
+}
+
+const LIMIT_MS = 3 * 60_000;
+
+export interface KillRounds {
+  cluster: Cluster;
+  rounds: number;
+  seed: number;
+  /** Default: an administrator's. */
+  createAccess?: (namespace: string) => Promise<KubeAccess>;
+}
+
+/** @throws Error that says what is wrong with the objects of the namespace, with the seed */
+export async function runKillRounds(run: KillRounds): Promise<void> {
+  const { cluster, createAccess, rounds, seed } = run;
+  const namespace = await cluster.createNamespace();
+  const access = (await createAccess?.(namespace)) ?? cluster.access;
+  const world = await KillWorld.open({ cluster, namespace, access, seed });
+  try {
+    for (let round = 0; round < rounds; round++) await world.round();
+    await world.settle(LIMIT_MS);
+    await world.clear(LIMIT_MS);
+  } catch (error) {
+    throw new Error(`SEED=${seed}: ${error instanceof Error ? error.message : error}`);
+  } finally {
+    await world.close();
+  }
 }

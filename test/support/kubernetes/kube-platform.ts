@@ -7,9 +7,8 @@ import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { findFreePort } from '../network/free-port.ts';
 import { PlatformProcess } from '../processes.ts';
-import type { KubeAccess } from './client.ts';
+import type { KubeAccess, KubeObject } from './client.ts';
 import { type Cluster, writeKubeconfig } from './cluster.ts';
-import type { KubeObject } from './objects.ts';
 
 const BIN = fileURLToPath(new URL('../../../bin/millrace.js', import.meta.url));
 /** Its entry point is a worker; the arguments name the handler. */

@@ -1,10 +1,8 @@
 // Follows the Pods of a platform in a namespace: when each came and went, what the scheduler said of it, and whether a pod ever had two.
-
 import { z } from 'zod';
+import { type KubeObject, watchAll } from './client.ts';
 import type { Cluster } from './cluster.ts';
 import { PLATFORM_LABEL, POD_LABEL } from './kube-platform.ts';
-import type { KubeObject } from './objects.ts';
-import { watchAll } from './watch-all.ts';
 
 const conditions = z
   .array(z.looseObject({ type: z.string(), status: z.string(), message: z.string().default('') }))

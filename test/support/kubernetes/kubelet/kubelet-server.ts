@@ -5,7 +5,7 @@ import type { ServerResponse } from 'node:http';
 import { createServer, type Server } from 'node:https';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Certificate } from '../../certificates.ts';
-import { formatTime } from '../stand-in/object-store.ts';
+import { formatTime } from '../client.ts';
 import type { PodRun } from './pod-run.ts';
 
 const FOLLOW_MS = 20;

@@ -5,12 +5,16 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Certificate } from '../../certificates.ts';
-import type { KubeClient } from '../client.ts';
-import { KubeError, type KubeObject } from '../objects.ts';
-import { watchAll } from '../watch-all.ts';
-import { ignoreGone, reportEvent } from './events.ts';
-import { Images } from './images.ts';
+import {
+  ignoreGone,
+  type KubeClient,
+  KubeError,
+  type KubeObject,
+  reportEvent,
+  watchAll,
+} from '../client.ts';
 import { KubeletServer } from './kubelet-server.ts';
+import { Images } from './pod-needs.ts';
 import { PodRun } from './pod-run.ts';
 import type { PodRuntime } from './pod-runtime.ts';
 import { type Pod, parsePod, podPath } from './pod-schema.ts';

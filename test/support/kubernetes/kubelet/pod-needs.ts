@@ -1,8 +1,9 @@
 // Reads what a container needs before it starts: Secrets and claims.
+
+import { chmod, chown, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import type { KubeClient } from '../client.ts';
-import { KubeError } from '../objects.ts';
+import { type KubeClient, KubeError } from '../client.ts';
 import type { Pod, PodContainer } from './pod-schema.ts';
 
 const secretSchema = z.looseObject({ data: z.record(z.string(), z.string()).default({}) });
@@ -120,4 +121,116 @@ export async function findClaimFolder({ claim, client, pod, root }: ClaimWanted)
   const path = `/api/v1/namespaces/${pod.namespace}/persistentvolumeclaims/${claim}`;
   const { metadata } = await client.get(path);
   return metadata.annotations?.[FOLDER_ANNOTATION] ?? join(root, 'claims', metadata.uid);
+}
+
+const SECRET_MODE = 0o644;
+
+export interface Mount {
+  /** In the container. */
+  path: string;
+  /** Folder of this machine. */
+  source: string;
+  isReadOnly: boolean;
+}
+
+interface VolumeTerms {
+  client: KubeClient;
+  /** Of the kubelet, for claims. */
+  root: string;
+  /** Of the pod. */
+  folder: string;
+  pod: Pod;
+}
+
+/** @returns the mounts, or why one is not there */
+export async function prepareVolumes(
+  terms: VolumeTerms,
+  { volumeMounts }: PodContainer,
+): Promise<Mount[] | string> {
+  const mounts: Mount[] = [];
+  for (const { mountPath: path, name, readOnly: isReadOnly = false } of volumeMounts) {
+    const source = await prepareVolume(terms, name);
+    if (typeof source !== 'string') return source.problem;
+    mounts.push({ path, source, isReadOnly });
+  }
+  return mounts;
+}
+
+async function prepareVolume(
+  { client, folder: podFolder, pod, root }: VolumeTerms,
+  name: string,
+): Promise<string | { problem: string }> {
+  const volume = pod.spec.volumes.find((each) => each.name === name);
+  const { configMap, persistentVolumeClaim: claim, secret } = volume ?? {};
+  const group = pod.spec.securityContext.fsGroup;
+  const folder = claim
+    ? await findClaimFolder({ client, root, pod, claim: claim.claimName })
+    : join(podFolder, 'volumes', name);
+  await mkdir(folder, { recursive: true });
+  if (group !== undefined && process.getuid?.() === 0) {
+    await chown(folder, 0, group);
+    await chmod(folder, 0o2775);
+  }
+  const isFiles = secret !== undefined || configMap !== undefined;
+  if (!isFiles) return folder;
+  const files = secret
+    ? await readSecret(client, pod, secret.secretName)
+    : await readConfigMap(client, pod, configMap?.name ?? '');
+  if (!files) return { problem: `volume "${name}": its Secret or ConfigMap not found` };
+  for (const [file, content] of Object.entries(files)) {
+    const path = join(folder, file);
+    await writeFile(path, content);
+    await chmod(path, (secret ?? configMap)?.defaultMode ?? SECRET_MODE);
+    if (group !== undefined && process.getuid?.() === 0) await chown(path, 0, group);
+  }
+  return folder;
+}
+
+const dockerConfigSchema = z.looseObject({
+  auths: z.record(
+    z.string(),
+    z.looseObject({ username: z.string().optional(), password: z.string().optional() }),
+  ),
+});
+
+/** Of a registry with logins, `HOST/private/…`. */
+export const REGISTRY_LOGIN = { username: 'puller', password: 'secret of the registry' };
+
+export class Images {
+  /** `none`: the arguments are a command of this machine. */
+  readonly #entryPoints = new Map<string, readonly string[]>([['none', []]]);
+
+  readonly #variables = new Map<string, Readonly<Record<string, string>>>();
+
+  /** Program and arguments before those of the container, and the image's own variables. */
+  set(
+    image: string,
+    entryPoint: readonly string[],
+    variables: Readonly<Record<string, string>> = {},
+  ): void {
+    this.#entryPoints.set(image, entryPoint);
+    this.#variables.set(image, variables);
+  }
+
+  env(image: string): Readonly<Record<string, string>> {
+    return this.#variables.get(image) ?? {};
+  }
+
+  entryPoint(image: string): readonly string[] {
+    return this.#entryPoints.get(image) ?? [];
+  }
+
+  /** `logins`: the content of `.dockerconfigjson` Secrets. @returns why the image cannot be pulled */
+  findTrouble(image: string, logins: readonly string[]): string | undefined {
+    const failed = `failed to pull and unpack image "${image}": failed to resolve reference`;
+    if (image.endsWith(':missing')) return `rpc error: ${failed}: ${image}: not found`;
+    const [host = '', kind] = image.split('/');
+    const isAllowed = logins.some((text) => {
+      const login = dockerConfigSchema.parse(JSON.parse(text)).auths[host];
+      const { password, username } = REGISTRY_LOGIN;
+      return login?.username === username && login.password === password;
+    });
+    if (kind !== 'private' || isAllowed) return undefined;
+    return `rpc error: ${failed}: authorization failed: 401 Unauthorized`;
+  }
 }

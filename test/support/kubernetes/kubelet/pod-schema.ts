@@ -1,6 +1,6 @@
 // The fields of a pod that the kubelet stand-in reads.
 import { z } from 'zod';
-import type { KubeObject } from '../objects.ts';
+import type { KubeObject } from '../client.ts';
 
 const quantities = z.record(z.string(), z.union([z.string(), z.number()])).default({});
 

@@ -1,5 +1,4 @@
 // Chooses the node of a pod as the default scheduler does, with the same words if there is none. Pure.
-import { parseQuantity } from '../stand-in/rules.ts';
 import type { Pod } from './pod-schema.ts';
 
 export interface NodeSpec {
@@ -60,4 +59,22 @@ function findCapacity({ capacity, gpus }: NodeSpec, name: string): number {
   const given = capacity?.[name];
   if (given !== undefined) return parseQuantity(given);
   return name.includes('/') ? 0 : Infinity;
+}
+
+const SUFFIXES: Readonly<Record<string, number>> = {
+  m: 1e-3,
+  k: 1e3,
+  M: 1e6,
+  G: 1e9,
+  Ki: 2 ** 10,
+  Mi: 2 ** 20,
+  Gi: 2 ** 30,
+};
+
+/** Such as `500m` or `2Gi`. @throws Error for other suffixes */
+export function parseQuantity(quantity: string | number): number {
+  const [, number = '', suffix = ''] = /^([\d.]+)(\D*)$/.exec(String(quantity)) ?? [];
+  const factor = suffix === '' ? 1 : SUFFIXES[suffix];
+  if (number === '' || factor === undefined) throw new Error(`unknown quantity ${quantity}`);
+  return Number(number) * factor;
 }

@@ -2,9 +2,12 @@
 // late.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
-import type { KubeClient } from '../client.ts';
-import { type KubeObject, objectSchema } from '../objects.ts';
-import { watchAll } from '../watch-all.ts';
+import {
+  type KubeClient,
+  type KubeObject,
+  objectSchema,
+  watchAll,
+} from '../../support/kubernetes/client.ts';
 import type { Sandbox } from './sandbox.ts';
 
 /** A node of a cluster may go on to use a pod for about that long after it began to end. */

@@ -6,7 +6,7 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import type { PodPlace, PodRuntime } from '../kubelet/pod-runtime.ts';
+import type { PodPlace, PodRuntime } from '../../support/kubernetes/kubelet/pod-runtime.ts';
 
 const run = promisify(execFile);
 

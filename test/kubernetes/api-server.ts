@@ -8,11 +8,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
-import type { Authority } from '../certificates.ts';
-import { findFreePort } from '../network/free-port.ts';
-import { type KubeAccess, KubeClient } from './client.ts';
-import { type ApiServer, Cluster } from './cluster.ts';
-import type { KubeletOptions } from './kubelet/kubelet.ts';
+import type { Authority } from '../support/certificates.ts';
+import { type KubeAccess, KubeClient } from '../support/kubernetes/client.ts';
+import { type ApiServer, Cluster } from '../support/kubernetes/cluster.ts';
+import type { KubeletOptions } from '../support/kubernetes/kubelet/kubelet.ts';
+import { findFreePort } from '../support/network/free-port.ts';
 
 const PROGRAM = process.env['KUBE_APISERVER'] ?? 'kube-apiserver';
 /** Its name for pods. */
@@ -126,13 +126,6 @@ export class RealApiServer implements ApiServer {
       await sleep(100);
     }
     await client.close();
-  }
-
-  /** A new process: its cache of versions begins with the current ones. */
-  async forgetVersions(): Promise<void> {
-    await endProcess(this.#server);
-    this.#server = this.#run(PROGRAM, this.#flags);
-    await this.#untilReady();
   }
 
   /** The calls that have ended. */

@@ -1,6 +1,6 @@
 // Makes the Pods and claims of a StatefulSet from its templates, as its controller does.
 import { z } from 'zod';
-import type { KubeClient } from './client.ts';
+import type { KubeClient } from '../../support/kubernetes/client.ts';
 
 const setSpec = z.looseObject({
   replicas: z.number(),
