@@ -174,18 +174,18 @@ async function listenForStreams(
   return opened;
 }
 
-interface Places extends Pick<ListenerParts, 'host' | 'port'> {
+interface Ports extends Pick<ListenerParts, 'host' | 'port'> {
   /** Of the port for other nodes. */
   forwarding?: { listen: { host: string; port: number } } | undefined;
 }
 
 /** Returns the error itself if it is not the system's or the TLS library's. */
-export function explainListenError(error: unknown, places: Places): unknown {
+export function explainListenError(error: unknown, ports: Ports): unknown {
   if (!(error instanceof Error) || !('code' in error)) return error;
   const { code, message } = error;
-  const nodes = places.forwarding?.listen;
+  const nodes = ports.forwarding?.listen;
   const isOfNodes = nodes !== undefined && 'port' in error && error.port === nodes.port;
-  const { host, port } = isOfNodes ? nodes : places;
+  const { host, port } = isOfNodes ? nodes : ports;
   const refuse = (option: string, problem: string) =>
     new PlatformOptionError('unusable', isOfNodes ? 'nodes.listen' : option, problem);
   if (code === 'EADDRINUSE')

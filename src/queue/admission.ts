@@ -145,7 +145,7 @@ export interface Submission {
 }
 
 /** Where the job is in its queue, and since when. */
-interface NewPlace {
+interface QueuedAs {
   id: string;
   now: number;
   position: number;
@@ -159,7 +159,7 @@ export function createId({ mode }: Submission, now: number): string {
 function createJob(
   { attachment, endpointId, idempotency, mode, policy, trace, webhook }: Submission,
   { settings }: Pick<StoredEndpoint, 'settings'>,
-  { id, now, position, turn }: NewPlace,
+  { id, now, position, turn }: QueuedAs,
 ): StoredJob {
   const ttlMs = policy.ttl ?? LIMITS.ttlMs.default;
   const delayMs = policy.delay ?? 0;

@@ -2,7 +2,7 @@
 // the row of a job is written.
 import type { JobStatus } from '../wire/job/job.ts';
 import type { CountsRow } from './live/live-endpoint.ts';
-import type { Place } from './live/ready-window.ts';
+import type { Rank } from './live/ready-window.ts';
 import type { InlinePayloads } from './sql/job-row.ts';
 import type {
   FoundJobs,
@@ -45,7 +45,7 @@ export interface OutgrownRange {
   endpointId: string;
   gpuType: number;
   /** This place is included. Undefined: from the first one on. */
-  from: Place | undefined;
+  from: Rank | undefined;
   limit: number;
 }
 
@@ -102,7 +102,7 @@ export interface Tables
    */
   lastTurn(key: TurnKey): Step<number | null | undefined>;
   /** Like `Reader.readyJobs`, from this place on, which is included. */
-  readyJobsFrom(endpointId: string, place: Place, limit: number): Step<StoredJob[]>;
+  readyJobsFrom(endpointId: string, from: Rank, limit: number): Step<StoredJob[]>;
   /** Like `Reader.readyJobs`, of one group. */
   readyJobsOfGroup(endpointId: string, group: string, limit: number): Step<StoredJob[]>;
   /** In the order of the queue. */

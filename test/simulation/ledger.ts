@@ -121,7 +121,7 @@ export class Ledger {
     const { group } = job;
     if (group === null) return true;
     const before = [...this.#ready.values()].filter(
-      (other) => other.group === group && comparePlaces(other, job) < 0,
+      (other) => other.group === group && compareRanks(other, job) < 0,
     );
     return (this.#held.get(group) ?? 0) + before.length < this.#groupLimit;
   }
@@ -198,7 +198,7 @@ export class Ledger {
 
   #noteLease(notes: JobNotes, before: StoredJob, after: StoredJob): void {
     const better = [...this.#ready.values()].find(
-      (other) => isForAnyWorker(other) && comparePlaces(other, before) < 0 && this.#hasRoom(other),
+      (other) => isForAnyWorker(other) && compareRanks(other, before) < 0 && this.#hasRoom(other),
     );
     if (better && isForAnyWorker(before)) {
       this.#complain(before, after, `was leased, though job ${better.id} is before it`);
@@ -312,6 +312,6 @@ function isOlderOfGroup(other: StoredJob, job: StoredJob): boolean {
   return isSame && other.attempt === 0 && job.attempt === 0 && other.position < job.position;
 }
 
-function comparePlaces(a: StoredJob, b: StoredJob): number {
+function compareRanks(a: StoredJob, b: StoredJob): number {
   return b.priority - a.priority || a.turn - b.turn || a.position - b.position;
 }

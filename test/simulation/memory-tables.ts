@@ -2,7 +2,7 @@
 // biome-ignore-all lint/correctness/useYield: a step without a database query yields nothing
 
 import { type Counts, type CountsRow, noCounts } from '../../src/store/live/live-endpoint.ts';
-import { comparePlaces, isReady, type Place } from '../../src/store/live/ready-window.ts';
+import { compareRanks, isReady, type Rank } from '../../src/store/live/ready-window.ts';
 import { outgrownNumber } from '../../src/store/outgrown-gpu.ts';
 import type { InlinePayloads } from '../../src/store/sql/job-row.ts';
 import {
@@ -167,12 +167,12 @@ export class MemoryTables implements Tables {
   }
 
   *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
-    return this.#select(endpointId, isReady).sort(comparePlaces).slice(0, limit);
+    return this.#select(endpointId, isReady).sort(compareRanks).slice(0, limit);
   }
 
-  *readyJobsFrom(endpointId: string, place: Place, limit: number): Step<StoredJob[]> {
+  *readyJobsFrom(endpointId: string, place: Rank, limit: number): Step<StoredJob[]> {
     const ready = yield* this.readyJobs(endpointId, Number.MAX_SAFE_INTEGER);
-    return ready.filter((job) => comparePlaces(job, place) >= 0).slice(0, limit);
+    return ready.filter((job) => compareRanks(job, place) >= 0).slice(0, limit);
   }
 
   *readyJobsOfGroup(endpointId: string, group: string, limit: number): Step<StoredJob[]> {
@@ -182,14 +182,14 @@ export class MemoryTables implements Tables {
 
   *outgrownJobs({ endpointId, from, gpuType, limit }: OutgrownRange): Step<StoredJob[]> {
     const outgrown = this.#select(endpointId, (job) => outgrownNumber(job) === gpuType);
-    const behind = outgrown.filter((job) => !from || comparePlaces(job, from) >= 0);
-    return behind.sort(comparePlaces).slice(0, limit);
+    const behind = outgrown.filter((job) => !from || compareRanks(job, from) >= 0);
+    return behind.sort(compareRanks).slice(0, limit);
   }
 
   *outgrownLoads(endpointId: string): Step<OutgrownLoad[]> {
     const outgrown = this.#select(endpointId, (job) => outgrownNumber(job) > 0);
     const loads = [...Map.groupBy(outgrown, outgrownNumber)].map(([gpuType, jobs]) => {
-      const first = jobs.sort(comparePlaces).slice(0, 16);
+      const first = jobs.sort(compareRanks).slice(0, 16);
       const oldestQueuedAt = Math.min(...first.map(({ queuedAt }) => queuedAt));
       return { gpuType, waiting: Math.min(jobs.length, 1_000), oldestQueuedAt };
     });

@@ -28,7 +28,7 @@ export const QUEUE_BREAKS: Break[] = [
   {
     promise: 'every lease is for the best ready job',
     file: 'src/store/live/ready-window.ts',
-    from: "this.#extent !== 'none' && comparePlaces(job, this.#extent) <= 0",
+    from: "this.#extent !== 'none' && compareRanks(job, this.#extent) <= 0",
     to: "this.#extent !== 'none'",
     seen: /was leased, though job .* is before it/,
   },

@@ -20,7 +20,7 @@ import {
 } from '../../wire/routes/event-topics.ts';
 import { LOG_CUT_HEADER } from '../../wire/routes/routes.ts';
 import type { Forwarder } from '../forwarding/forwarder.ts';
-import type { Place } from '../forwarding/placement.ts';
+import type { OwnerNode } from '../forwarding/placement.ts';
 import { requireOwnEndpoint, requireScope } from '../http/auth.ts';
 import type { CallerWatches } from '../http/guard.ts';
 import { describeNext } from '../http/requests.ts';
@@ -45,9 +45,9 @@ export function openEvents(options: EventsOptions): EventRoutesOptions {
   const { bounds, clock, endpoints, forwarder, log, pods, queue, watches } = options;
   const reads = createTopicReads(options);
   const numbers = createTopicNumbers(options);
-  const find = ({ endpoint, rule }: Topic): Place => {
-    if (!forwarder || rule.place === 'any') return { kind: 'here' };
-    return forwarder.options.placement.find(rule.place === 'endpoint' ? endpoint : undefined);
+  const find = ({ endpoint, rule }: Topic): OwnerNode => {
+    if (!forwarder || rule.servedBy === 'any') return { kind: 'here' };
+    return forwarder.options.placement.find(rule.servedBy === 'endpoint' ? endpoint : undefined);
   };
   const hub = new EventHub({
     clock,
@@ -55,10 +55,10 @@ export function openEvents(options: EventsOptions): EventRoutesOptions {
     maxConnections: bounds.maxEventStreams,
     async read({ credentials, holder }, topic) {
       requireTopic(holder, topic, endpoints);
-      const place = find(topic);
-      if (place.kind === 'here') return reads[topic.kind](holder, topic);
-      if (place.kind === 'none' || !forwarder) throw new ProblemError('unavailable', NO_NODE);
-      return readAtNode(forwarder, { url: place.url, topic, credentials });
+      const owner = find(topic);
+      if (owner.kind === 'here') return reads[topic.kind](holder, topic);
+      if (owner.kind === 'none' || !forwarder) throw new ProblemError('unavailable', NO_NODE);
+      return readAtNode(forwarder, { url: owner.url, topic, credentials });
     },
     number({ holder }, topic) {
       requireTopic(holder, topic, endpoints);

@@ -173,11 +173,11 @@ class Exchange {
 
   #receive(answer: IncomingMessage): void {
     const { headers, statusCode = 0 } = answer;
-    const place = headers[NODE_HEADERS.answer];
+    const verdict = headers[NODE_HEADERS.answer];
     answer.on('error', () => this.#break());
-    if (place !== 'owner' || this.#isOver) {
+    if (verdict !== 'owner' || this.#isOver) {
       answer.resume();
-      this.#end(judgeRefusal(place, statusCode));
+      this.#end(judgeRefusal(verdict, statusCode));
       return;
     }
     this.#answer(answer);
@@ -289,10 +289,10 @@ class Exchange {
 }
 
 /** What an answer means that is not for the client. */
-function judgeRefusal(place: string | string[] | undefined, status: number): ExchangeEnd {
-  if (place === 'not_owner' && status === NOT_OWNER_STATUS) return 'refused';
+function judgeRefusal(verdict: string | string[] | undefined, status: number): ExchangeEnd {
+  if (verdict === 'not_owner' && status === NOT_OWNER_STATUS) return 'refused';
   // Only the port for other nodes itself answers without the header.
-  return place === undefined && status === 401 ? 'denied' : 'unknown';
+  return verdict === undefined && status === 401 ? 'denied' : 'unknown';
 }
 
 /** About one connection, or set anew below. */

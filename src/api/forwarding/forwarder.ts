@@ -17,7 +17,7 @@ import {
   type PassageOptions,
 } from './passage.ts';
 import { findUsedBody } from './passed-body.ts';
-import { type Place, PlaceWaits } from './placement.ts';
+import { type OwnerNode, OwnerWaits } from './placement.ts';
 import { findSubject, isRepeatable, type Subject } from './subject.ts';
 
 /** Idle connections are closed after this time, before the other side closes them, ms. */
@@ -39,7 +39,7 @@ export interface ForwarderOptions extends PassageOptions {
 
 export class Forwarder {
   readonly options: ForwarderOptions;
-  readonly waits: PlaceWaits;
+  readonly waits: OwnerWaits;
   readonly peers: PeerWatch;
   readonly failures: NodeFailures;
   readonly agent: Agent;
@@ -52,7 +52,7 @@ export class Forwarder {
   constructor(options: ForwarderOptions) {
     const { bounds, clock, log, placement, secrets } = options;
     this.options = options;
-    this.waits = new PlaceWaits(placement, clock);
+    this.waits = new OwnerWaits(placement, clock);
     this.#client = new NodeClient({ secrets });
     this.failures = new NodeFailures({ clock, log });
     const silenceMs = bounds.nodeSilenceMs;
@@ -171,7 +171,7 @@ export class Forwarder {
     }
   }
 
-  #find(subject: Subject): Place {
+  #find(subject: Subject): OwnerNode {
     const endpointId = subject.kind === 'endpoint' ? subject.endpointId : undefined;
     return this.options.placement.find(endpointId);
   }

@@ -31,7 +31,7 @@ import { NODE_HEADERS } from '../nodes/forwarded.ts';
 import { firstSecret, readNodeAddress, readWhole } from '../nodes/node-client.ts';
 import type { ServedLink } from '../worker/worker-routes.ts';
 import type { Forwarder } from './forwarder.ts';
-import type { Place } from './placement.ts';
+import type { OwnerNode } from './placement.ts';
 
 /** Pause before the same node is asked again, ms. */
 const PAUSE_MS = 250;
@@ -118,8 +118,8 @@ class OwnerCall {
   /** @throws LinkError, and what the queue here throws */
   async run<T>(here: () => Promise<T>, read: (answer: VerbAnswer) => T): Promise<T> {
     for (;;) {
-      const place = this.#find();
-      if (place.kind === 'here') {
+      const owner = this.#find();
+      if (owner.kind === 'here') {
         try {
           return await here();
         } catch (error) {
@@ -127,13 +127,13 @@ class OwnerCall {
           if (this.#find().kind === 'here') throw error;
         }
       }
-      const answer = place.kind === 'node' ? await this.#askNode(place.url) : undefined;
+      const answer = owner.kind === 'node' ? await this.#askNode(owner.url) : undefined;
       if (answer) return read(requireSuccess(answer));
-      await this.#recover(place);
+      await this.#recover(owner);
     }
   }
 
-  #find(): Place {
+  #find(): OwnerNode {
     const { endpointId, forwarder } = this.#options;
     return forwarder.options.placement.find(endpointId);
   }
@@ -148,7 +148,7 @@ class OwnerCall {
   }
 
   /** Returns when the call may be repeated. @throws LinkError when the time is over */
-  async #recover(place: Place): Promise<void> {
+  async #recover(owner: OwnerNode): Promise<void> {
     const { forwarder } = this.#options;
     const { bounds, clock, placement } = forwarder.options;
     this.#deadline ??= clock.now() + bounds.workerOwnerWaitMs;
@@ -160,9 +160,9 @@ class OwnerCall {
     const refreshed = placement.refresh().catch(() => {});
     await Promise.race([refreshed, wait(leftMs)]);
     const next = this.#find();
-    const isSame = next.kind === 'node' && place.kind === 'node' && next.url === place.url;
+    const isSame = next.kind === 'node' && owner.kind === 'node' && next.url === owner.url;
     if (next.kind === 'none') await wait(leftMs);
-    else if (isSame || place.kind === 'here') await wait(PAUSE_MS);
+    else if (isSame || owner.kind === 'here') await wait(PAUSE_MS);
   }
 
   /** Undefined if the node did not answer or does not own the endpoint. */

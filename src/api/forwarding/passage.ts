@@ -15,7 +15,7 @@ import { findUpgrade } from '../proxy/upgrade.ts';
 import { type ExchangeEnd, type ExchangeOptions, exchange } from './exchange.ts';
 import type { ForwardingBounds } from './forwarding-options.ts';
 import { noteReadBody, type PassedBody, readSmallBody } from './passed-body.ts';
-import type { Place, Placement, PlaceWaits } from './placement.ts';
+import type { OwnerNode, OwnerWaits, Placement } from './placement.ts';
 import { describeFinalLook, type FinalLook, findSubmission, isRepeatable } from './subject.ts';
 
 /** Retry-After of a request that no node serves, ms. */
@@ -46,7 +46,7 @@ export interface PassageOptions {
 /** What all requests for other nodes share; see forwarder.ts. */
 export interface PassageContext {
   options: PassageOptions;
-  waits: PlaceWaits;
+  waits: OwnerWaits;
   peers: PeerWatch;
   failures: NodeFailures;
   agent: Agent;
@@ -101,23 +101,23 @@ export class Passage {
   }
 
   /** @throws ProblemError before the answer begins */
-  async run(find: () => Place): Promise<PassageEnd> {
+  async run(find: () => OwnerNode): Promise<PassageEnd> {
     for (;;) {
       if (this.#gone.aborted) return this.#giveUp();
-      const place = find();
-      if (place.kind === 'here') {
+      const owner = find();
+      if (owner.kind === 'here') {
         noteNewJob(this.#request.raw, this.#describeJob());
         if (this.#mayHaveActed) noteRepeated(this.#request.raw);
         return 'returned';
       }
-      if (place.kind === 'none') {
+      if (owner.kind === 'none') {
         await this.#pause(this.#leftMs());
         continue;
       }
-      const end = await this.#attempt(place.url);
+      const end = await this.#attempt(owner.url);
       if (isFinal(end)) return end;
-      if (end === 'hurried') return this.#lookFinally(place.url);
-      await this.#recover(end, place.url, find);
+      if (end === 'hurried') return this.#lookFinally(owner.url);
+      await this.#recover(end, owner.url, find);
     }
   }
 
@@ -173,7 +173,7 @@ export class Passage {
   }
 
   /** Returns when the request may be sent again. @throws ProblemError if it must not be */
-  async #recover(end: ExchangeEnd, url: string, find: () => Place): Promise<void> {
+  async #recover(end: ExchangeEnd, url: string, find: () => OwnerNode): Promise<void> {
     const { log, placement } = this.#context.options;
     if (end !== 'refused') this.#context.failures.fail(url, end);
     if (end === 'unknown') {

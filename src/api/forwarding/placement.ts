@@ -2,11 +2,11 @@
 import { type Clock, sleep } from '../../base/clock.ts';
 
 /** `none`: no node owns the endpoint at the moment. */
-export type Place = { kind: 'here' } | { kind: 'node'; url: string } | { kind: 'none' };
+export type OwnerNode = { kind: 'here' } | { kind: 'node'; url: string } | { kind: 'none' };
 
 export interface Placement {
   /** `undefined` stands for the control plane: everything that belongs to no single endpoint. */
-  find(endpointId: string | undefined): Place;
+  find(endpointId: string | undefined): OwnerNode;
   /** Whether the node with this URL has lost its lease: it owns nothing any more, and may never answer. */
   isDead(url: string): boolean;
   /** Reloads which node owns what. Resolves at once if that has just been done. */
@@ -22,7 +22,7 @@ export interface Placement {
 /**
  * Lets any number of requests wait for the next change of the placement, with one wait at the placement itself.
  */
-export class PlaceWaits {
+export class OwnerWaits {
   readonly #placement: Placement;
   readonly #clock: Clock;
   readonly #closed = new AbortController();

@@ -6,7 +6,7 @@ import type { WorkerLink } from '../../wire/link/worker-link.ts';
 import { inheritEnvironment } from '../config.ts';
 import { CertificateFiles, readCertificates, readKeyPair } from '../options/certificates.ts';
 import { UsageError } from '../options.ts';
-import { readRunPodKey, readRunPodPlace } from './runpod.ts';
+import { readRunPodAddresses, readRunPodKey } from './runpod.ts';
 
 interface LinkValues {
   /** Empty if RunPod's environment names the addresses. */
@@ -44,7 +44,7 @@ interface Tls {
 export function planLink(values: LinkValues): { carrier: Carrier; tls: Tls | undefined } {
   const carrier = chooseCarrier(values);
   if (carrier === 'runpod') {
-    readRunPodPlace(values);
+    readRunPodAddresses(values);
     readRunPodKey(values);
   }
   const tls = readTls(values);

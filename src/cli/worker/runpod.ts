@@ -52,13 +52,13 @@ export function readRunPodLimits(): SystemLimits {
   };
 }
 
-interface PlaceValues {
+interface WorkerName {
   workerId: string | undefined;
 }
 
 /** Returns the worker's ID and the addresses of its endpoint. @throws UsageError */
-export function readRunPodPlace({ workerId }: PlaceValues): RunPodAddressOptions {
-  const place = {
+export function readRunPodAddresses({ workerId }: WorkerName): RunPodAddressOptions {
+  const addresses = {
     templates: {
       take: requireVariable('RUNPOD_WEBHOOK_GET_JOB'),
       done: requireVariable('RUNPOD_WEBHOOK_POST_OUTPUT'),
@@ -70,14 +70,14 @@ export function readRunPodPlace({ workerId }: PlaceValues): RunPodAddressOptions
     gpuTypeId: readVariable('RUNPOD_GPU_TYPE_ID'),
   };
   try {
-    new RunPodAddresses(place);
-    return place;
+    new RunPodAddresses(addresses);
+    return addresses;
   } catch (error) {
     throw new UsageError(`RUNPOD_WEBHOOK_…: ${error instanceof Error ? error.message : error}`);
   }
 }
 
-interface RunPodValues extends PlaceValues {
+interface RunPodValues extends WorkerName {
   key: string;
   stateDir: string | undefined;
   runpodJoinText: boolean;
@@ -86,10 +86,10 @@ interface RunPodValues extends PlaceValues {
 /** @throws UsageError */
 export async function openRunPodLink(values: RunPodValues, log: Log): Promise<RunPodLink> {
   const { createRunPodLink } = await import('../../transport/runpod/link.ts');
-  const place = readRunPodPlace(values);
-  const folder = values.stateDir ?? openTempFolder(place.podId);
+  const addresses = readRunPodAddresses(values);
+  const folder = values.stateDir ?? openTempFolder(addresses.podId);
   return createRunPodLink({
-    ...place,
+    ...addresses,
     key: readRunPodKey(values),
     pingEveryMs: readNumber('RUNPOD_PING_INTERVAL', 10_000),
     joinsText: values.runpodJoinText,

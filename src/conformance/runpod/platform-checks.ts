@@ -208,7 +208,7 @@ export const runPodPlatformChecks: readonly ConformanceCheck<RunPodProbe>[] = ch
 const PATIENCE_MS = 100_000;
 const POLL_EVERY_MS = 100;
 
-interface RunPodPlace {
+interface RunPodTarget {
   /** The URL before `/<endpoint>/job-take`. */
   url: string;
   endpoint: string;
@@ -223,14 +223,14 @@ interface ProbeAnswer {
 }
 
 export class RunPodProbe {
-  readonly #place: RunPodPlace;
+  readonly #target: RunPodTarget;
   readonly #submitted: string[] = [];
   /** New for each check, so that open polls of the previous check get no jobs. */
   #pod = '';
   #checkEnd = new AbortController();
 
-  constructor(place: RunPodPlace) {
-    this.#place = place;
+  constructor(target: RunPodTarget) {
+    this.#target = target;
   }
 
   /** Succeeds with any answer. @throws Error if the platform does not answer */
@@ -259,7 +259,7 @@ export class RunPodProbe {
     tail: string,
     options: { body?: unknown; key?: string } = {},
   ): Promise<ProbeAnswer> {
-    const { endpoint, key, url } = this.#place;
+    const { endpoint, key, url } = this.#target;
     return ask(`${url}/${endpoint}/${verb}/${this.#pod}${tail}`, {
       method,
       signal: this.#checkEnd.signal,
@@ -273,7 +273,7 @@ export class RunPodProbe {
   }
 
   async client(method: 'GET' | 'POST', path: string, body?: unknown): Promise<ProbeAnswer> {
-    const { endpoint, jobsKey, jobsUrl } = this.#place;
+    const { endpoint, jobsKey, jobsUrl } = this.#target;
     return ask(`${jobsUrl}/${endpoint}/${path}`, {
       method,
       headers: { authorization: `Bearer ${jobsKey}`, 'content-type': 'application/json' },

@@ -69,7 +69,7 @@ export function findShortage(demand: Amounts, held: Amounts, limits: Amounts): s
 }
 
 /** A machine that runs pods. */
-export interface Place {
+export interface PodMachine {
   /** Its node; null if the platform has only one. */
   node: string | null;
   /** Undefined: nothing is limited. */
@@ -84,7 +84,7 @@ interface Holding {
 
 export interface CapacityOptions {
   /** The machines that take pods now. */
-  listPlaces: () => readonly Place[];
+  listMachines: () => readonly PodMachine[];
   /** Resources that pods hold now. */
   listHeld: () => readonly Holding[];
 }
@@ -117,22 +117,22 @@ export class Capacity {
    * @returns its node. @throws ProblemError `over_capacity`, `unavailable`
    */
   choose(demand: Amounts, mayTake: (node: string | null) => boolean = () => true): string | null {
-    const places = this.#options.listPlaces().filter(({ node }) => mayTake(node));
-    const judged = places.map((place) => {
-      const held = this.#sumHeld(place.node);
-      return { ...place, ...judge(demand, held, place.limits) };
+    const machines = this.#options.listMachines().filter(({ node }) => mayTake(node));
+    const judged = machines.map((machine) => {
+      const held = this.#sumHeld(machine.node);
+      return { ...machine, ...judge(demand, held, machine.limits) };
     });
     const [best] = judged.toSorted(
       (one, other) => one.share - other.share || compareNames(one.node, other.node),
     );
-    if (!best) throw noPlaces();
+    if (!best) throw noMachine();
     if (best.shortage !== undefined) throw refuse(best.node, best.shortage);
     return best.node;
   }
 
   /** Of the machines that take pods now. */
   listNodes(): (string | null)[] {
-    return this.#options.listPlaces().map(({ node }) => node);
+    return this.#options.listMachines().map(({ node }) => node);
   }
 
   /**
@@ -142,10 +142,10 @@ export class Capacity {
   reserve({ after, before = NOTHING, node }: Reservation): () => void {
     const more = subtract(after, before);
     if (NAMES.every(({ key }) => more[key] === 0)) return () => {};
-    const place = this.#options.listPlaces().find((each) => each.node === node);
-    if (!place) throw noPlaces();
-    if (!place.limits) return () => {};
-    const shortage = findShortage(more, this.#sumHeld(node), place.limits);
+    const machine = this.#options.listMachines().find((each) => each.node === node);
+    if (!machine) throw noMachine();
+    if (!machine.limits) return () => {};
+    const shortage = findShortage(more, this.#sumHeld(node), machine.limits);
     if (shortage !== undefined) throw refuse(node, shortage);
     const reserved = { node, amounts: more };
     this.#reserved.add(reserved);
@@ -155,9 +155,9 @@ export class Capacity {
   /** How many of `wanted` pods fit; undefined: all of them. */
   headroomFor(demand: Amounts, wanted: number): Headroom | undefined {
     let places = 0;
-    let shortage = NO_PLACES;
-    for (const place of this.#options.listPlaces()) {
-      const headroom = this.#headroomAt(place, demand, wanted - places);
+    let shortage = NO_MACHINES;
+    for (const machine of this.#options.listMachines()) {
+      const headroom = this.#headroomAt(machine, demand, wanted - places);
       if (!headroom) return undefined;
       places += headroom.places;
       shortage = headroom.shortage;
@@ -165,7 +165,7 @@ export class Capacity {
     return { places, shortage };
   }
 
-  #headroomAt({ limits, node }: Place, demand: Amounts, wanted: number): Headroom | undefined {
+  #headroomAt({ limits, node }: PodMachine, demand: Amounts, wanted: number): Headroom | undefined {
     if (!limits) return undefined;
     const held = this.#sumHeld(node);
     for (let places = 0; places < wanted; places++) {
@@ -182,10 +182,10 @@ export class Capacity {
   }
 }
 
-const NO_PLACES = 'no node whose engine could run it answers at the moment';
+const NO_MACHINES = 'no node whose engine could run it answers at the moment';
 
-function noPlaces(): ProblemError {
-  const detail = `The pod cannot run now: ${NO_PLACES}; try again.`;
+function noMachine(): ProblemError {
+  const detail = `The pod cannot run now: ${NO_MACHINES}; try again.`;
   return new ProblemError('unavailable', detail, { retryAfterMs: 1_000 });
 }
 
@@ -236,14 +236,14 @@ function combine(one: Amounts, other: Amounts, join: (a: number, b: number) => n
   };
 }
 
-export interface PlaceChoiceOptions {
+export interface MachineChoiceOptions {
   capacity: Pick<Capacity, 'choose' | 'listNodes'>;
   live: Pick<LivePods, 'countGpus'>;
   /** The platform has several nodes, each with GPUs of its own. */
   hasNodes: boolean;
 }
 
-interface ChosenPlace {
+interface ChosenMachine {
   /** Null: the only machine. */
   node: string | null;
   /** Call it when the pod is written, or could not be. */
@@ -253,12 +253,12 @@ interface ChosenPlace {
 /**
  * Chooses the machine of a new pod: `Capacity` judges memory, processors and disk, this class the GPUs.
  */
-export class PlaceChoice {
-  readonly #options: PlaceChoiceOptions;
+export class MachineChoice {
+  readonly #options: MachineChoiceOptions;
   /** For pods that are being written. */
   readonly #promised = new Set<PromisedGpus>();
 
-  constructor(options: PlaceChoiceOptions) {
+  constructor(options: MachineChoiceOptions) {
     this.#options = options;
   }
 
@@ -266,7 +266,7 @@ export class PlaceChoice {
    * A pod that wants GPUs goes where enough are free; if they are free nowhere, it waits where there are enough.
    * @throws ProblemError `over_capacity`, `unavailable`
    */
-  choose(spec: PodSpec): ChosenPlace {
+  choose(spec: PodSpec): ChosenMachine {
     const { capacity, hasNodes, live } = this.#options;
     const demand = demandOf(spec);
     const { gpu } = spec;

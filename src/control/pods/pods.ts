@@ -15,8 +15,8 @@ import {
   demandOf,
   type Headroom,
   holdingOf,
-  type Place,
-  PlaceChoice,
+  MachineChoice,
+  type PodMachine,
 } from '../limits/capacity.ts';
 import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from '../limits/quotas.ts';
 import type { NamedRecords } from '../name-index.ts';
@@ -68,7 +68,7 @@ export interface PodsOptions {
   /** Resources of all pods together. Default: no limit. */
   limits?: Amounts | undefined;
   /** The machines of several nodes that take pods now. Default: the only one, with `limits`. */
-  listPlaces?: (() => readonly Place[]) | undefined;
+  listMachines?: (() => readonly PodMachine[]) | undefined;
   /** UUIDs of the GPUs on the machine of a node. Default: the only machine has all of them. */
   gpusOfNode?: ((node: string) => ReadonlySet<string>) | undefined;
   /** Called with what is on the bill from now on. Default: nothing happens. */
@@ -106,7 +106,7 @@ export class Pods implements NamedRecords, PodRecords {
   readonly #quotas: Quotas;
   readonly #count: ResourceCount;
   readonly #capacity: Capacity;
-  readonly #placeChoice: PlaceChoice;
+  readonly #machineChoice: MachineChoice;
 
   constructor(options: PodsOptions, { live, meter }: PodRecords) {
     this.#options = options;
@@ -121,10 +121,10 @@ export class Pods implements NamedRecords, PodRecords {
         amounts: holdingOf(pod, live.seen(pod.id)),
       }));
     const only = [{ node: null, limits: options.limits }];
-    const { listPlaces = () => only } = options;
-    this.#capacity = new Capacity({ listPlaces, listHeld });
+    const { listMachines = () => only } = options;
+    this.#capacity = new Capacity({ listMachines, listHeld });
     const hasNodes = options.gpusOfNode !== undefined;
-    this.#placeChoice = new PlaceChoice({ capacity: this.#capacity, live, hasNodes });
+    this.#machineChoice = new MachineChoice({ capacity: this.#capacity, live, hasNodes });
     this.#count = new ResourceCount({ quota: 'pods', limit: this.#quotas.pods, countOf });
   }
 
@@ -146,7 +146,7 @@ export class Pods implements NamedRecords, PodRecords {
     const dataCenterId = this.#options.catalog.dataCenterFor(userId, spec);
     const now = this.#options.clock.now();
     const demand = demandOf(spec);
-    const { free: freeGpus, node } = this.#placeChoice.choose(spec);
+    const { free: freeGpus, node } = this.#machineChoice.choose(spec);
     const made = {
       id: `pod_${createUuidV7(now)}`,
       endpointId: worker?.endpointId ?? null,

@@ -84,7 +84,7 @@ export function createStoppedOutcome(stopped: StoppedAttempt): Outcome {
 function describeStop(code: ErrorCode, message: string, { level, stuck }: StoppedAttempt) {
   if (!stuck) return { code, message };
   const isForced = level === 'thread' || level === 'process';
-  const where = isForced ? `; it did not stop: ${describePlace(stuck)}` : '';
+  const where = isForced ? `; it did not stop: ${describeStuck(stuck)}` : '';
   return { code, message: `${message}${where}`, stuck };
 }
 
@@ -139,7 +139,7 @@ export function roundShare(share: number): number {
 }
 
 /** A short phrase for logs and messages. */
-export function describePlace({ state, stack }: Pick<StuckPlace, 'state' | 'stack'>): string {
+export function describeStuck({ state, stack }: Pick<StuckPlace, 'state' | 'stack'>): string {
   switch (state) {
     case 'waiting':
       return 'the handler was waiting, none of its code was running';

@@ -13,7 +13,7 @@ import { VolumeMeters } from '../../control/billing/volume-meters.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import { describeVolumes } from '../../control/endpoints/deployment.ts';
 import { Endpoints } from '../../control/endpoints/endpoints.ts';
-import type { Amounts, Place } from '../../control/limits/capacity.ts';
+import type { Amounts, PodMachine } from '../../control/limits/capacity.ts';
 import type { Quotas } from '../../control/limits/quotas.ts';
 import type { LivePods } from '../../control/pods/live-pods.ts';
 import { admitToPods, createPodRecords, type PodRecords, Pods } from '../../control/pods/pods.ts';
@@ -61,7 +61,7 @@ interface ComputeOfNodes {
   /** Of pods and scaling decisions. Only the leader reads and writes it. */
   store: Store;
   /** The machines that take pods now. */
-  listPlaces: () => readonly Place[];
+  listMachines: () => readonly PodMachine[];
   /** UUIDs of the GPUs on the machine of a node. */
   gpusOfNode: (node: string) => ReadonlySet<string>;
   /** How the balancer connects to workers on other machines. */
@@ -249,7 +249,7 @@ function connectEngine(
     {
       ...given,
       templates: resources.templates,
-      listPlaces: nodes?.listPlaces,
+      listMachines: nodes?.listMachines,
       gpusOfNode: nodes?.gpusOfNode,
       findObstacle: (userId, endpointId) => findings.findObstacle(userId, endpointId),
     },

@@ -4,7 +4,7 @@ import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { ResumableClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { ClusterView, NodeView } from '../../cluster/cluster-view.ts';
-import type { Place } from '../../control/limits/capacity.ts';
+import type { PodMachine } from '../../control/limits/capacity.ts';
 import type { Unreachable } from '../../control/pods/pod-observation.ts';
 import type { PodState } from '../../control/pods/pods.ts';
 import { EngineError } from '../../engine/engine.ts';
@@ -134,7 +134,7 @@ export class Machines {
   }
 
   /** The machines that take new pods. */
-  listPlaces(): Place[] {
+  listMachines(): PodMachine[] {
     return this.names.flatMap((name) => {
       const machine = this.#find(name);
       return machine && machine.silentSince === undefined

@@ -106,7 +106,7 @@ export class NodeCompute {
       ...(parts && {
         nodes: {
           store: podStore,
-          listPlaces: () => parts.machines.listPlaces(),
+          listMachines: () => parts.machines.listMachines(),
           gpusOfNode: (name: string) => parts.machines.devicesOf(name),
           connectorOf: (target: WorkerTarget) => node.#findConnector(target, parts.machines),
         },

@@ -2,7 +2,7 @@
 // asks the owners for their load and to drain workers. The owners report endpoints that have new jobs, and ask the leader
 // what its scaler knows.
 import { setTimeout as pause } from 'node:timers/promises';
-import type { Place } from '../../api/forwarding/placement.ts';
+import type { OwnerNode } from '../../api/forwarding/placement.ts';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -24,8 +24,8 @@ const LOAD_MS = 5_000;
 export interface NodeWorkOptions {
   queues: Queues;
   client: NodeClient;
-  findOwner: (endpointId: string) => Place;
-  findLeader: () => Place;
+  findOwner: (endpointId: string) => OwnerNode;
+  findLeader: () => OwnerNode;
   /** Whether the platform starts workers of the endpoint. */
   isDeployed: (endpointId: string) => boolean;
   log: Log;
@@ -177,7 +177,7 @@ const MAX_KEPT = 1_000;
 export interface LeaderScalingOptions {
   client: NodeClient;
   clock: Clock;
-  findLeader: () => Place;
+  findLeader: () => OwnerNode;
   /** What the scaler of this node knows, if it leads. */
   own: (endpointId: string) => KnownScaling;
 }
@@ -212,7 +212,7 @@ export class LeaderScaling {
     return kept && age < USABLE_MS ? kept.scaling : asked;
   }
 
-  #ask(endpointId: string, leader: Place): Promise<KnownScaling> {
+  #ask(endpointId: string, leader: OwnerNode): Promise<KnownScaling> {
     const asked = this.#call(endpointId, leader).then((scaling) => {
       if (this.#kept.size >= MAX_KEPT) this.#kept.clear();
       this.#kept.set(endpointId, { at: this.#options.clock.now(), scaling });
@@ -223,7 +223,7 @@ export class LeaderScaling {
     return asked;
   }
 
-  async #call(endpointId: string, leader: Place): Promise<KnownScaling> {
+  async #call(endpointId: string, leader: OwnerNode): Promise<KnownScaling> {
     if (leader.kind !== 'node') return 'unknown';
     try {
       const answer = await callNode(this.#options.client, leader.url, 'scaling', { endpointId });

@@ -145,10 +145,10 @@ function group(placement: Pick<Placement, 'find'>, endpointIds: readonly string[
   const [here, nowhere]: [string[], string[]] = [[], []];
   const elsewhere = new Map<string, string[]>();
   for (const id of endpointIds) {
-    const place = placement.find(id);
-    if (place.kind === 'here') here.push(id);
-    else if (place.kind !== 'node') nowhere.push(id);
-    else elsewhere.set(place.url, [...(elsewhere.get(place.url) ?? []), id]);
+    const owner = placement.find(id);
+    if (owner.kind === 'here') here.push(id);
+    else if (owner.kind !== 'node') nowhere.push(id);
+    else elsewhere.set(owner.url, [...(elsewhere.get(owner.url) ?? []), id]);
   }
   return { here, elsewhere, nowhere };
 }

@@ -1,7 +1,7 @@
 // Finds the node that serves an endpoint: from the view of the cluster, and from the shards that are open here.
 import { EventEmitter, once, setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Place, Placement } from '../../api/forwarding/placement.ts';
+import type { OwnerNode, Placement } from '../../api/forwarding/placement.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
 
 /** Unknown keys and endpoints cost the database no more than one read in this time, ms. */
@@ -30,7 +30,7 @@ export class NodePlacement implements Placement {
     setMaxListeners(0, this.#changes);
   }
 
-  find(endpointId: string | undefined): Place {
+  find(endpointId: string | undefined): OwnerNode {
     const { cluster, serves, shardOf } = this.#options;
     const shard = (endpointId === undefined ? 0 : shardOf(endpointId)) ?? 0;
     if (serves(shard)) return { kind: cluster.isServing ? 'here' : 'none' };

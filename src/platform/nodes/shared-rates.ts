@@ -1,5 +1,5 @@
 // One count of calls over all nodes: asks the leader for slices of limits, and answers other nodes while this node leads.
-import type { Place } from '../../api/forwarding/placement.ts';
+import type { OwnerNode } from '../../api/forwarding/placement.ts';
 import type { CreateRateCounter, RateCount } from '../../api/limits/rate-limit.ts';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
@@ -15,7 +15,7 @@ export interface SharedRatesOptions {
   cluster: { readonly id: string; readonly view: ClusterView };
   client: NodeClient;
   /** The node that leads. */
-  findLeader: () => Place;
+  findLeader: () => OwnerNode;
 }
 
 interface Waiter {

@@ -2,7 +2,7 @@
 import { statSync } from 'node:fs';
 import type { DatabaseSync } from 'node:sqlite';
 import { number, text } from '../sql/rows.ts';
-import { findPlace, isUsed } from '../sql/unused-payloads.ts';
+import { isUsed, splitAt } from '../sql/unused-payloads.ts';
 import type { StagedPayload } from '../store.ts';
 import type { PayloadFolder } from './payload-files.ts';
 
@@ -32,7 +32,7 @@ export function listFileParts(database: DatabaseSync): FilePart[] {
       .all();
     return rows.map((row) => {
       const at = number(row, 'at');
-      const { offset, origin } = findPlace(at);
+      const { offset, origin } = splitAt(at);
       const key = { endpointId: text(row, 'endpoint_id'), id: text(row, 'job_id') };
       return {
         table,

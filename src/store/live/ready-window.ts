@@ -6,7 +6,7 @@ import type { StoredJob } from '../stored-records.ts';
  * Which ready jobs the window has: `none`, `all`, or those up to a place. The others are only in the
  * database.
  */
-type Extent = 'none' | 'all' | Place;
+type Extent = 'none' | 'all' | Rank;
 
 interface Selection {
   jobs: StoredJob[];
@@ -71,7 +71,7 @@ export class ReadyWindow {
     const last = jobs.at(-1);
     this.#short.clear();
     this.#jobs = jobs;
-    this.#extent = isAll || !last ? 'all' : placeOf(last);
+    this.#extent = isAll || !last ? 'all' : rankOf(last);
   }
 
   /**
@@ -102,7 +102,7 @@ export class ReadyWindow {
       added.push(job);
     }
     if (isAll) this.#extent = 'all';
-    else if (last) this.#extent = placeOf(last);
+    else if (last) this.#extent = rankOf(last);
     return added;
   }
 
@@ -157,7 +157,7 @@ export class ReadyWindow {
     if (this.#jobs.length <= kept) return [];
     const dropped = this.#jobs.splice(kept);
     const last = this.#jobs.at(-1);
-    this.#extent = last ? placeOf(last) : 'none';
+    this.#extent = last ? rankOf(last) : 'none';
     if (last) this.#short.trim(last, this.#jobs);
     else this.#short.clear();
     return dropped;
@@ -180,7 +180,7 @@ export class ReadyWindow {
 
   #isWithin(job: StoredJob): boolean {
     if (this.#extent === 'all') return true;
-    return this.#extent !== 'none' && comparePlaces(job, this.#extent) <= 0;
+    return this.#extent !== 'none' && compareRanks(job, this.#extent) <= 0;
   }
 
   #covers(job: StoredJob): boolean {
@@ -206,13 +206,13 @@ export class ReadyWindow {
     while (low < high) {
       const middle = (low + high) >>> 1;
       const other = this.#jobs[middle];
-      if (other && comparePlaces(other, job) < 0) low = middle + 1;
+      if (other && compareRanks(other, job) < 0) low = middle + 1;
       else high = middle;
     }
     while (low < this.#jobs.length) {
       const other = this.#jobs[low];
       // Positions may be equal after the clock was set back.
-      if (!other || other.id === job.id || comparePlaces(other, job) !== 0) break;
+      if (!other || other.id === job.id || compareRanks(other, job) !== 0) break;
       low++;
     }
     return low;
@@ -225,15 +225,15 @@ export function isReady(job: StoredJob): boolean {
 }
 
 /** Where a ready job stands. */
-export type Place = Pick<StoredJob, 'priority' | 'turn' | 'position'>;
+export type Rank = Pick<StoredJob, 'priority' | 'turn' | 'position'>;
 
 /** The order of the ready jobs of an endpoint: higher priorities first, then lower turns, then lower positions. */
-export function comparePlaces(a: Place, b: Place): number {
+export function compareRanks(a: Rank, b: Rank): number {
   return b.priority - a.priority || a.turn - b.turn || a.position - b.position;
 }
 
 /** Without the rest of the job, which would stay in memory. */
-export function placeOf({ position, priority, turn }: Place): Place {
+export function rankOf({ position, priority, turn }: Rank): Rank {
   return { position, priority, turn };
 }
 
@@ -242,13 +242,13 @@ export type GroupCapacity = (group: string) => number;
 
 interface ShortGroup {
   /** The window has all jobs of the group up to this place. */
-  extent: Place;
+  extent: Rank;
   /** Jobs of the group in the window. */
   held: number;
 }
 
 /** Before every job. */
-const NOWHERE: Place = { priority: Number.POSITIVE_INFINITY, turn: 0, position: 0 };
+const NOWHERE: Rank = { priority: Number.POSITIVE_INFINITY, turn: 0, position: 0 };
 
 /**
  * Groups whose ready jobs a window has only up to a certain place, because the groups were at their limit. A group
@@ -274,7 +274,7 @@ class ShortGroups {
     let held = 0;
     for (const job of jobs) {
       if (job.group !== group) continue;
-      extent = placeOf(job);
+      extent = rankOf(job);
       held++;
     }
     this.#groups.set(group, { extent, held });
@@ -293,12 +293,12 @@ class ShortGroups {
   }
 
   /** The window, which has these jobs, now ends with the last one. */
-  trim(last: Place, jobs: readonly StoredJob[]): void {
+  trim(last: Rank, jobs: readonly StoredJob[]): void {
     const short = [...this.#groups];
     this.clear();
     // A group that is short behind the end is not short before it.
     for (const [group, { extent }] of short) {
-      if (comparePlaces(extent, last) < 0) this.add(group, jobs);
+      if (compareRanks(extent, last) < 0) this.add(group, jobs);
     }
   }
 
@@ -306,7 +306,7 @@ class ShortGroups {
   covers(job: StoredJob): boolean {
     if (job.group === null) return true;
     const short = this.#groups.get(job.group);
-    return !short || comparePlaces(job, short.extent) <= 0;
+    return !short || compareRanks(job, short.extent) <= 0;
   }
 
   count(group: string | null, times: number): void {

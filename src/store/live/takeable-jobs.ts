@@ -3,7 +3,7 @@
 import type { Step, StoredJob, TakeableJobs } from '../store.ts';
 import type { Tables } from '../tables.ts';
 import { FIRST_WINDOW_JOBS, type LiveEndpoint } from './live-endpoint.ts';
-import { comparePlaces, type GroupCapacity, type Place, placeOf } from './ready-window.ts';
+import { compareRanks, type GroupCapacity, type Rank, rankOf } from './ready-window.ts';
 
 export interface LimitedRequest {
   endpointId: string;
@@ -16,7 +16,7 @@ export interface LimitedRequest {
 export interface Need {
   ofGroup?: string;
   /** Undefined: from the first one on. */
-  from?: Place | undefined;
+  from?: Rank | undefined;
   limit: number;
 }
 
@@ -85,7 +85,7 @@ export function mergeTakeable(
   { limit, capacity }: { limit: number; capacity: GroupCapacity },
 ): TakeableJobs {
   if (other.jobs.length === 0 && !other.isBlocked && !other.hasMore) return one;
-  const jobs = [...one.jobs, ...other.jobs].sort(comparePlaces);
+  const jobs = [...one.jobs, ...other.jobs].sort(compareRanks);
   return {
     jobs: fitGroups(jobs, capacity).slice(0, limit),
     isBlocked: one.isBlocked || other.isBlocked,
@@ -140,7 +140,7 @@ function* findOfType(
   // Positions may be equal after the clock was set back, so the first one of a page may be any of them.
   const seen = new Set<string>();
   let isBlocked = false;
-  let from: Place | undefined;
+  let from: Rank | undefined;
   // One more than wanted: a page begins with the last job of the page before.
   let pageRows = limit + 1;
   for (let rows = 0; rows < maxRows; rows += pageRows) {
@@ -161,7 +161,7 @@ function* findOfType(
     jobs.push(...fitting);
     const last = page.at(-1);
     if (jobs.length >= limit || page.length < pageRows || !last) break;
-    from = placeOf(last);
+    from = rankOf(last);
   }
   return { jobs, isBlocked };
 }

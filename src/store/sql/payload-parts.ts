@@ -6,7 +6,7 @@ import { giveBack } from '../../base/byte-budget.ts';
 import type { PartFiles } from '../disk/payload-files.ts';
 import { type JobKey, PayloadFileError, type Row, type Step } from '../store.ts';
 import { bytes, number, text } from './rows.ts';
-import { findPlace, isUsed, PART_BYTES, splitKeys, writeList } from './unused-payloads.ts';
+import { isUsed, PART_BYTES, splitAt, splitKeys, writeList } from './unused-payloads.ts';
 
 type PayloadTable = 'job_input' | 'job_output';
 
@@ -178,7 +178,7 @@ export function* readPart(
   return row && readRow(row, { key, kind: KINDS[table], files });
 }
 
-export interface RowPlace {
+export interface PayloadOfRow {
   key: JobKey;
   kind: 'input' | 'output';
   files: PartFiles | undefined;
@@ -188,11 +188,11 @@ export interface RowPlace {
  * Returns the bytes that the row, with `at`, `bytes` and `file_bytes`, has or names. @throws PayloadFileError if the file
  * lacks them
  */
-export function readRow(row: Row, { files, key, kind }: RowPlace): Uint8Array {
+export function readRow(row: Row, { files, key, kind }: PayloadOfRow): Uint8Array {
   if (row[FILE_COLUMN] === null) return bytes(row, 'bytes');
   const { endpointId, id } = key;
   if (!files) throw new Error(`the ${kind} of job ${id} is in a file, and this store has none`);
-  const { offset, origin } = findPlace(number(row, 'at'));
+  const { offset, origin } = splitAt(number(row, 'at'));
   const payload = { kind, endpointId, id, origin };
   const part = files.readPartSync(payload, offset, number(row, FILE_COLUMN));
   if (!part) throw files.reportLost(payload);
@@ -225,13 +225,15 @@ export function loadParts(
 }
 
 /** Like readRow. @throws Error that names the job */
-function loadRow(row: Row, place: RowPlace): Uint8Array {
+function loadRow(row: Row, payload: PayloadOfRow): Uint8Array {
   try {
-    return readRow(row, place);
+    return readRow(row, payload);
   } catch (error) {
     if (!(error instanceof PayloadFileError)) throw error;
-    const { endpointId, id } = place.key;
+    const { endpointId, id } = payload.key;
     const job = `job ${id} of endpoint ${endpointId}`;
-    throw new Error(`the ${place.kind} of ${job} is lost; remove the job first. ${error.message}`);
+    throw new Error(
+      `the ${payload.kind} of ${job} is lost; remove the job first. ${error.message}`,
+    );
   }
 }

@@ -1,6 +1,6 @@
 // The statements that find jobs and count those that wait. Each reads a bounded part of an index.
 import type { JobStatus } from '../../wire/job/job.ts';
-import type { Place } from '../live/ready-window.ts';
+import type { Rank } from '../live/ready-window.ts';
 import type {
   FoundJobs,
   JobFilter,
@@ -35,7 +35,7 @@ const MAX_COUNTED = 1_000;
 interface QueueRange {
   endpointId: string;
   lane: number;
-  from: Place | undefined;
+  from: Rank | undefined;
   limit: number;
 }
 
@@ -92,7 +92,7 @@ export class SqlJobReader {
     return this.#queueFrom({ endpointId, lane: READY_LANE, from: undefined, limit });
   }
 
-  readyJobsFrom(endpointId: string, from: Place, limit: number): Step<StoredJob[]> {
+  readyJobsFrom(endpointId: string, from: Rank, limit: number): Step<StoredJob[]> {
     return this.#queueFrom({ endpointId, lane: READY_LANE, from, limit });
   }
 

@@ -45,7 +45,7 @@ const TABLES = {
 } as const;
 
 /** Origin of the payload whose row has this `at`, and the row's place in it. */
-export function findPlace(at: number): { origin: number; offset: number } {
+export function splitAt(at: number): { origin: number; offset: number } {
   const offset = at % SPAN;
   return { origin: at - offset, offset };
 }
@@ -104,7 +104,7 @@ export function* findNextOrigin(
     params: [endpointId, id],
   };
   const last = row ? number(row, 'last') : 0;
-  return findPlace(last).origin + SPAN;
+  return splitAt(last).origin + SPAN;
 }
 
 /** `at`: bytes before the part. Does nothing if the payload has been deleted meanwhile. */
@@ -172,7 +172,7 @@ export function* findFile(
       and file_bytes is not null and ${isUsed(kind)} limit 1`,
     params: [endpointId, id],
   };
-  return row && { kind, endpointId, id, origin: findPlace(number(row, 'at')).origin };
+  return row && { kind, endpointId, id, origin: splitAt(number(row, 'at')).origin };
 }
 
 /** The files that the unused payload may have. */

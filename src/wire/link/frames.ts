@@ -47,24 +47,24 @@ export function encodeFrames(frames: Iterable<Frame>): Uint8Array[] {
  */
 export function decodeFrames(message: Uint8Array, bounds?: FrameBounds): Frame[] {
   const bytes = Buffer.from(message.buffer, message.byteOffset, message.byteLength);
-  const places = findFrames(bytes, bounds?.frames);
-  if (bounds) checkValues(bytes, places, bounds.values);
-  return places.map(({ headerAt, bodyAt, end }) => ({
+  const ranges = findFrames(bytes, bounds?.frames);
+  if (bounds) checkValues(bytes, ranges, bounds.values);
+  return ranges.map(({ headerAt, bodyAt, end }) => ({
     header: parseHeader(bytes.toString('utf8', headerAt, bodyAt)),
     body: end > bodyAt ? bytes.subarray(bodyAt, end) : NO_BODY,
   }));
 }
 
-interface FramePlace {
+interface FrameRange {
   headerAt: number;
   bodyAt: number;
   end: number;
 }
 
-function findFrames(bytes: Buffer, limit = Number.POSITIVE_INFINITY): FramePlace[] {
-  const places: FramePlace[] = [];
+function findFrames(bytes: Buffer, limit = Number.POSITIVE_INFINITY): FrameRange[] {
+  const ranges: FrameRange[] = [];
   for (let at = 0; at < bytes.length; ) {
-    if (places.length >= limit)
+    if (ranges.length >= limit)
       throw new FrameBoundError(`the message has more than ${limit} frames`);
     const headerAt = at + PREFIX_BYTES;
     if (headerAt > bytes.length) {
@@ -73,17 +73,17 @@ function findFrames(bytes: Buffer, limit = Number.POSITIVE_INFINITY): FramePlace
     const bodyAt = headerAt + bytes.readUInt32BE(at);
     const end = bodyAt + bytes.readUInt32BE(at + 4);
     if (end > bytes.length) throw new FrameError(`frame at byte ${at} is longer than its message`);
-    places.push({ headerAt, bodyAt, end });
+    ranges.push({ headerAt, bodyAt, end });
     at = end;
   }
-  return places;
+  return ranges;
 }
 
-function checkValues(bytes: Buffer, places: readonly FramePlace[], limit: number): void {
+function checkValues(bytes: Buffer, ranges: readonly FrameRange[], limit: number): void {
   // Each value needs a byte: most messages are too short to have so many.
   if (bytes.length <= limit) return;
   let left = limit;
-  for (const { bodyAt, headerAt } of places) {
+  for (const { bodyAt, headerAt } of ranges) {
     left -= countValues(bytes.subarray(headerAt, bodyAt), left + 1);
     if (left < 0) throw new FrameBoundError(`the headers have more than ${limit} values`);
   }

@@ -11,13 +11,13 @@ import {
 } from './routes.ts';
 
 /** Who can read a topic: any node, the node with the control plane, or the owner of the endpoint. */
-type TopicPlace = 'any' | 'control' | 'endpoint';
+type TopicServer = 'any' | 'control' | 'endpoint';
 
 interface TopicRule {
   /** What stands behind the colon. `record`: an ID or a name. */
   names: 'nothing' | 'endpoint' | 'job' | 'pod';
   scope: Scope | 'key';
-  place: TopicPlace;
+  servedBy: TopicServer;
   /** Shortest time between two snapshots, ms. */
   everyMs: number;
   /** Members that differ in each answer; they alone cause no event. For topics without a change number. */
@@ -41,14 +41,14 @@ export const LISTED = { records: 1_000, decisions: 20, versions: 100 } as const;
 export const POD_LOG_BYTES = 65_536;
 
 const OF_JOBS = { scope: 'jobs:read', everyMs: 1_000 } as const;
-const OF_ENDPOINTS = { scope: 'endpoints:read', place: 'control', everyMs: 2_000 } as const;
-const OF_PODS = { scope: 'pods:read', place: 'control', everyMs: 2_000 } as const;
+const OF_ENDPOINTS = { scope: 'endpoints:read', servedBy: 'control', everyMs: 2_000 } as const;
+const OF_PODS = { scope: 'pods:read', servedBy: 'control', everyMs: 2_000 } as const;
 
 export const TOPICS = {
   overview: {
     names: 'nothing',
     scope: 'key',
-    place: 'any',
+    servedBy: 'any',
     everyMs: 1_000,
     target: () => ACTIVITY_ROUTES.getOverview.path,
   },
@@ -77,19 +77,19 @@ export const TOPICS = {
   health: {
     ...OF_JOBS,
     names: 'endpoint',
-    place: 'endpoint',
+    servedBy: 'endpoint',
     target: ({ endpoint }) => fillPath(JOB_ROUTES.getEndpointHealth, { endpoint }),
   },
   activity: {
     ...OF_JOBS,
     names: 'endpoint',
-    place: 'any',
+    servedBy: 'any',
     target: ({ endpoint }) => fillPath(ACTIVITY_ROUTES.getEndpointActivity, { endpoint }),
   },
   job: {
     ...OF_JOBS,
     names: 'job',
-    place: 'endpoint',
+    servedBy: 'endpoint',
     volatile: ['delayTime', 'executionTime'],
     target: ({ endpoint, id }) =>
       `${fillPath(JOB_ROUTES.getJob, { endpoint, job: id })}?input=false`,

@@ -1,13 +1,13 @@
 // The jobs that share one handler thread, and the slots that are left. When the thread ends, LaneJobs decides the outcome
 // of each: which job is to blame, and which jobs return to the queue. lane.ts ends the thread.
 import { TransientMap } from '../../base/memory/transient-entries.ts';
-import { describePlace, type StopReason } from '../../handler/attempt/stop.ts';
+import { describeStuck, type StopReason } from '../../handler/attempt/stop.ts';
 import type { BatchSettings } from '../../handler/batch/settings.ts';
 import type { AttemptError } from '../../wire/job/job.ts';
 import type { StopLevel } from '../../wire/link/worker-link.ts';
 import { nameTrace } from '../../wire/trace-context.ts';
 import type { ManagedExecution } from './managed-execution.ts';
-import type { ThreadPlace } from './thread-end.ts';
+import type { StuckThread } from './thread-end.ts';
 import type { FromThread } from './thread-messages.ts';
 
 type JobOutput = Extract<FromThread, { kind: 'chunks' | 'progress' | 'log' | 'held' }>;
@@ -72,13 +72,13 @@ export class LaneJobs {
   }
 
   /** The thread was killed because of stopped jobs; `place`: what it did then, if known. */
-  settleKilled(level: StopLevel, place: ThreadPlace | undefined): void {
+  settleKilled(level: StopLevel, stuck: StuckThread | undefined): void {
     for (const job of this.#jobs.values()) {
       if (job.stopReason === undefined) {
         job.settleReleased('neighbour');
       } else {
-        if (place) this.#logPlace(job, level, place);
-        job.settleStopped(level, place);
+        if (stuck) this.#logStuck(job, level, stuck);
+        job.settleStopped(level, stuck);
       }
     }
     this.#jobs.clear();
@@ -97,9 +97,9 @@ export class LaneJobs {
   }
 
   /** Logged for worker and job, because the outcome of a cancelled job cannot carry it. */
-  #logPlace(job: ManagedExecution, level: StopLevel, place: ThreadPlace): void {
-    const msg = `the ${level} was killed because the job did not stop: ${describePlace(place)}`;
-    this.#log(job, { ...place, msg });
+  #logStuck(job: ManagedExecution, level: StopLevel, stuck: StuckThread): void {
+    const msg = `the ${level} was killed because the job did not stop: ${describeStuck(stuck)}`;
+    this.#log(job, { ...stuck, msg });
   }
 
   /** Writes a warning to the logs of worker and job. */

@@ -17,7 +17,7 @@ import { countSlots, type StartStage } from './executor.ts';
 import { LaneCapacity, LaneJobs } from './lane-jobs.ts';
 import { LaneStart } from './lane-start.ts';
 import type { ManagedExecution } from './managed-execution.ts';
-import { describeDeath, examineThread, type ThreadPlace } from './thread-end.ts';
+import { describeDeath, examineThread, type StuckThread } from './thread-end.ts';
 import {
   type FromThread,
   isPacketFromThread,
@@ -77,7 +77,7 @@ export class Lane {
   #heapLimitBytes: number | undefined;
   #loopAtStop: EventLoopUtilization | undefined;
   /** What the thread did when it was killed. */
-  #place: ThreadPlace | undefined;
+  #stuck: StuckThread | undefined;
   /** Undefined until the thread is ready. */
   #capacity: LaneCapacity | undefined;
   #isKilled = false;
@@ -216,10 +216,10 @@ export class Lane {
   async #endThread(thread: Worker): Promise<void> {
     if (this.#state === 'ready') this.#options.events.onClosing(this);
     // During a shutdown, the place of the jobs does not matter.
-    const isPlaceNeeded = this.#jobs.stopReasons.some((reason) => reason !== 'shutdown');
+    const isStackNeeded = this.#jobs.stopReasons.some((reason) => reason !== 'shutdown');
     const since = this.#loopAtStop;
     const limitMs = this.#options.examineMs;
-    if (isPlaceNeeded && since) this.#place = await examineThread(thread, { since, limitMs });
+    if (isStackNeeded && since) this.#stuck = await examineThread(thread, { since, limitMs });
     if (this.#state === 'gone') return;
     this.#timer = setTimeout(() => this.#declareStuck(), this.#options.terminateMs);
     void thread.terminate();
@@ -328,7 +328,7 @@ export class Lane {
 
   #declareStuck(): void {
     this.#state = 'stuck';
-    this.#jobs.settleKilled('process', this.#place);
+    this.#jobs.settleKilled('process', this.#stuck);
     const stuck = 'handler thread did not end after it was killed, it is in native code';
     const reason = this.#failure === undefined ? stuck : `${this.#failure}; ${stuck}`;
     this.#options.events.onStuck(this, reason);
@@ -347,7 +347,7 @@ export class Lane {
     clearTimeout(this.#timer);
     this.#state = 'gone';
     const crash = this.#describeDeath(error);
-    if (this.#isKilled) this.#jobs.settleKilled('thread', this.#place);
+    if (this.#isKilled) this.#jobs.settleKilled('thread', this.#stuck);
     else this.#jobs.settleCrashed(crash, this.#ending?.number);
     this.#port.close();
     this.#options.events.onGone(this, this.#failure ?? crash.message);

@@ -13,7 +13,7 @@ import type {
   ExecutionSink,
   StopReason,
 } from './executor.ts';
-import type { ThreadPlace } from './thread-end.ts';
+import type { StuckThread } from './thread-end.ts';
 
 /** Carries out the commands of an execution where its handler runs. */
 interface JobCarrier {
@@ -117,14 +117,14 @@ export class ManagedExecution implements Execution {
   }
 
   /** The thread was killed, or died by itself after the stop. */
-  settleStopped(level: StopLevel, place?: ThreadPlace): void {
+  settleStopped(level: StopLevel, stuck?: StuckThread): void {
     const outcome = createStoppedOutcome({
       reason: this.#stopReason ?? 'shutdown',
       detail: this.#stopDetail,
       level,
       executionMs: this.#measureMs(),
       timeoutMs: this.timeoutMs,
-      stuck: place && { ...place, ...this.#history.describe() },
+      stuck: stuck && { ...stuck, ...this.#history.describe() },
     });
     this.settle({ outcome, output: undefined });
   }

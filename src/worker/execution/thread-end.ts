@@ -22,7 +22,7 @@ const MAX_STACK_CHARS = 8_000;
 
 const MB = 1_048_576;
 
-export type ThreadPlace = Omit<StuckPlace, 'chunks' | 'lastChunkMs'>;
+export type StuckThread = Omit<StuckPlace, 'chunks' | 'lastChunkMs'>;
 
 interface ExaminationOptions {
   /** Start of the utilization measurement. */
@@ -38,7 +38,7 @@ interface ExaminationOptions {
 export async function examineThread(
   thread: Worker,
   { since, limitMs }: ExaminationOptions,
-): Promise<ThreadPlace> {
+): Promise<StuckThread> {
   const { eventLoopUtilization } = thread.performance;
   let heapUsedBytes: number | undefined;
   thread.getHeapStatistics().then(

@@ -23,10 +23,10 @@ export interface FoundDevice {
   /** Empty for the host's processors. */
   pciBusId: string;
   /** Set for a MIG device. */
-  mig?: MigPlace;
+  mig?: MigInstance;
 }
 
-interface MigPlace {
+interface MigInstance {
   parentUuid: string;
   /** Index within its GPU, as in `nvidia-smi -L`. */
   index: number;

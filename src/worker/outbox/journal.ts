@@ -27,7 +27,7 @@ const NO_BODY = new Uint8Array(0);
 /** Outputs may be confidential. */
 const OWNER_ONLY = 0o600;
 
-export interface Place {
+export interface JournalRange {
   at: number;
   bytes: number;
 }
@@ -36,7 +36,7 @@ export interface ScannedRecord<Header> {
   /** Undefined if it is longer than any header that this program writes. */
   header: Header | undefined;
   headerBytes: number;
-  body: Place;
+  body: JournalRange;
   /** Size of the whole record. */
   bytes: number;
 }
@@ -97,7 +97,7 @@ export class Journal {
   }
 
   /** Reads the body of a record that `open` found. @throws any error of the file system */
-  async read({ at, bytes }: Place): Promise<Buffer> {
+  async read({ at, bytes }: JournalRange): Promise<Buffer> {
     const body = Buffer.allocUnsafeSlow(bytes);
     const readBytes = await fill(this.#file, body, at);
     if (readBytes < bytes) throw new Error(`only ${readBytes} of ${bytes} bytes could be read`);

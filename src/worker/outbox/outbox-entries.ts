@@ -10,7 +10,7 @@ import { useForeignFile } from './foreign-file.ts';
 import {
   encodeRecord,
   type Journal,
-  type Place,
+  type JournalRange,
   type ScannedRecord,
   scanJournal,
 } from './journal.ts';
@@ -75,7 +75,7 @@ function encodeEntry(entry: OutboxEntry, body?: Uint8Array): Uint8Array[] {
 /** An attempt whose bodies are still in the file. */
 interface FoundAttempt {
   lease: LeaseRef;
-  reports: { header: ReportHeader; body: Place }[];
+  reports: { header: ReportHeader; body: JournalRange }[];
   hasDroppedReports: boolean;
   /** Size of its records. */
   bytes: number;

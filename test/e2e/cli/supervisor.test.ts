@@ -93,12 +93,12 @@ const PATIENCE_MS = 150_000;
 async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
   const giveUpAt = Date.now() + PATIENCE_MS;
   while (!(await condition())) {
-    if (Date.now() > giveUpAt) throw new Error(`${condition} does not hold:\n${describePlace()}`);
+    if (Date.now() > giveUpAt) throw new Error(`${condition} does not hold:\n${describeStuck()}`);
     await sleep(50);
   }
 }
 
-function describePlace(): string {
+function describeStuck(): string {
   const runs = existsSync(place.path('runs')) ? place.read('runs') : '';
   return [`runs: ${runs.trim().split('\n')}`, ...place.outputs()].join('\n');
 }

@@ -6,7 +6,7 @@ import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { locatePayloads, PayloadFolder } from '../../../src/store/disk/payload-files.ts';
-import { findPlace } from '../../../src/store/sql/unused-payloads.ts';
+import { splitAt } from '../../../src/store/sql/unused-payloads.ts';
 import type { CopiedInput } from '../../support/handlers/copied.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
@@ -352,7 +352,7 @@ function readRows(path: string): Record<string, string[]> {
 
 function loadPart(table: string, row: Record<string, unknown>, files: PayloadFolder) {
   if (typeof row['file_bytes'] !== 'number') return row;
-  const { offset, origin } = findPlace(Number(row['at']));
+  const { offset, origin } = splitAt(Number(row['at']));
   const key = { endpointId: String(row['endpoint_id']), id: String(row['job_id']) };
   const kind = table === 'job_input' ? 'input' : 'output';
   const bytes = files.readPartSync({ ...key, kind, origin }, offset, row['file_bytes']);

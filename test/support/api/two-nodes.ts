@@ -4,7 +4,7 @@ import type {
   AdvertisedUrls,
   ForwardingOptions,
 } from '../../../src/api/forwarding/forwarding-options.ts';
-import type { Place, Placement } from '../../../src/api/forwarding/placement.ts';
+import type { OwnerNode, Placement } from '../../../src/api/forwarding/placement.ts';
 import { ENDPOINT, type Platform, type PlatformSettings, startPlatform } from './platform.ts';
 
 export const SECRET = 'the-secret-of-the-nodes';
@@ -25,7 +25,7 @@ export class FakePlacement implements Placement {
     this.#truth = truth;
   }
 
-  find(endpointId = 'control'): Place {
+  find(endpointId = 'control'): OwnerNode {
     const owner = this.#known.get(endpointId);
     if (owner === undefined) return { kind: 'none' };
     return owner === this.ownUrl ? { kind: 'here' } : { kind: 'node', url: owner };

@@ -10,7 +10,7 @@ interface Place {
   headers: Record<string, string>;
 }
 
-function listPlaces({ admin: key, worker }: Platform): Place[] {
+function listMachines({ admin: key, worker }: Platform): Place[] {
   return [
     { query: '', headers: { authorization: `Bearer ${key}` } },
     { query: '', headers: { authorization: key } },
@@ -25,7 +25,7 @@ function listPlaces({ admin: key, worker }: Platform): Place[] {
 function callEverywhere(platform: Platform, { method, url }: ServedRoute): Promise<unknown>[] {
   const { admin: key } = platform;
   const hasBody = method === 'POST' || method === 'PATCH';
-  return listPlaces(platform).flatMap(({ headers, query }) =>
+  return listMachines(platform).flatMap(({ headers, query }) =>
     ['demo', key].map(async (thing) => {
       const path = url.replaceAll(/:[a-z]+/g, thing).replace('*', `${key}/${key}`);
       const response = await fetch(platform.url + path + query, {

@@ -1,6 +1,6 @@
 // Pages of failed jobs over several endpoints and queues.
 import { expect, it, onTestFinished, vi } from 'vitest';
-import type { Place } from '../../../src/api/forwarding/placement.ts';
+import type { OwnerNode } from '../../../src/api/forwarding/placement.ts';
 import { NodeClient } from '../../../src/api/nodes/node-client.ts';
 import { readClusterFailed } from '../../../src/platform/nodes/cluster-reads.ts';
 import { type FailedPage, mergeFailed } from '../../../src/queue/job-lists.ts';
@@ -62,7 +62,7 @@ it('endpoints of a node that does not answer are unreachable, and the others are
     if (url === 'http://gone') throw new Error('gone');
     return page([8]);
   });
-  const places: Record<string, Place> = {
+  const places: Record<string, OwnerNode> = {
     mine: { kind: 'here' },
     theirs: { kind: 'node', url: 'http://other' },
     lost: { kind: 'node', url: 'http://gone' },

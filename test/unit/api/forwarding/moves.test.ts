@@ -2,7 +2,7 @@
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { PlaceWaits } from '../../../../src/api/forwarding/placement.ts';
+import { OwnerWaits } from '../../../../src/api/forwarding/placement.ts';
 import { LinkError } from '../../../../src/wire/link/worker-link.ts';
 import { startFake } from '../../../support/api/fake-node.ts';
 import { ENDPOINT, exchange, readJson, submitJob, takeJob } from '../../../support/api/platform.ts';
@@ -360,7 +360,7 @@ describe('bodies for other nodes', () => {
 
 /** @returns a function that resolves when so many requests have begun to wait for an owner */
 function watchWaits(): (requests: number) => Promise<void> {
-  const spy = vi.spyOn(PlaceWaits.prototype, 'wait');
+  const spy = vi.spyOn(OwnerWaits.prototype, 'wait');
   onTestFinished(() => spy.mockRestore());
   return (requests) => waitUntil(() => spy.mock.calls.length >= requests);
 }

@@ -6,7 +6,7 @@ import {
   findShortage,
   type GpuWish,
   limitAmounts,
-  type Place,
+  type PodMachine,
 } from '../../../../src/control/limits/capacity.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
 import { CPU, createCatalog, GPU, PodWorld } from '../../../support/containers/pod-world.ts';
@@ -133,8 +133,8 @@ it('does not name resources that are not requested', () => {
 const SMALL: Amounts = { memoryGb: 16, vcpus: 100, diskGb: 1_000 };
 const LARGE: Amounts = { memoryGb: 64, vcpus: 100, diskGb: 1_000 };
 
-async function openPlaces(places: Place[]) {
-  const world = await PodWorld.open({ pods: { listPlaces: () => places } });
+async function openPlaces(places: PodMachine[]) {
+  const world = await PodWorld.open({ pods: { listMachines: () => places } });
   onTestFinished(() => world.close());
   return world;
 }
@@ -191,7 +191,7 @@ describe('a new pod', () => {
   });
 
   it('does not grow or start on a node that does not answer', async () => {
-    const places: Place[] = [{ node: 'a', limits: SMALL }];
+    const places: PodMachine[] = [{ node: 'a', limits: SMALL }];
     const world = await openPlaces(places);
     const { id, userId } = await world.create();
     await world.pods.act(userId, id, 'stop');
@@ -219,7 +219,7 @@ describe('a new pod with GPUs', () => {
     const places = Object.keys(gpus).map((node) => ({ node, limits: SMALL }));
     const world = await PodWorld.open({
       catalog: createCatalog(Object.values(gpus).flat()),
-      pods: { listPlaces: () => places, gpusOfNode: (node) => new Set(gpus[node]) },
+      pods: { listMachines: () => places, gpusOfNode: (node) => new Set(gpus[node]) },
     });
     onTestFinished(() => world.close());
     const create = async (count: number) => (await world.create({ gpu: { id: GPU, count } })).id;

@@ -94,7 +94,7 @@ const refusal = { name: 'EngineError', code: 'unavailable' };
 describe('the machines of nodes', () => {
   it('are found with their limits, and do what the leader asks for', async () => {
     const { hosts, machines } = await startMachines();
-    expect(machines.listPlaces()).toEqual([
+    expect(machines.listMachines()).toEqual([
       { node: 'own', limits: LIMITS },
       { node: 'other', limits: LIMITS },
     ]);
@@ -178,7 +178,7 @@ describe('the machines of nodes', () => {
       ...{ why: 'node other is gone', isGone: true },
     });
     expect(machines.findUnreachable({ node: 'own' })).toBeUndefined();
-    expect(machines.listPlaces().map(({ node }) => node)).toEqual(['own']);
+    expect(machines.listMachines().map(({ node }) => node)).toEqual(['own']);
     setView(1);
     await expect.poll(() => machines.findUnreachable({ node: 'other' })).toBeUndefined();
   });
@@ -195,14 +195,14 @@ describe('the machines of nodes', () => {
 
   it('are unused if two have the same name', async () => {
     const { machines } = await startMachines({ otherName: 'own' });
-    expect(machines.listPlaces()).toEqual([]);
+    expect(machines.listMachines()).toEqual([]);
     expect(machines.findUnreachable({ node: 'own' })).toMatchObject({ isGone: false });
     await expect(machines.act('own', { verb: 'list' })).rejects.toMatchObject(refusal);
   });
 
   it('are one if they are shared, which its leader reaches whatever other nodes are there', async () => {
     const { hosts, machines, setView } = await startMachines({ otherName: 'own', isShared: true });
-    expect(machines.listPlaces()).toEqual([{ node: 'own', limits: LIMITS }]);
+    expect(machines.listMachines()).toEqual([{ node: 'own', limits: LIMITS }]);
     await machines.act('own', { verb: 'create', spec: specOf('pod_a') });
     expect(hosts.own.get('pod_a').spec).toEqual(specOf('pod_a'));
     setView(1, { hasOther: false });
@@ -226,10 +226,10 @@ describe('the machines of nodes', () => {
     });
     hosts.other.trouble = new EngineError('unavailable', 'it is away');
     expect(await engine.list()).toEqual([]);
-    expect(machines.listPlaces().map(({ node }) => node)).toEqual(['own']);
+    expect(machines.listMachines().map(({ node }) => node)).toEqual(['own']);
     hosts.other.trouble = undefined;
     await engine.list();
-    expect(machines.listPlaces()).toHaveLength(2);
+    expect(machines.listMachines()).toHaveLength(2);
   });
 
   it('do not count as called for the removal of a volume while none answers', async () => {
@@ -275,7 +275,7 @@ describe('the machines of nodes', () => {
     await expect.poll(() => list.mock.settledResults.length).toBe(2);
     await clock.advance(5_000);
     expect((await listing).map(({ id }) => id)).toEqual(['pod_a']);
-    expect(machines.listPlaces().map(({ node }) => node)).toEqual(['other']);
+    expect(machines.listMachines().map(({ node }) => node)).toEqual(['other']);
     await clock.advance(8_000);
     expect(machines.findUnreachable({ node: 'own' })).toMatchObject({ isGone: false });
   });

@@ -1,6 +1,6 @@
 // The scaler's view as the owner of an endpoint gets it from the leader: over the port for nodes, HTTP.
 import { expect, it, onTestFinished } from 'vitest';
-import type { Place } from '../../../../src/api/forwarding/placement.ts';
+import type { OwnerNode } from '../../../../src/api/forwarding/placement.ts';
 import { NodeClient } from '../../../../src/api/nodes/node-client.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { LeaderScaling } from '../../../../src/platform/machines/node-work.ts';
@@ -27,10 +27,10 @@ async function start() {
   const client = new NodeClient({ secrets: [SECRET] });
   onTestFinished(() => client.close());
   const clock = new ManualClock();
-  let place: Place = { kind: 'node', url: owner.nodeUrl };
+  let place: OwnerNode = { kind: 'node', url: owner.nodeUrl };
   const own = () => 'unknown' as const;
   const scaling = new LeaderScaling({ client, clock, findLeader: () => place, own });
-  const lead = (given: Place) => {
+  const lead = (given: OwnerNode) => {
     place = given;
   };
   return { clock, lead, leader, scaling };

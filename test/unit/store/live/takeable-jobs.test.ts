@@ -1,7 +1,7 @@
 // Random operations on jobs of groups with a limit, on a store whose commits fail now and then: what can be taken is
 // always what a model finds in the tables.
 import { describe, expect, it } from 'vitest';
-import { comparePlaces } from '../../../../src/store/live/ready-window.ts';
+import { compareRanks } from '../../../../src/store/live/ready-window.ts';
 import {
   NEXT_TURN,
   type Step,
@@ -32,7 +32,7 @@ function findTakeable(jobs: readonly StoredJob[], limit: number, groupLimit: num
   for (const { group, lease } of jobs) if (lease && lease.lost === null) count(group);
   const ready = jobs.filter((job) => job.status === 'IN_QUEUE' && !job.delayed);
   const found: string[] = [];
-  for (const { group, id } of ready.toSorted(comparePlaces)) {
+  for (const { group, id } of ready.toSorted(compareRanks)) {
     if (found.length === limit) break;
     if (group !== null && (held.get(group) ?? 0) >= groupLimit) continue;
     count(group);
@@ -157,7 +157,7 @@ class Player {
     const queued = this.#jobs().filter(({ status }) => status === 'IN_QUEUE');
     const lanes = Map.groupBy(queued, ({ group, priority }) => `${priority} ${group}`);
     for (const jobs of lanes.values()) {
-      const byTurn = jobs.toSorted(comparePlaces).map(({ id }) => id);
+      const byTurn = jobs.toSorted(compareRanks).map(({ id }) => id);
       expect(byTurn).toEqual(jobs.toSorted((a, b) => a.position - b.position).map(({ id }) => id));
       expect(new Set(jobs.map(({ turn }) => turn)).size).toBe(jobs.length);
     }
