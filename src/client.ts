@@ -27,7 +27,7 @@ import {
 import { Submissions } from './client/jobs/submissions.ts';
 import type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
 import type { ErrorCode, JobDetails, JobRecord, JobStatus, JobSummary } from './wire/job/job.ts';
-import { requireKept } from './wire/job/kept-input.ts';
+import { requireJsonInput } from './wire/job/json-input.ts';
 import type { Json } from './wire/json.ts';
 import type { EndpointHealth, InputSchemaRecord } from './wire/resources/endpoint.ts';
 import { fillPath } from './wire/routes/route.ts';
@@ -251,7 +251,7 @@ export function createClient<Handler = unknown>(options: ClientOptions): Client<
       submissions.submit(await composeSubmission(input, submitOptions)),
     runMany: (jobs, runOptions = {}) => runMany({ caller, endpoint }, jobs, runOptions),
     runsync: async (input, { signal, waitMs, traceparent, tracestate, ...rest } = {}) => {
-      requireKept(input);
+      requireJsonInput(input);
       const text = JSON.stringify({ input, ...rest });
       return caller.json<JobRecord<OutputOf<Handler>>>({
         ...callOf(JOB_ROUTES.runJobSync, ofEndpoint),

@@ -38,7 +38,7 @@ export type ReadFailed = (
   listing: FailedListing,
 ) => Promise<FailedPage & { unreachable: string[] }>;
 
-interface Kept {
+interface SharedRead {
   at: number;
   activity: Promise<EndpointActivity | undefined>;
 }
@@ -50,7 +50,7 @@ interface Numbered {
 
 export class Overviews {
   readonly #options: OverviewsOptions;
-  readonly #kept = new Map<string, Kept>();
+  readonly #shared = new Map<string, SharedRead>();
   /** The last numbered activity. Each change of an endpoint makes a new object. */
   readonly #numbered = new WeakMap<LiveEndpoint, Numbered>();
   #lastNumber = 0;
@@ -147,15 +147,15 @@ export class Overviews {
   /** In the same order; undefined if no node answers for the endpoint. */
   activities(ids: readonly string[]): Promise<(EndpointActivity | undefined)[]> {
     const now = this.#options.clock.now();
-    for (const [id, { at }] of this.#kept) if (at <= now - SHARED_MS) this.#kept.delete(id);
-    const missing = ids.filter((id) => !this.#kept.has(id));
+    for (const [id, { at }] of this.#shared) if (at <= now - SHARED_MS) this.#shared.delete(id);
+    const missing = ids.filter((id) => !this.#shared.has(id));
     if (missing.length > 0) {
       const reading = this.#options.read(missing);
       for (const id of missing) {
-        this.#kept.set(id, { at: now, activity: reading.then((found) => found[id]) });
+        this.#shared.set(id, { at: now, activity: reading.then((found) => found[id]) });
       }
     }
-    return Promise.all(ids.map((id) => this.#kept.get(id)?.activity));
+    return Promise.all(ids.map((id) => this.#shared.get(id)?.activity));
   }
 }
 

@@ -42,7 +42,7 @@ interface Granted extends Transfer {
   since: number;
 }
 
-interface WaitingClaim {
+interface PendingClaim {
   transfer: Transfer;
   grant: (claim: Claim) => void;
 }
@@ -51,7 +51,7 @@ export class ByteBudget {
   readonly #options: ByteBudgetOptions;
   readonly #granted = new Set<Granted>();
   readonly #ownerBytes = new Map<string, number>();
-  readonly #line = new Set<WaitingClaim>();
+  readonly #line = new Set<PendingClaim>();
   #usedBytes = 0;
   #cancelDrop: (() => void) | undefined;
 
@@ -87,7 +87,7 @@ export class ByteBudget {
       const cancel = Number.isFinite(waitMs)
         ? this.#options.clock.after(waitMs, giveUp)
         : undefined;
-      const waiting: WaitingClaim = { transfer, grant: end };
+      const waiting: PendingClaim = { transfer, grant: end };
       signal?.addEventListener('abort', giveUp, { once: true });
       this.#line.add(waiting);
       this.#moveLine();
@@ -146,8 +146,8 @@ export class ByteBudget {
     }
   }
 
-  #findNext(): WaitingClaim | undefined {
-    let best: WaitingClaim | undefined;
+  #findNext(): PendingClaim | undefined {
+    let best: PendingClaim | undefined;
     let bestBytes = Infinity;
     for (const waiting of this.#line) {
       const own = this.#ownerBytes.get(waiting.transfer.owner) ?? 0;

@@ -22,35 +22,35 @@ export function oweAfterVisit(owedMs: number, spentMs: number): number {
   return Math.max(0, owedMs + spentMs - VISIT_MS);
 }
 
-interface Entry<Waiting> {
-  waiting: Waiting;
+interface Entry<Tasks> {
+  tasks: Tasks;
   owedMs: number;
 }
 
 /** What waits, by name, in rotation. */
-class Rotation<Waiting extends { readonly length: number }> {
-  readonly #create: () => Waiting;
-  readonly #entries = new Map<string, Entry<Waiting>>();
+class Rotation<Tasks extends { readonly length: number }> {
+  readonly #create: () => Tasks;
+  readonly #entries = new Map<string, Entry<Tasks>>();
 
-  constructor(create: () => Waiting) {
+  constructor(create: () => Tasks) {
     this.#create = create;
   }
 
-  of(name: string): Waiting {
+  of(name: string): Tasks {
     const known = this.#entries.get(name);
-    if (known) return known.waiting;
-    const waiting = this.#create();
-    this.#entries.set(name, { waiting, owedMs: 0 });
-    return waiting;
+    if (known) return known.tasks;
+    const tasks = this.#create();
+    this.#entries.set(name, { tasks, owedMs: 0 });
+    return tasks;
   }
 
   /** The entry to serve. It goes to the end of the rotation. */
-  next(): Entry<Waiting> | undefined {
+  next(): Entry<Tasks> | undefined {
     let left = this.#entries.size;
     // An entry that is put back is visited again.
     for (const [name, entry] of this.#entries) {
       this.#entries.delete(name);
-      const isDone = entry.owedMs === 0 && entry.waiting.length === 0;
+      const isDone = entry.owedMs === 0 && entry.tasks.length === 0;
       if (!isDone) this.#entries.set(name, entry);
       if (!isDone && entry.owedMs === 0) return entry;
       entry.owedMs = oweAfterVisit(entry.owedMs, 0);
@@ -65,8 +65,8 @@ class Rotation<Waiting extends { readonly length: number }> {
   /** Pays for the rounds in which nobody would be served, so that a call takes a few rounds, whatever all owe. */
   #skipRounds(): void {
     let leastMs = Number.POSITIVE_INFINITY;
-    for (const { owedMs, waiting } of this.#entries.values()) {
-      if (waiting.length > 0) leastMs = Math.min(leastMs, owedMs);
+    for (const { owedMs, tasks } of this.#entries.values()) {
+      if (tasks.length > 0) leastMs = Math.min(leastMs, owedMs);
     }
     const paidMs = VISIT_MS * Math.floor(leastMs / VISIT_MS);
     for (const entry of this.#entries.values()) entry.owedMs = Math.max(0, entry.owedMs - paidMs);
@@ -143,10 +143,10 @@ export class FairScheduler {
     this.#schedule();
     if (!this.#mayStart()) return;
     const group = this.#groups.next();
-    const owner = group?.waiting.owners.next();
-    const task = owner?.waiting.shift();
+    const owner = group?.tasks.owners.next();
+    const task = owner?.tasks.shift();
     if (!group || !owner || !task) return;
-    group.waiting.length -= 1;
+    group.tasks.length -= 1;
     this.#waiting -= 1;
     this.#started += 1;
     const startedAt = this.#monotonic();

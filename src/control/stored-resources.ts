@@ -89,7 +89,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
   readonly #kind: string;
   #positions = new Positions(0);
   /** By ID, oldest first. */
-  readonly #kept = new Map<string, ResourceEntry<Item>>();
+  readonly #entries = new Map<string, ResourceEntry<Item>>();
   readonly #names: NameIndex;
   readonly #quotas: Quotas;
   readonly #count: ResourceCount;
@@ -118,7 +118,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
   async reload(): Promise<void> {
     const listing = { kind: this.#kind, limit: Number.MAX_SAFE_INTEGER };
     const stored = (await this.#options.store.read((tx) => tx.resources(listing))).reverse();
-    this.#kept.clear();
+    this.#entries.clear();
     this.#names.clear();
     for (const each of stored) this.#keep(this.#read(each));
     this.#positions = new Positions(stored.at(-1)?.position ?? 0);
@@ -126,8 +126,8 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
 
   /** Undefined if it does not exist or belongs to another user. */
   find(userId: string, id: string): Item | undefined {
-    const kept = this.#kept.get(id);
-    if (kept?.userId === userId) return kept.item;
+    const entry = this.#entries.get(id);
+    if (entry?.userId === userId) return entry.item;
     return this.#listDeclared(userId).find(({ item }) => item.id === id)?.item;
   }
 
@@ -150,17 +150,17 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
 
   /** Of all users, oldest first. */
   all(): Item[] {
-    return [...this.#kept.values()].map(({ item }) => item);
+    return [...this.#entries.values()].map(({ item }) => item);
   }
 
   /** User of a record; undefined: it does not exist. */
   ownerOf(id: string): string | undefined {
-    return this.#kept.get(id)?.userId;
+    return this.#entries.get(id)?.userId;
   }
 
   /** Of all users, each with its user. */
   entries(): { userId: string; item: Item }[] {
-    return [...this.#kept.values()];
+    return [...this.#entries.values()];
   }
 
   countOf(userId: string): number {
@@ -181,7 +181,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
   listAll(page: Omit<UserListing, 'userId'>): ResourcePage<{ userId: string; item: Item }> {
     return cutNewest({
       ...page,
-      all: [...this.#kept.values()],
+      all: [...this.#entries.values()],
       positionOf: ({ position }) => position,
       show: (entry) => entry,
     });
@@ -195,8 +195,8 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     const made = { id: `${prefix}_${createUuidV7(now)}`, createdAt: new Date(now).toISOString() };
     const item = rules.compose(made, creation, userId);
     this.#checkName(userId, item);
-    const kept = { userId, position: this.#positions.next(now), item };
-    const stored = this.#toStored(kept);
+    const entry = { userId, position: this.#positions.next(now), item };
+    const stored = this.#toStored(entry);
     const { isCounted = () => true } = rules;
     const release = isCounted(item) ? this.#count.reserve(userId) : () => {};
     try {
@@ -204,7 +204,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
         tx.putResource(stored);
         return follow(rules, tx, { userId, id: item.id, after: item });
       });
-      this.#keep(kept);
+      this.#keep(entry);
       noteStored();
     } finally {
       release();
@@ -221,7 +221,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     const key = { kind: this.#kind, id };
     const read = (stored: StoredResource | undefined) =>
       stored ? this.#read(stored) : this.#raiseUnknown(id);
-    const toStored = (kept: ResourceEntry<Item>) => this.#toStored(kept);
+    const toStored = (entry: ResourceEntry<Item>) => this.#toStored(entry);
     const checkName = (before: Item, after: Item) => {
       if (after.name !== before.name) this.#checkName(userId, after);
     };
@@ -257,7 +257,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     } finally {
       this.#leaving.delete(id);
     }
-    this.#kept.delete(id);
+    this.#entries.delete(id);
     this.#names.remove(id);
     noteStored();
     noteRemoved?.();
@@ -266,8 +266,8 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
   /** Changes records of all users; `decide` returns the same object for no change. */
   async rewrite(decide: (item: Item, userId: string) => Item): Promise<void> {
     const read = (stored: StoredResource) => this.#read(stored);
-    const toStored = (kept: ResourceEntry<Item>) => this.#toStored(kept);
-    for (const { item, userId } of [...this.#kept.values()]) {
+    const toStored = (entry: ResourceEntry<Item>) => this.#toStored(entry);
+    for (const { item, userId } of [...this.#entries.values()]) {
       if (decide(item, userId) === item) continue;
       const key = { kind: this.#kind, id: item.id };
       const changed = await this.#options.store.write((tx) => {
@@ -285,7 +285,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
   /** @throws ProblemError `not_found`, `conflict` for a declared one */
   #requireOwn(userId: string, id: string): void {
     this.get(userId, id);
-    if (this.#kept.get(id)?.userId === userId) return;
+    if (this.#entries.get(id)?.userId === userId) return;
     const noun = spellName(this.#kind);
     const detail = `the operator's catalog file declares the ${noun} ${id}; only the operator can change it, in that file`;
     throw new ProblemError('conflict', detail);
@@ -301,7 +301,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
 
   #keep(entry: ResourceEntry<Item>): void {
     const { item, userId } = entry;
-    this.#kept.set(item.id, entry);
+    this.#entries.set(item.id, entry);
     if (item.name !== undefined) this.#names.put(item.id, { userId, name: item.name });
   }
 
@@ -313,7 +313,7 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
 
   /** Oldest first. */
   #listOwn(userId: string): ResourceEntry<Item>[] {
-    return [...this.#kept.values()].filter((each) => each.userId === userId);
+    return [...this.#entries.values()].filter((each) => each.userId === userId);
   }
 
   #read({ body, position, userId }: StoredResource): ResourceEntry<Item> {

@@ -11,7 +11,7 @@ import type { Store } from '../store/store.ts';
 import type { Chunk } from '../wire/chunk/chunk.ts';
 import type { ChunkOf, InputOf, OutputOf } from '../wire/job/handler-types.ts';
 import { isTerminal, type JobPolicy, type JobRecord, type S3Config } from '../wire/job/job.ts';
-import { requireKept } from '../wire/job/kept-input.ts';
+import { requireJsonInput } from '../wire/job/json-input.ts';
 import { type Json, stringifyJson } from '../wire/json.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import { endpointSettings } from '../wire/resources/endpoint.ts';
@@ -157,7 +157,7 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
     options: HarnessJobOptions = {},
   ): Promise<HarnessJob<Output, ChunkOutput>> {
     const { s3Config, traceparent, tracestate, ...policy } = options;
-    requireKept(input);
+    requireJsonInput(input);
     const { id } = await this.#queue.submissions.submit({
       endpointId: ENDPOINT_ID,
       mode: 'run',

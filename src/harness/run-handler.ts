@@ -5,7 +5,7 @@ import type { Chunk } from '../wire/chunk/chunk.ts';
 import { reassemble } from '../wire/chunk/chunk-pieces.ts';
 import type { ChunkOf, InputOf, OutputOf } from '../wire/job/handler-types.ts';
 import { type AttemptError, LIMITS, type S3Config } from '../wire/job/job.ts';
-import { requireKept } from '../wire/job/kept-input.ts';
+import { requireJsonInput } from '../wire/job/json-input.ts';
 import { type Json, stringifyJson } from '../wire/json.ts';
 import type { Device, Outcome } from '../wire/link/worker-link.ts';
 import { readTraceContext } from '../wire/trace-context.ts';
@@ -59,7 +59,7 @@ export async function runHandler<Handler extends TestedHandler>(
   const config = await executor.start();
   const timeoutMs = options.timeoutMs ?? config.timeoutMs ?? LIMITS.executionTimeoutMs.default;
   try {
-    requireKept(input);
+    requireJsonInput(input);
     const bytes = Buffer.from(stringifyJson(input, 'input'));
     for (let attempt = 1; ; attempt++) {
       const { run, mayRetry } = await runOnce({

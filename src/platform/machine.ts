@@ -17,8 +17,8 @@ import { readNvidiaSmi, type SmiReading } from '../worker/gpu/nvidia-smi.ts';
 import type { SmiGpu } from '../worker/gpu/nvidia-smi-report.ts';
 import { locateCode } from './compute/pod-user-choice.ts';
 import { WorkerFolders } from './compute/worker-folders.ts';
-import { readEngineName } from './files/kept-names.ts';
 import { type KubernetesChoice, readKubernetesSettings } from './files/kubernetes-file.ts';
+import { readEngineName } from './files/stored-names.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';
 import type { CompleteOptions } from './platform-options.ts';
 

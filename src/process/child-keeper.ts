@@ -8,7 +8,7 @@ import { type FromChild, type ProcessLog, silentProcessLog } from './messages.ts
 import type { CompleteOptions } from './options.ts';
 
 /** A child that is ready, with its calls. */
-export class KeptChild {
+export class SharedChild {
   readonly child: ModelChild;
   readonly calls: RunningCalls;
   /** Slots that are taken: by calls that run, and by those that are about to. */
@@ -34,14 +34,14 @@ export class KeptChild {
 }
 
 interface Waiter {
-  grant: (kept: KeptChild) => void;
+  grant: (shared: SharedChild) => void;
   refuse: (error: Error) => void;
 }
 
 type State =
   | { name: 'new' }
-  | { name: 'starting'; kept: KeptChild }
-  | { name: 'ready'; kept: KeptChild }
+  | { name: 'starting'; shared: SharedChild }
+  | { name: 'ready'; shared: SharedChild }
   /** The last child has ended; the next one starts when the timer fires. */
   | { name: 'down'; timer: NodeJS.Timeout }
   | { name: 'stopped' };
@@ -62,7 +62,7 @@ export class ChildKeeper {
   }
 
   get pid(): number | undefined {
-    return this.#state.name === 'ready' ? this.#state.kept.child.pid : undefined;
+    return this.#state.name === 'ready' ? this.#state.shared.child.pid : undefined;
   }
 
   /** No child is ready, and the next one starts now or soon. */
@@ -96,15 +96,15 @@ export class ChildKeeper {
    *
    * @throws ModelProcessError that returns the job to the queue, if the next child does not start
    */
-  acquire(signal: AbortSignal | undefined): Promise<KeptChild> {
+  acquire(signal: AbortSignal | undefined): Promise<SharedChild> {
     const state = this.#state;
     if (state.name === 'new' || state.name === 'stopped') {
       const hint =
         state.name === 'new' ? 'call start() in setup' : 'start() failed or stop() was called';
       return Promise.reject(new Error(`the model process does not run; ${hint}`));
     }
-    if (state.name === 'ready' && this.#waiters.size === 0 && this.#hasSlot(state.kept)) {
-      return Promise.resolve(this.#take(state.kept));
+    if (state.name === 'ready' && this.#waiters.size === 0 && this.#hasSlot(state.shared)) {
+      return Promise.resolve(this.#take(state.shared));
     }
     const { maxWaiting } = this.#options;
     if (this.#waiters.size >= maxWaiting) {
@@ -121,9 +121,9 @@ export class ChildKeeper {
         reject(error);
       };
       const abort = () => refuse(signal?.reason);
-      const grant = (kept: KeptChild) => {
+      const grant = (shared: SharedChild) => {
         settle();
-        resolve(kept);
+        resolve(shared);
       };
       const waiter: Waiter = { grant, refuse };
       this.#waiters.add(waiter);
@@ -131,9 +131,9 @@ export class ChildKeeper {
     });
   }
 
-  release(kept: KeptChild): void {
-    kept.taken -= 1;
-    if (kept.taken === 0) kept.child.setActive(false);
+  release(shared: SharedChild): void {
+    shared.taken -= 1;
+    if (shared.taken === 0) shared.child.setActive(false);
     this.#admit();
   }
 
@@ -143,24 +143,24 @@ export class ChildKeeper {
     const error = new ModelProcessError('the model process was stopped', 'neighbour');
     for (const waiter of this.#waiters) waiter.refuse(error);
     if (state.name === 'down') clearTimeout(state.timer);
-    if (state.name === 'starting') state.kept.child.fail('was stopped');
-    if (state.name === 'ready') await state.kept.child.stop();
-    if (state.name === 'starting') await state.kept.child.ended;
+    if (state.name === 'starting') state.shared.child.fail('was stopped');
+    if (state.name === 'ready') await state.shared.child.stop();
+    if (state.name === 'starting') await state.shared.child.ended;
   }
 
   /** Resolves when the new child is ready. */
   async #launch(): Promise<void> {
     const { startTimeoutMs } = this.#options;
-    const kept = this.#createChild();
-    const { child } = kept;
-    this.#state = { name: 'starting', kept };
+    const shared = this.#createChild();
+    const { child } = shared;
+    this.#state = { name: 'starting', shared };
     if (child.pid !== undefined) this.#log.info({ pid: child.pid }, 'model process started');
     const startedAt = performance.now();
     const timer = setTimeout(() => {
       child.fail(`was not ready after ${startTimeoutMs} ms (startTimeoutMs)`);
     }, startTimeoutMs);
     try {
-      kept.setNames(await child.ready);
+      shared.setNames(await child.ready);
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
       throw new Error(`${this.#describe(child)} ${reason}`);
@@ -170,13 +170,13 @@ export class ChildKeeper {
     const startMs = Math.round(performance.now() - startedAt);
     this.#log.info({ pid: child.pid, startMs }, 'model process ready');
     child.setActive(false);
-    if (!this.#has(kept)) return child.fail('was stopped');
-    this.#state = { name: 'ready', kept };
-    void child.ended.then((end) => this.#replace(kept, end));
+    if (!this.#has(shared)) return child.fail('was stopped');
+    this.#state = { name: 'ready', shared };
+    void child.ended.then((end) => this.#replace(shared, end));
     this.#admit();
   }
 
-  #createChild(): KeptChild {
+  #createChild(): SharedChild {
     const calls = new RunningCalls();
     const failIfLost = (loss: LostContext | undefined) => {
       if (loss) child.fail(`has lost its GPU context: ${loss.words}`, loss.culprit);
@@ -190,7 +190,7 @@ export class ChildKeeper {
         if (stream === 'stderr') failIfLost(calls.noteLine(line));
       },
     });
-    return new KeptChild(child, calls);
+    return new SharedChild(child, calls);
   }
 
   #receive(calls: RunningCalls, message: FromChild, bytes: number): LostContext | undefined {
@@ -201,12 +201,12 @@ export class ChildKeeper {
     return undefined;
   }
 
-  #replace(kept: KeptChild, { culprit, reason }: ChildEnd): void {
-    const { calls, child } = kept;
+  #replace(shared: SharedChild, { culprit, reason }: ChildEnd): void {
+    const { calls, child } = shared;
     this.#uselessEnds = calls.completed > 0 ? 0 : this.#uselessEnds + 1;
     const running = calls.size;
     calls.settleAll(`${this.#describe(child)} ${reason}`, culprit);
-    if (!this.#has(kept)) return;
+    if (!this.#has(shared)) return;
     const waitMs = this.#restartLater();
     const pid = child.pid;
     this.#log.error({ pid, reason, calls: running, waitMs }, 'model process ended, restarting');
@@ -241,24 +241,24 @@ export class ChildKeeper {
     const state = this.#state;
     if (state.name !== 'ready') return;
     for (const waiter of this.#waiters) {
-      if (!this.#hasSlot(state.kept)) return;
-      waiter.grant(this.#take(state.kept));
+      if (!this.#hasSlot(state.shared)) return;
+      waiter.grant(this.#take(state.shared));
     }
   }
 
   /** False after `stop`, even if another child has been started since. */
-  #has(kept: KeptChild): boolean {
-    return 'kept' in this.#state && this.#state.kept === kept;
+  #has(shared: SharedChild): boolean {
+    return 'shared' in this.#state && this.#state.shared === shared;
   }
 
-  #hasSlot({ child, taken }: KeptChild): boolean {
+  #hasSlot({ child, taken }: SharedChild): boolean {
     return taken < this.#options.maxConcurrent && !child.isEnding;
   }
 
-  #take(kept: KeptChild): KeptChild {
-    if (kept.taken === 0) kept.child.setActive(true);
-    kept.taken += 1;
-    return kept;
+  #take(shared: SharedChild): SharedChild {
+    if (shared.taken === 0) shared.child.setActive(true);
+    shared.taken += 1;
+    return shared;
   }
 
   #describe({ pid }: ModelChild): string {

@@ -19,8 +19,8 @@ const DRAIN_MS = 500;
 const HEARTBEATS = 4;
 
 const MAX_LINE_CHARS = 8_000;
-const KEPT_LINES = 20;
-const KEPT_CHARS = 4_000;
+const LAST_LINES = 20;
+const LAST_CHARS = 4_000;
 
 interface ChildEvents {
   /** `bytes`: size of the frame. @throws FrameError to replace the child */
@@ -305,10 +305,10 @@ class LastLines {
 
   push(line: string): void {
     this.#lines.push(line);
-    if (this.#lines.length > KEPT_LINES) this.#lines.shift();
+    if (this.#lines.length > LAST_LINES) this.#lines.shift();
   }
 
   get text(): string {
-    return this.#lines.join('\n').slice(-KEPT_CHARS);
+    return this.#lines.join('\n').slice(-LAST_CHARS);
   }
 }

@@ -3,7 +3,7 @@
 import { beginHold } from '../handler/attempt/hold.ts';
 import type { Context } from '../handler/define.ts';
 import { type CallEnd, RunningCall } from './calls.ts';
-import { ChildKeeper, type KeptChild } from './child-keeper.ts';
+import { ChildKeeper, type SharedChild } from './child-keeper.ts';
 import { ModelCallError, ModelProcessError, ModelTimeoutError } from './errors.ts';
 import { detachBytes, encodeFrame, measureFrame } from './frame.ts';
 import { type CallKind, type ProcessLog, readError, type ToChild } from './messages.ts';
@@ -81,10 +81,10 @@ export interface ModelProcess extends AsyncDisposable {
  */
 export function createModelProcess(options: ModelProcessOptions): ModelProcess {
   // biome-ignore lint/style/noProcessEnv: the child inherits the environment that handlers see.
-  return new KeptModelProcess(completeOptions(options, process.env));
+  return new RestartingModelProcess(completeOptions(options, process.env));
 }
 
-class KeptModelProcess implements ModelProcess {
+class RestartingModelProcess implements ModelProcess {
   readonly #options: CompleteOptions;
   readonly #keeper: ChildKeeper;
   #nextId = 1;
@@ -133,8 +133,8 @@ class KeptModelProcess implements ModelProcess {
     input: unknown,
     options: ModelCallOptions = {},
   ): AsyncGenerator<Item, unknown, void> {
-    const { call, kept } = await this.#begin('items', name, input, options);
-    const stop = new CallStop(this.#options, { call, kept }, options);
+    const { call, shared } = await this.#begin('items', name, input, options);
+    const stop = new CallStop(this.#options, { call, shared }, options);
     try {
       while (!stop.isStopped) {
         const item = call.takeItem();
@@ -183,11 +183,11 @@ class KeptModelProcess implements ModelProcess {
   ): Promise<StartedCall> {
     const { signal } = options;
     signal?.throwIfAborted();
-    const kept = this.#keeper.isStarting
+    const shared = this.#keeper.isStarting
       ? await this.#acquireLater(options)
       : await this.#keeper.acquire(signal);
     try {
-      kept.checkName(name);
+      shared.checkName(name);
       const id = this.#nextId++;
       const { streamWindowBytes: windowBytes } = this.#options;
       const frame = this.#encodeCall({ id, name, wants }, input, options);
@@ -198,21 +198,21 @@ class KeptModelProcess implements ModelProcess {
         quotes: (words) => detachBytes(input, 'input').json.includes(words),
         owner: signal ?? {},
         sinks: { log, metrics, progress: options.progress },
-        grant: (bytes) => kept.child.send({ type: 'credit', id, bytes }),
+        grant: (bytes) => shared.child.send({ type: 'credit', id, bytes }),
         windowBytes,
       });
-      kept.calls.add(call);
-      kept.child.write(frame, () => call.noteUnsent());
-      void call.end.catch(() => undefined).then(() => this.#keeper.release(kept));
-      return { kept, call };
+      shared.calls.add(call);
+      shared.child.write(frame, () => call.noteUnsent());
+      void call.end.catch(() => undefined).then(() => this.#keeper.release(shared));
+      return { shared, call };
     } catch (error) {
-      this.#keeper.release(kept);
+      this.#keeper.release(shared);
       throw error;
     }
   }
 
   /** The wait for the next child does not count as time of the job. */
-  async #acquireLater(options: ModelCallOptions): Promise<KeptChild> {
+  async #acquireLater(options: ModelCallOptions): Promise<SharedChild> {
     const endHold = beginHold(options);
     const since = performance.now();
     try {
@@ -265,7 +265,7 @@ function readResult<Output>(name: string, result: unknown): PromiseSettledResult
 }
 
 interface StartedCall {
-  kept: KeptChild;
+  shared: SharedChild;
   call: RunningCall;
 }
 
@@ -345,14 +345,14 @@ class CallStop {
   readonly #abort = () => this.#stop({ kind: 'aborted', error: this.#signal?.reason });
 
   #stop(cause: StopCause): void {
-    const { call, kept } = this.#started;
+    const { call, shared } = this.#started;
     if (this.#cause || call.isOver) return;
     this.#cause = cause;
     clearTimeout(this.#timeout);
-    kept.child.send({ type: 'cancel', id: call.id });
+    shared.child.send({ type: 'cancel', id: call.id });
     const { cancelTimeoutMs } = this.#options;
     this.#patience = setTimeout(() => {
-      kept.child.fail(`did not leave a stopped call within ${cancelTimeoutMs} ms`, call.id);
+      shared.child.fail(`did not leave a stopped call within ${cancelTimeoutMs} ms`, call.id);
     }, cancelTimeoutMs);
   }
 }

@@ -38,10 +38,10 @@ export interface Change {
 type Operation<T> = (tx: Transaction, step: StepOn) => T;
 
 /** What one run of an operation did. */
-interface Run<T> {
+interface OperationResult<T> {
   result: T;
   changes: readonly Change[];
-  kept: readonly StoredDelivery[];
+  newDeliveries: readonly StoredDelivery[];
 }
 
 /** What one slice did. */
@@ -88,7 +88,7 @@ export class Changes {
   async commit<T>(operation: Operation<T>, payloadBytes = 0): Promise<T> {
     const moment = this.moment();
     const { deliveries, jobTimes, signals, store, tracing } = this.#options;
-    const { changes, kept, result } = await store.write(
+    const { changes, newDeliveries, result } = await store.write(
       (tx) => this.#run(tx, operation, moment),
       payloadBytes > 0 ? { ...ENDING, payloadBytes } : ENDING,
     );
@@ -97,14 +97,14 @@ export class Changes {
       signals.changed(before, transition);
       if (tracing) tracing.changed(before, transition, moment.now);
     }
-    for (const delivery of kept) deliveries.arrived(delivery);
+    for (const delivery of newDeliveries) deliveries.arrived(delivery);
     return result;
   }
 
-  #run<T>(tx: Transaction, operation: Operation<T>, moment: Moment): Run<T> {
+  #run<T>(tx: Transaction, operation: Operation<T>, moment: Moment): OperationResult<T> {
     const changes: Change[] = [];
     const result = operation(tx, (job, event) => apply(tx, { job, event, moment, changes }));
-    return { result, changes, kept: this.#keepRecords(tx, changes, moment) };
+    return { result, changes, newDeliveries: this.#keepRecords(tx, changes, moment) };
   }
 
   /**
@@ -156,7 +156,7 @@ export class Changes {
     { now, settings }: Moment,
   ): StoredDelivery[] {
     const { formats } = this.#options;
-    const kept: StoredDelivery[] = [];
+    const newDeliveries: StoredDelivery[] = [];
     const ended = changes.flatMap(({ before, transition: { job } }) =>
       isTerminal(job.status) && !isTerminal(before.status) && job.webhook !== null ? job : [],
     );
@@ -167,9 +167,9 @@ export class Changes {
       const output = findOutput(tx, job, settings.maxOutputBytes);
       const compose = formats[job.attachment?.format ?? ''] ?? composeRecord;
       const ending = { job, url: job.webhook, record: compose(job, now, output) };
-      kept.push(this.#options.deliveries.keep(tx, ending));
+      newDeliveries.push(this.#options.deliveries.keep(tx, ending));
     }
-    return kept;
+    return newDeliveries;
   }
 
   /** Applies one event to one job; undefined if the job does not exist. */

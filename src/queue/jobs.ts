@@ -136,7 +136,7 @@ export class Jobs {
     const { clock, outputs, payloads, removal, settings, store, waits } = this.#options;
     removal.refuseGone(key.endpointId);
     const bounds = { maxBytes: settings.maxOutputBytes, maxAtOnce: payloads.partBytes };
-    const kept = outputs.takeKept(key);
+    const kept = outputs.takeSmall(key);
     const found = await store.read((tx) => readShown(tx, key, { ...bounds, kept }));
     const { facts, job, output } = found ?? raiseNoJob(key);
     const waitReason = facts && (await waits.describe(job, facts));
@@ -186,7 +186,7 @@ export class Jobs {
   /** Estimates the size of the record without reading the output. */
   async recordBytes(key: JobKey): Promise<number> {
     const { outputs, settings, store } = this.#options;
-    const kept = outputs.keptBytes(key);
+    const kept = outputs.smallBytes(key);
     if (kept !== undefined) return kept;
     const bytes = await store.read((tx) => measureRecord(tx, key, settings.maxOutputBytes));
     return bytes ?? raiseNoJob(key);

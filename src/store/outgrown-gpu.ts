@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import type { StoredJob } from './stored-records.ts';
 
 type Attempts = Pick<StoredJob, 'history'>;
-type Waiting = Pick<StoredJob, 'status' | 'delayed' | 'history'>;
+type QueuedJob = Pick<StoredJob, 'status' | 'delayed' | 'history'>;
 
 /** Undefined: any worker may take the job. */
 export function findOutgrownGpu({ history }: Attempts): string | undefined {
@@ -29,7 +29,7 @@ export function numberGpuType(type: string): number {
 }
 
 /** Number of the type that a ready job has outgrown; 0: any worker may take the job, or it is not ready. */
-export function outgrownNumber(job: Waiting): number {
+export function outgrownNumber(job: QueuedJob): number {
   if (job.history.length === 0 || job.status !== 'IN_QUEUE' || job.delayed) return 0;
   const type = findOutgrownGpu(job);
   return type === undefined ? 0 : numberGpuType(type);

@@ -1,6 +1,6 @@
 // A store in memory. The conformance suite of stores runs on it and on SQLite; it takes a fraction of the
 // time of SQLite, so that a simulation can play thousands of worlds.
-import type { KeptJobsOptions } from '../../src/store/live/kept-jobs.ts';
+import type { CachedJobsOptions } from '../../src/store/live/cached-jobs.ts';
 import { LiveJobs } from '../../src/store/live/live-jobs.ts';
 import { commitOperation, readOperation, unwrap } from '../../src/store/sql/sql-store.ts';
 import {
@@ -19,7 +19,7 @@ interface Operation {
   reject(error: unknown): void;
 }
 
-export interface MemoryStoreOptions extends KeptJobsOptions, MemoryTablesOptions {
+export interface MemoryStoreOptions extends CachedJobsOptions, MemoryTablesOptions {
   /** Whether the next commit fails. Default: none does. */
   failsCommit?: () => boolean;
   /** Called after each commit that was tried. */

@@ -59,7 +59,7 @@ export class Channel {
   #number: unknown;
   /** The data of the last snapshot, without members that change with each read. */
   #lasting: string | undefined;
-  #keptBytes = 0;
+  #heldBytes = 0;
 
   constructor(options: ChannelOptions) {
     this.#options = options;
@@ -109,7 +109,7 @@ export class Channel {
         waiter?.close();
       }
     }
-    reads.keep(-this.#keptBytes);
+    reads.keep(-this.#heldBytes);
   }
 
   /** Reads and offers the data, unless their change number is the same. */
@@ -154,8 +154,8 @@ export class Channel {
     if (lasting !== undefined && lasting === this.#lasting) return undefined;
     const bytes = Buffer.from(`"data":${JSON.stringify(data)}}\n\n`);
     if (bytes.length > EVENT_LIMITS.snapshotBytes) throw tooLarge(bytes.length);
-    reads.keep(bytes.length - this.#keptBytes);
-    this.#keptBytes = bytes.length;
+    reads.keep(bytes.length - this.#heldBytes);
+    this.#heldBytes = bytes.length;
     this.#lasting = lasting;
     return { event: 'snapshot', bytes, isFinal: false };
   }

@@ -92,7 +92,7 @@ export interface UserReadsOptions {
 export class UserReads {
   readonly #options: UserReadsOptions;
   readonly #own: LoopTime;
-  #kept = 0;
+  #heldBytes = 0;
 
   constructor(options: UserReadsOptions) {
     this.#options = options;
@@ -156,10 +156,10 @@ export class UserReads {
 
   /** @throws ProblemError `rate_limited` */
   keep(bytes: number): void {
-    if (bytes > 0 && this.#kept + bytes > EVENT_LIMITS.userBytes) {
-      const detail = `Your event streams already hold ${this.#kept} bytes of different topics, at most ${EVENT_LIMITS.userBytes} are held; close some.`;
+    if (bytes > 0 && this.#heldBytes + bytes > EVENT_LIMITS.userBytes) {
+      const detail = `Your event streams already hold ${this.#heldBytes} bytes of different topics, at most ${EVENT_LIMITS.userBytes} are held; close some.`;
       throw new ProblemError('rate_limited', detail, { retryAfterMs: RETRY_MS });
     }
-    this.#kept += bytes;
+    this.#heldBytes += bytes;
   }
 }

@@ -152,7 +152,7 @@ class Exchange {
     const { body } = this.#options;
     if (this.#isOver || body.kind !== 'late' || this.#isSent) return;
     this.#isSent = true;
-    body.kept?.begin();
+    body.copy?.begin();
     const { raw } = this.#options.request;
     sendContinue(raw);
     raw.pipe(this.#outgoing);

@@ -203,7 +203,7 @@ export class Passage {
     const body = this.#body;
     if (body?.kind !== 'late') return body;
     const { clock, stallMs } = this.#context.options;
-    const bytes = await body.kept?.finish({ clock, stallMs, gone: this.#gone });
+    const bytes = await body.copy?.finish({ clock, stallMs, gone: this.#gone });
     return bytes && noteReadBody(this.#request.raw, bytes);
   }
 

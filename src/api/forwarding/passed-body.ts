@@ -17,7 +17,7 @@ const RETRY_MS = 5_000;
 export type PassedBody =
   | { kind: 'none' }
   | { kind: 'small'; bytes: Buffer }
-  | { kind: 'late'; kept?: KeptBody | undefined };
+  | { kind: 'late'; copy?: BodyCopy | undefined };
 
 export interface BodyBudget {
   budget: ByteBudget;
@@ -72,8 +72,8 @@ export async function readSmallBody(
   if (!isSized || isBalanced) return { body: { kind: 'late' }, release: () => {} };
   if (length > MAX_SMALL_BYTES) {
     const copied = options.copies.tryClaim({ owner, bytes: length, ...NEVER });
-    const kept = copied && new KeptBody(raw, length);
-    return { body: { kind: 'late', kept }, release: () => copied?.release() };
+    const copy = copied && new BodyCopy(raw, length);
+    return { body: { kind: 'late', copy }, release: () => copied?.release() };
   }
   const claim = await claimBytes(length, owner, options);
   try {
@@ -119,7 +119,7 @@ function collect(raw: IncomingMessage, options: BodyBudget): Promise<Buffer> {
   });
 }
 
-export interface KeptBodyLimits {
+export interface BodyCopyLimits {
   clock: Clock;
   /** Longest time in which the rest of the body arrives, ms. */
   stallMs: number;
@@ -130,7 +130,7 @@ export interface KeptBodyLimits {
 /**
  * A copy of a large body on its way to another node, so that the request can be sent again if that node dies.
  */
-class KeptBody {
+class BodyCopy {
   readonly #raw: IncomingMessage;
   readonly #pieces: Buffer[] = [];
   #missing: number;
@@ -153,12 +153,12 @@ class KeptBody {
   }
 
   /** Waits for the rest, which flows. Undefined if it does not arrive. */
-  async finish({ clock, gone, stallMs }: KeptBodyLimits): Promise<Buffer | undefined> {
+  async finish({ clock, gone, stallMs }: BodyCopyLimits): Promise<Buffer | undefined> {
     if (this.#missing > 0 && !gone.aborted) await this.#untilEnd({ clock, gone, stallMs });
     return this.#missing === 0 ? Buffer.concat(this.#pieces) : undefined;
   }
 
-  #untilEnd({ clock, gone, stallMs }: KeptBodyLimits): Promise<void> {
+  #untilEnd({ clock, gone, stallMs }: BodyCopyLimits): Promise<void> {
     const raw = this.#raw;
     return new Promise((resolve) => {
       const end = () => {

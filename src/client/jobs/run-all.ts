@@ -57,7 +57,7 @@ export async function runAll<Input, Output>(
     );
   }
   signal?.throwIfAborted();
-  const run = new Run(calls, inputs, options);
+  const run = new RunAllCall(calls, inputs, options);
   const onAbort = () => run.abort(signal?.reason);
   signal?.addEventListener('abort', onAbort, { once: true });
   try {
@@ -67,7 +67,7 @@ export async function runAll<Input, Output>(
   }
 }
 
-class Run<Input, Output> {
+class RunAllCall<Input, Output> {
   readonly #calls: JobCalls<Input, Output>;
   readonly #options: RunAllOptions<Output>;
   readonly #iterator: Iterator<Input> | AsyncIterator<Input>;

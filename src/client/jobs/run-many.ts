@@ -1,5 +1,5 @@
 // Submits any number of jobs, many with each request, with results in the order of the jobs.
-import { requireKept } from '../../wire/job/kept-input.ts';
+import { requireJsonInput } from '../../wire/job/json-input.ts';
 import type { ApiCaller } from '../api-caller.ts';
 import type { Inputs } from './run-all.ts';
 import {
@@ -125,7 +125,7 @@ class ManySubmissions {
       if (typeof job !== 'object' || job === null) {
         throw new TypeError(`jobs[${index}] must be an object with an input, not ${job}`);
       }
-      if ('input' in job) requireKept(job.input);
+      if ('input' in job) requireJsonInput(job.input);
       return JSON.stringify(job);
     } catch (reason) {
       this.#finish(index, { status: 'rejected', reason });

@@ -1,6 +1,6 @@
 // One submission of a job: the options of its caller, the trace that it belongs to, and the request that they become.
 import type { JobPolicy, JobStatus } from '../../wire/job/job.ts';
-import { requireKept } from '../../wire/job/kept-input.ts';
+import { requireJsonInput } from '../../wire/job/json-input.ts';
 import { readTraceContext, TRACE_HEADERS } from '../../wire/trace-context.ts';
 
 export interface JobReference {
@@ -48,7 +48,7 @@ export async function composeSubmission(
   { signal, traceparent, tracestate, ...rest }: SubmitOptions,
 ): Promise<Submission> {
   // Before the first wait: later changes of the input have no effect.
-  requireKept(input);
+  requireJsonInput(input);
   const body = JSON.stringify({ input, ...rest });
   const trace = await chooseTrace({ traceparent, tracestate });
   return {

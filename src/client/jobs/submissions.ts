@@ -24,7 +24,7 @@ export const SHARED_REQUEST = {
 } as const;
 
 /** A submission that waits for a shared request, or is part of one. */
-interface Waiting extends Omit<Submission, 'trace'> {
+interface PendingSubmission extends Omit<Submission, 'trace'> {
   resolve: (job: JobReference) => void;
   reject: (reason: unknown) => void;
   /** Requests that were answered with 429 or 503, or not at all. */
@@ -37,7 +37,7 @@ interface Waiting extends Omit<Submission, 'trace'> {
 }
 
 interface Refusal {
-  waiting: Waiting;
+  waiting: PendingSubmission;
   error: unknown;
 }
 
@@ -66,7 +66,7 @@ export interface SubmissionsOptions {
 export class Submissions {
   readonly #options: SubmissionsOptions;
   /** In the order of their calls. */
-  readonly #waiting = new Set<Waiting>();
+  readonly #waiting = new Set<PendingSubmission>();
   /** Numbers of jobs of the requests under way. */
   readonly #underWay = new Set<{ jobs: number }>();
   #isScheduled = false;
@@ -87,8 +87,8 @@ export class Submissions {
 
   #add(
     { body, isRepeatable, signal }: Submission,
-    resolve: Waiting['resolve'],
-    reject: Waiting['reject'],
+    resolve: PendingSubmission['resolve'],
+    reject: PendingSubmission['reject'],
   ): void {
     const onAbort = () => {
       this.#waiting.delete(waiting);
@@ -100,7 +100,7 @@ export class Submissions {
       waiting.isSettled = true;
       signal?.removeEventListener('abort', onAbort);
     };
-    const waiting: Waiting = {
+    const waiting: PendingSubmission = {
       body,
       isRepeatable,
       signal,
@@ -155,8 +155,8 @@ export class Submissions {
     return [...this.#underWay].every(({ jobs }) => jobs < SHARED_REQUEST.jobsOfLarge);
   }
 
-  #takeBatch(): Waiting[] {
-    const batch: Waiting[] = [];
+  #takeBatch(): PendingSubmission[] {
+    const batch: PendingSubmission[] = [];
     let most: number = SHARED_REQUEST.jobs;
     let length = 0;
     for (const waiting of this.#waiting) {
@@ -171,7 +171,7 @@ export class Submissions {
   }
 
   /** Settles the submissions, or lets them wait again; never rejects. */
-  async #send(batch: readonly Waiting[]): Promise<void> {
+  async #send(batch: readonly PendingSubmission[]): Promise<void> {
     const [first] = batch;
     try {
       if (first && batch.length === 1) {
@@ -192,7 +192,7 @@ export class Submissions {
     }
   }
 
-  async #sendTogether(batch: readonly Waiting[]): Promise<SubmittedJob[]> {
+  async #sendTogether(batch: readonly PendingSubmission[]): Promise<SubmittedJob[]> {
     // If one caller cannot leave, the request is never aborted.
     const canAbort = batch.every(({ signal }) => signal);
     const abort = canAbort ? new AbortController() : undefined;
@@ -215,7 +215,7 @@ export class Submissions {
     }
   }
 
-  #handleRefusal(batch: readonly Waiting[], error: unknown): void {
+  #handleRefusal(batch: readonly PendingSubmission[], error: unknown): void {
     const status = error instanceof ApiError ? error.status : 0;
     const isShared = batch.length > 1;
     if (!isShared || !REFUSED_CONTENT.has(status)) {
@@ -230,7 +230,7 @@ export class Submissions {
   }
 
   #repeatOrReject(refused: readonly Refusal[]): void {
-    const repeated: Waiting[] = [];
+    const repeated: PendingSubmission[] = [];
     // One wait for all, so that they share a request again.
     let waitMs = 0;
     for (const { error, waiting } of refused) {
@@ -246,7 +246,7 @@ export class Submissions {
     systemClock.after(waitMs, () => this.#waitAgain(repeated));
   }
 
-  #waitAgain(batch: readonly Waiting[]): void {
+  #waitAgain(batch: readonly PendingSubmission[]): void {
     for (const waiting of batch) if (!waiting.isSettled) this.#waiting.add(waiting);
     this.#schedule();
   }
@@ -266,7 +266,7 @@ export class Submissions {
 }
 
 /** Lets the next requests of these submissions have half as many jobs at most. */
-function halve(batch: readonly Waiting[]): void {
+function halve(batch: readonly PendingSubmission[]): void {
   for (const waiting of batch) waiting.most = batch.length >> 1;
 }
 

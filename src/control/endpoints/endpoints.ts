@@ -71,7 +71,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   readonly #options: EndpointsOptions;
   readonly #positions = new Positions(0);
   /** By ID, oldest first. */
-  readonly #kept = new Map<string, LiveEndpointEntry>();
+  readonly #entries = new Map<string, LiveEndpointEntry>();
   readonly #names = new NameIndex(RESOURCES.endpoints.plural);
   readonly #listeners = new Set<(change: EndpointEvent) => void>();
   readonly #quotas: Quotas;
@@ -94,7 +94,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   async reload(): Promise<void> {
     const all = (await this.readAll()).sort((a, b) => a.createdAt - b.createdAt);
     const ids = new Set(all.map(({ id }) => id));
-    for (const id of [...this.#kept.keys()]) if (!ids.has(id)) this.#forget(id);
+    for (const id of [...this.#entries.keys()]) if (!ids.has(id)) this.#forget(id);
     for (const stored of all) {
       const known = this.find(stored.id);
       if (!known || !isDeepStrictEqual(known, toLive(stored))) this.#learn(stored);
@@ -129,12 +129,12 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   }
 
   has(id: string): boolean {
-    return this.#kept.has(id);
+    return this.#entries.has(id);
   }
 
   /** Undefined if the endpoint does not exist. */
   ownerOf(id: string): string | undefined {
-    return this.#kept.get(id)?.endpoint.userId;
+    return this.#entries.get(id)?.endpoint.userId;
   }
 
   /** An ID of the user's own endpoint is not taken for a name. @throws ProblemError `conflict` */
@@ -156,12 +156,12 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
 
   /** Returns a new object after each change. */
   find(id: string): LiveEndpoint | undefined {
-    return this.#kept.get(id)?.endpoint;
+    return this.#entries.get(id)?.endpoint;
   }
 
   /** Endpoints of all users, oldest first. */
   all(): LiveEndpoint[] {
-    return [...this.#kept.values()].map(({ endpoint }) => endpoint);
+    return [...this.#entries.values()].map(({ endpoint }) => endpoint);
   }
 
   /** Reads one row by its key: resolves if the store works, however many endpoints there are. */
@@ -288,7 +288,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   }
 
   #listOwn(userId: string): LiveEndpointEntry[] {
-    return [...this.#kept.values()].filter(({ endpoint }) => endpoint.userId === userId);
+    return [...this.#entries.values()].filter(({ endpoint }) => endpoint.userId === userId);
   }
 
   /** After a quota was lowered, an endpoint above it may change everything else. */
@@ -325,8 +325,8 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
 
   #learn(stored: LiveEndpoint): void {
     const { createdAt, id } = stored;
-    const position = this.#kept.get(id)?.position ?? this.#positions.next(createdAt);
-    this.#kept.set(id, { position, endpoint: toLive(stored) });
+    const position = this.#entries.get(id)?.position ?? this.#positions.next(createdAt);
+    this.#entries.set(id, { position, endpoint: toLive(stored) });
     this.#names.put(id, { userId: stored.userId, name: nameOf(stored) });
     this.changes.note(stored.userId);
     this.#notify({ id, kind: 'put' });
@@ -335,7 +335,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   #forget(id: string): void {
     const userId = this.ownerOf(id);
     if (userId !== undefined) this.changes.note(userId);
-    this.#kept.delete(id);
+    this.#entries.delete(id);
     this.#names.remove(id);
     this.#notify({ id, kind: 'deleted' });
   }

@@ -42,9 +42,9 @@ export interface TemplatesOptions {
   sealer?: SecretSealer | undefined;
 }
 
-const keptTemplate = templateRecord.extend({ unopened: unopenedVariables.exactOptional() });
+const liveTemplate = templateRecord.extend({ unopened: unopenedVariables.exactOptional() });
 /** As it is in memory. */
-export type KeptTemplate = z.infer<typeof keptTemplate>;
+export type LiveTemplate = z.infer<typeof liveTemplate>;
 
 const storedTemplate = z.looseObject({ id: z.string(), env: storedVariables });
 /** What its use by an endpoint depends on. */
@@ -54,16 +54,16 @@ const usableTemplate = templateRecord.omit({ env: true });
  * When a template changes, pods created from it stay as they are, and workers of endpoints are
  * replaced. If an endpoint forbids the change or removal, it is a `conflict`.
  */
-export type Templates = StoredResources<TemplateCreation, TemplateUpdate, KeptTemplate>;
+export type Templates = StoredResources<TemplateCreation, TemplateUpdate, LiveTemplate>;
 
 export function openTemplates(options: TemplatesOptions): Promise<Templates> {
   const { catalog, engine, findHandlerFault, sealer = new SecretSealer([]), traits } = options;
   const ownerOf = (userId: string, id: string) => ({ kind: 'template', userId, id }) as const;
-  return StoredResources.open<TemplateCreation, TemplateUpdate, KeptTemplate>({
+  return StoredResources.open<TemplateCreation, TemplateUpdate, LiveTemplate>({
     ...options,
     name: 'templates',
     prefix: 'tpl',
-    record: keptTemplate,
+    record: liveTemplate,
     stored: {
       read(body, userId) {
         const stored = storedTemplate.parse(body);
@@ -152,7 +152,7 @@ function judgeKubernetes(wanted: PodKubernetes, traits: EngineTraits | undefined
 }
 
 /** A new name does not replace workers. */
-function change(template: KeptTemplate, update: TemplateUpdate): KeptTemplate {
+function change(template: LiveTemplate, update: TemplateUpdate): LiveTemplate {
   const { kubernetes: updated, ...fields } = update;
   const { kubernetes: before, unopened, ...kept } = template;
   const kubernetes = updated === undefined ? before : updated;

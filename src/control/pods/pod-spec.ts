@@ -6,7 +6,7 @@ import { ShellWordsError, splitWords } from '../../base/text/shell-words.ts';
 import type { RegistryLogin } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodCreation, PodMounts, PodUpdate } from '../../wire/resources/pod.ts';
-import type { KeptTemplate } from '../endpoints/templates.ts';
+import type { LiveTemplate } from '../endpoints/templates.ts';
 import { type EngineTraits, findMisfits } from './engine-fit.ts';
 import type { PodSpec } from './pod-state.ts';
 
@@ -68,7 +68,7 @@ export function resolveNames<Given extends Pick<PodUpdate, 'mounts' | 'registry'
  */
 export function composeSpec(
   creation: PodCreation,
-  template: KeptTemplate | undefined,
+  template: LiveTemplate | undefined,
   worker: WorkerOrigin | undefined,
 ): PodSpec {
   const { cpu, gpu, locked, mounts, name } = creation;

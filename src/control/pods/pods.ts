@@ -8,7 +8,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import type { PodAction, PodCreation, PodRecord, PodUpdate } from '../../wire/resources/pod.ts';
 import type { OnBilled } from '../billing/bill-rows.ts';
 import { PodMeter } from '../billing/pod-meter.ts';
-import type { KeptTemplate } from '../endpoints/templates.ts';
+import type { LiveTemplate } from '../endpoints/templates.ts';
 import {
   type Amounts,
   Capacity,
@@ -42,7 +42,7 @@ export type { PodSpec, PodState } from './pod-state.ts';
 
 interface PodTemplates extends NamedRecords {
   /** Undefined if it does not exist or belongs to another user. */
-  find(userId: string, id: string): KeptTemplate | undefined;
+  find(userId: string, id: string): LiveTemplate | undefined;
 }
 
 interface PodLog {
@@ -359,7 +359,7 @@ export class Pods implements NamedRecords, PodRecords {
     return stored && this.live.read(stored);
   }
 
-  #findTemplate(userId: string, id: string | null): KeptTemplate | undefined {
+  #findTemplate(userId: string, id: string | null): LiveTemplate | undefined {
     if (id === null) return undefined;
     const { templates } = this.#options;
     const template = templates.find(userId, templates.resolve(userId, id));

@@ -36,7 +36,7 @@ export interface RegistriesOptions {
   quotas?: Quotas | undefined;
 }
 
-type Kept = StoredResources<RegistryCreation, RegistryUpdate, StoredRegistry>;
+type RegistryRecords = StoredResources<RegistryCreation, RegistryUpdate, StoredRegistry>;
 
 const usingTemplate = templateRecord.pick({ name: true, registry: true });
 
@@ -45,60 +45,60 @@ const NO_KEY = 'the platform has no key that encrypts secrets; start it with --s
 export class Registries
   implements UserResources<RegistryCreation, RegistryUpdate, RegistryRecord>, NamedRecords
 {
-  readonly #kept: Kept;
+  readonly #records: RegistryRecords;
   readonly #sealer: SecretSealer;
 
-  private constructor(kept: Kept, sealer: SecretSealer) {
-    this.#kept = kept;
+  private constructor(records: RegistryRecords, sealer: SecretSealer) {
+    this.#records = records;
     this.#sealer = sealer;
   }
 
   static async open(options: RegistriesOptions): Promise<Registries> {
-    return new Registries(await openKept(options), options.sealer);
+    return new Registries(await openRecords(options), options.sealer);
   }
 
   /** Reads them again: another process may have changed them. */
   reload(): Promise<void> {
-    return this.#kept.reload();
+    return this.#records.reload();
   }
 
   resolve(userId: string, idOrName: string): string {
-    return this.#kept.resolve(userId, idOrName);
+    return this.#records.resolve(userId, idOrName);
   }
 
   countOf(userId: string): number {
-    return this.#kept.countOf(userId);
+    return this.#records.countOf(userId);
   }
 
   list(listing: UserListing): ResourcePage<RegistryRecord> {
-    const { next, records } = this.#kept.list(listing);
+    const { next, records } = this.#records.list(listing);
     return { records: records.map(show), next };
   }
 
   get(userId: string, id: string): RegistryRecord {
-    return show(this.#kept.get(userId, id));
+    return show(this.#records.get(userId, id));
   }
 
   async create(userId: string, creation: RegistryCreation): Promise<RegistryRecord> {
-    return show(await this.#kept.create(userId, creation));
+    return show(await this.#records.create(userId, creation));
   }
 
   async update(userId: string, id: string, update: RegistryUpdate): Promise<RegistryRecord> {
-    return show(await this.#kept.update(userId, id, update));
+    return show(await this.#records.update(userId, id, update));
   }
 
   remove(userId: string, id: string): Promise<void> {
-    return this.#kept.remove(userId, id);
+    return this.#records.remove(userId, id);
   }
 
   /** False also for one that is being removed. */
   has(userId: string, id: string): boolean {
-    return this.#kept.findUsable(userId, id) !== undefined;
+    return this.#records.findUsable(userId, id) !== undefined;
   }
 
   /** Undefined if it does not exist here. @throws EngineError `unavailable` if its secret cannot be opened */
   login(userId: string, id: string): RegistryLogin | undefined {
-    const found = this.#kept.find(userId, id);
+    const found = this.#records.find(userId, id);
     if (!found?.secret) return undefined;
     const { server, username } = found;
     try {
@@ -112,7 +112,7 @@ export class Registries
 
   /** Warns of secrets whose key is missing. */
   warnOfMissingKeys(log: Log): void {
-    const missing = this.#kept
+    const missing = this.#records
       .all()
       .flatMap(({ secret }) => (secret && !this.#sealer.has(secret.keyId) ? [secret.keyId] : []));
     if (missing.length === 0) return;
@@ -123,7 +123,7 @@ export class Registries
   /** Seals again what an earlier key has sealed; leaves what cannot be opened. */
   async reseal(): Promise<void> {
     const sealer = this.#sealer;
-    await this.#kept.rewrite((registry, userId) => {
+    await this.#records.rewrite((registry, userId) => {
       const { secret } = registry;
       if (!secret || secret.keyId === sealer.keyId || !sealer.has(secret.keyId)) return registry;
       try {
@@ -136,7 +136,7 @@ export class Registries
   }
 }
 
-function openKept(options: RegistriesOptions): Promise<Kept> {
+function openRecords(options: RegistriesOptions): Promise<RegistryRecords> {
   const { catalog, listPods = () => [], sealer } = options;
   return StoredResources.open<RegistryCreation, RegistryUpdate, StoredRegistry>({
     ...options,

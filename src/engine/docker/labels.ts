@@ -17,13 +17,13 @@ const GENERATION_LABEL = 'millrace.generation';
  */
 const SPEC_LABEL = 'millrace.spec';
 
-const keptSpec = z.object({
+const recordedSpec = z.object({
   labels: z.record(z.string(), z.string()),
   ports: z.array(z.object({ private: z.int(), protocol: z.enum(['http', 'tcp', 'udp']) })),
   gpus: z.array(z.string()),
 });
 
-export interface LabelledSpec extends z.infer<typeof keptSpec> {
+export interface LabelledSpec extends z.infer<typeof recordedSpec> {
   id: string;
   generation: number;
   /** Network of the spec. */
@@ -52,8 +52,13 @@ export function readLabels(
   if (labels[PLATFORM_LABEL] !== platform || id === undefined || spec === undefined) {
     return undefined;
   }
-  const kept = keptSpec.parse(JSON.parse(spec));
-  return { ...kept, id, generation: Number(generation), network: labels[NETWORK_LABEL] ?? null };
+  const recorded = recordedSpec.parse(JSON.parse(spec));
+  return {
+    ...recorded,
+    id,
+    generation: Number(generation),
+    network: labels[NETWORK_LABEL] ?? null,
+  };
 }
 
 /** The query of a list of what has all these labels. */

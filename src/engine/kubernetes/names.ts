@@ -12,7 +12,7 @@ const SPEC_ANNOTATION = 'millrace.dev/spec';
 /** How a Pod ended that `stop` had to delete, as JSON. */
 export const END_ANNOTATION = 'millrace.dev/end';
 
-const keptSpec = z.object({
+const recordedSpec = z.object({
   id: z.string(),
   generation: z.int(),
   labels: z.record(z.string(), z.string()),
@@ -20,9 +20,9 @@ const keptSpec = z.object({
   gpus: z.array(z.string()),
   limits: z.object({ vcpus: z.number(), memoryGb: z.number() }).nullable(),
 });
-type KeptSpec = z.infer<typeof keptSpec>;
+type RecordedSpec = z.infer<typeof recordedSpec>;
 
-const keptEnd = z.object({
+const recordedEnd = z.object({
   /** UID of the Pod. */
   uid: z.string(),
   exitCode: z.int(),
@@ -30,7 +30,7 @@ const keptEnd = z.object({
   startedAt: z.number().nullable(),
   endedAt: z.number(),
 });
-export type KeptEnd = z.infer<typeof keptEnd>;
+export type RecordedEnd = z.infer<typeof recordedEnd>;
 
 export function labelsOf(platform: string, spec: ContainerSpec): Record<string, string> {
   const endpoint = spec.labels['millrace.endpoint'];
@@ -43,8 +43,15 @@ export function labelsOf(platform: string, spec: ContainerSpec): Record<string, 
 
 export function keepSpec(spec: ContainerSpec): Record<string, string> {
   const { generation, gpus, id, labels, limits, ports } = spec;
-  const kept: KeptSpec = { id, generation, labels, ports: [...ports], gpus: [...gpus], limits };
-  return { [SPEC_ANNOTATION]: JSON.stringify(kept) };
+  const recorded: RecordedSpec = {
+    id,
+    generation,
+    labels,
+    ports: [...ports],
+    gpus: [...gpus],
+    limits,
+  };
+  return { [SPEC_ANNOTATION]: JSON.stringify(recorded) };
 }
 
 interface Labelled {
@@ -56,15 +63,15 @@ interface Labelled {
 export function readSpec(
   platform: string,
   { annotations, labels }: Labelled,
-): KeptSpec | undefined {
+): RecordedSpec | undefined {
   const text = annotations?.[SPEC_ANNOTATION];
   if (labels?.[PLATFORM_LABEL] !== platform || text === undefined) return undefined;
-  return keptSpec.parse(JSON.parse(text));
+  return recordedSpec.parse(JSON.parse(text));
 }
 
-export function readEnd({ annotations }: Labelled): KeptEnd | undefined {
+export function readEnd({ annotations }: Labelled): RecordedEnd | undefined {
   const text = annotations?.[END_ANNOTATION];
-  return text === undefined ? undefined : keptEnd.parse(JSON.parse(text));
+  return text === undefined ? undefined : recordedEnd.parse(JSON.parse(text));
 }
 
 export function writeSelector(labels: Readonly<Record<string, string>>): string {

@@ -6,7 +6,13 @@ import { type Clock, sleep } from '../../base/clock.ts';
 import { EngineError } from '../engine.ts';
 import { type ApiClient, type ApiRequest, KubernetesError } from './api-client.ts';
 import { MANIFEST_KEY } from './manifests.ts';
-import { END_ANNOTATION, type KeptEnd, PLATFORM_LABEL, POD_LABEL, writeSelector } from './names.ts';
+import {
+  END_ANNOTATION,
+  PLATFORM_LABEL,
+  POD_LABEL,
+  type RecordedEnd,
+  writeSelector,
+} from './names.ts';
 import {
   findStart,
   hasEnded,
@@ -197,7 +203,7 @@ export class PodRuns {
     }
   }
 
-  async #noteEnd(name: string, end: KeptEnd | null): Promise<void> {
+  async #noteEnd(name: string, end: RecordedEnd | null): Promise<void> {
     const { client } = this.#options;
     const value = end && JSON.stringify(end);
     const body = { metadata: { annotations: { [END_ANNOTATION]: value } } };

@@ -11,7 +11,7 @@ import {
   toShare,
 } from '../engine.ts';
 import { CONTAINER } from './manifests.ts';
-import { type KeptEnd, readEnd, readSpec } from './names.ts';
+import { type RecordedEnd, readEnd, readSpec } from './names.ts';
 
 /** A text for people, cut. */
 export const boundedText = z.string().transform((text) => limitText(text, MAX_ENGINE_TEXT_CHARS));
@@ -126,7 +126,7 @@ export function viewContainer(
   };
 }
 
-type Run = Pick<
+type ContainerRun = Pick<
   Container,
   | 'state'
   | 'exitCode'
@@ -138,7 +138,7 @@ type Run = Pick<
   | 'leaving'
 >;
 
-const NEVER: Run = {
+const NEVER: ContainerRun = {
   state: 'created',
   exitCode: null,
   outOfMemory: false,
@@ -146,7 +146,11 @@ const NEVER: Run = {
   endedAt: null,
 };
 
-function readRun(end: KeptEnd | undefined, pod: KubePod | undefined, now: number): Run {
+function readRun(
+  end: RecordedEnd | undefined,
+  pod: KubePod | undefined,
+  now: number,
+): ContainerRun {
   // While its Pod is there, only the Pod counts.
   if (end && !pod) {
     const { endedAt, exitCode, startedAt } = end;
@@ -181,7 +185,7 @@ export function isLost({ metadata }: KubePod, now: number): boolean {
   return deletionTimestamp !== undefined && now - Date.parse(deletionTimestamp) >= LOST_AFTER_MS;
 }
 
-function describeLoss(pod: KubePod, startedAt: number): Run {
+function describeLoss(pod: KubePod, startedAt: number): ContainerRun {
   const startOrNever = hasStarted(pod) ? startedAt : null;
   const endedAt = Math.max(startedAt, Date.parse(pod.metadata.deletionTimestamp ?? ''));
   const leaving = 'its node does not answer any more';
@@ -219,7 +223,7 @@ export function findStart(pod: KubePod): number {
   return (Number.isNaN(at) ? 0 : at) + ms;
 }
 
-function readPodEnd(pod: KubePod, startedAt: number): Partial<Run> {
+function readPodEnd(pod: KubePod, startedAt: number): Partial<ContainerRun> {
   const ended = mainState(pod)?.terminated;
   const { message, reason } = pod.status ?? {};
   const at = Date.parse(ended?.finishedAt ?? '');

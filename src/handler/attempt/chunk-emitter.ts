@@ -5,7 +5,7 @@ import { encodeChunk, type Metrics } from '../../wire/chunk/chunk.ts';
 import { COMMA } from '../../wire/json-bytes.ts';
 import type { AttemptContext } from './context.ts';
 import { Refusal, refuseNotJson } from './refusal.ts';
-import type { RunHistory } from './stop.ts';
+import type { AttemptHistory } from './stop.ts';
 
 /** A generator that never waits yields to the event loop this often, ms. */
 const SLICE_MS = 5;
@@ -38,7 +38,7 @@ interface ChunkEmitterOptions {
   /** Largest total of all chunks, bytes. */
   chunkTotalBytes: number;
   context: AttemptContext;
-  history: RunHistory;
+  history: AttemptHistory;
 }
 
 export class ChunkEmitter {

@@ -26,7 +26,7 @@ import {
   refuseNotJson,
   validate,
 } from './refusal.ts';
-import { createStoppedOutcome, RunHistory, StopError, type StopReason } from './stop.ts';
+import { AttemptHistory, createStoppedOutcome, StopError, type StopReason } from './stop.ts';
 
 export interface AttemptLimits {
   /** Largest returned value, bytes. */
@@ -120,7 +120,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
   #stopLevel: StopLevel = 'signal';
   #startedAt: number | undefined;
   readonly #emitter: ChunkEmitter;
-  readonly #history = new RunHistory();
+  readonly #history = new AttemptHistory();
   readonly #holds: Holds;
   #wasHeldAtStop = false;
 

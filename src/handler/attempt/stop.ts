@@ -114,7 +114,7 @@ export class ChunkHistory {
 }
 
 /** The chunks of an attempt that runs in the calling thread. */
-export class RunHistory extends ChunkHistory {
+export class AttemptHistory extends ChunkHistory {
   readonly #loopAtStart = performance.eventLoopUtilization();
 
   constructor() {

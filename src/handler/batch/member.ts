@@ -167,7 +167,7 @@ class JobInBatch implements BatchJob {
 type Step = IteratorResult<unknown>;
 type End = { output: unknown } | { error: unknown };
 
-interface Waiting {
+interface StreamWaiter {
   resolve: (step: Step) => void;
   reject: (reason: unknown) => void;
 }
@@ -181,7 +181,7 @@ class MemberStream implements Steps {
   #chunk: { value: unknown } | undefined;
   #end: End | undefined;
   /** The attempt waits for a chunk. */
-  #waiting: Waiting | undefined;
+  #waiting: StreamWaiter | undefined;
   /** The batch waits until the attempt has dealt with the last chunk. */
   #resumeBatch: (() => void) | undefined;
 
@@ -231,7 +231,7 @@ class MemberStream implements Steps {
     waiting?.resolve(step);
   }
 
-  #answerEnd(waiting: Waiting, end: End): void {
+  #answerEnd(waiting: StreamWaiter, end: End): void {
     this.#waiting = undefined;
     if ('error' in end) waiting.reject(end.error);
     else waiting.resolve({ done: true, value: end.output });

@@ -172,7 +172,7 @@ const FRESH_MS = 1_000;
 /** After it, the last answer is still given, up to this age, while the leader is asked again, ms. */
 const USABLE_MS = 10_000;
 /** Endpoints whose answers are kept. */
-const MAX_KEPT = 1_000;
+const MAX_CACHED = 1_000;
 
 export interface LeaderScalingOptions {
   client: NodeClient;
@@ -182,7 +182,7 @@ export interface LeaderScalingOptions {
   own: (endpointId: string) => KnownScaling;
 }
 
-interface KeptAnswer {
+interface CachedScaling {
   at: number;
   scaling: KnownScaling;
 }
@@ -193,7 +193,7 @@ interface KeptAnswer {
  */
 export class LeaderScaling {
   readonly #options: LeaderScalingOptions;
-  readonly #kept = new Map<string, KeptAnswer>();
+  readonly #cached = new Map<string, CachedScaling>();
   readonly #asking = new Map<string, Promise<KnownScaling>>();
 
   constructor(options: LeaderScalingOptions) {
@@ -205,17 +205,17 @@ export class LeaderScaling {
     const { clock, findLeader, own } = this.#options;
     const leader = findLeader();
     if (leader.kind === 'here') return own(endpointId);
-    const kept = this.#kept.get(endpointId);
-    const age = kept ? clock.now() - kept.at : Number.POSITIVE_INFINITY;
-    if (kept && age < FRESH_MS) return kept.scaling;
+    const cached = this.#cached.get(endpointId);
+    const age = cached ? clock.now() - cached.at : Number.POSITIVE_INFINITY;
+    if (cached && age < FRESH_MS) return cached.scaling;
     const asked = this.#asking.get(endpointId) ?? this.#ask(endpointId, leader);
-    return kept && age < USABLE_MS ? kept.scaling : asked;
+    return cached && age < USABLE_MS ? cached.scaling : asked;
   }
 
   #ask(endpointId: string, leader: OwnerNode): Promise<KnownScaling> {
     const asked = this.#call(endpointId, leader).then((scaling) => {
-      if (this.#kept.size >= MAX_KEPT) this.#kept.clear();
-      this.#kept.set(endpointId, { at: this.#options.clock.now(), scaling });
+      if (this.#cached.size >= MAX_CACHED) this.#cached.clear();
+      this.#cached.set(endpointId, { at: this.#options.clock.now(), scaling });
       this.#asking.delete(endpointId);
       return scaling;
     });

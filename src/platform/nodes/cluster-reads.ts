@@ -12,7 +12,7 @@ import type { Queues } from '../../queue/queues.ts';
 import { jobSummary } from '../../wire/answer-schemas.ts';
 import { type EndpointActivity, endpointActivity } from '../../wire/resources/activity.ts';
 import { type NodeRecord, type NodeSelf, nodeSelf } from '../../wire/resources/nodes.ts';
-import { findNameInId } from '../files/kept-names.ts';
+import { findNameInId } from '../files/stored-names.ts';
 import type { MachineInfo } from '../machines/machine-messages.ts';
 import type { ReadSelf } from '../node-list.ts';
 import { callNode } from './node-calls.ts';

@@ -18,8 +18,8 @@ import { logMigration, type MigrationListener } from '../../store/schema-migrati
 import { openWorkerAccess } from '../compute/worker-access.ts';
 import { createQueue } from '../create-queue.ts';
 import { declare } from '../declare-endpoint.ts';
-import { createNodeId, readNodeName } from '../files/kept-names.ts';
 import { useWebhookSecrets } from '../files/secret-files.ts';
+import { createNodeId, readNodeName } from '../files/stored-names.ts';
 import { listen } from '../listeners.ts';
 import { NodeCompute } from '../machines/node-compute.ts';
 import { createSelfReader } from '../node-list.ts';

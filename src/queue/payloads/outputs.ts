@@ -67,9 +67,9 @@ export function* sliceBatches(batches: Iterable<ChunkBatch>, from: number): Gene
 /** The cache drops an output this long after its last read, ms. */
 const KEEP_MS = 10_000;
 /** Most outputs in the cache; each needs at most 40 MB, twice the size of the largest output. */
-const MAX_KEPT = 4;
+const MAX_RECENT = 4;
 
-interface Kept {
+interface RecentOutput {
   chunks: readonly Uint8Array[];
   cancelForget: () => void;
 }
@@ -82,20 +82,20 @@ export interface SplitOutputsOptions {
 export class SplitOutputs {
   readonly #clock: Clock;
   /** By job, the least recently used first. A stored output never changes. */
-  readonly #kept = new Map<string, Kept>();
+  readonly #recent = new Map<string, RecentOutput>();
   readonly #pending = new Map<string, Promise<readonly Uint8Array[]>>();
 
   constructor({ clock, closing }: SplitOutputsOptions) {
     this.#clock = clock;
     closing.addEventListener('abort', () => {
-      for (const name of this.#kept.keys()) this.#forget(name);
+      for (const name of this.#recent.keys()) this.#forget(name);
     });
   }
 
   /** Undefined if the output must be split first. */
   find(job: JobKey): readonly Uint8Array[] | undefined {
-    const kept = this.#kept.get(nameOf(job));
-    return kept && this.#keep(nameOf(job), kept.chunks);
+    const recent = this.#recent.get(nameOf(job));
+    return recent && this.#keep(nameOf(job), recent.chunks);
   }
 
   /** In slices, once for all that ask at a time. `read`: the output's JSON. */
@@ -125,16 +125,16 @@ export class SplitOutputs {
 
   #keep(name: string, chunks: readonly Uint8Array[]): readonly Uint8Array[] {
     this.#forget(name);
-    const cancelForget = this.#clock.after(KEEP_MS, () => this.#kept.delete(name));
-    this.#kept.set(name, { chunks, cancelForget });
-    const [oldest] = this.#kept.keys();
-    if (oldest !== undefined && this.#kept.size > MAX_KEPT) this.#forget(oldest);
+    const cancelForget = this.#clock.after(KEEP_MS, () => this.#recent.delete(name));
+    this.#recent.set(name, { chunks, cancelForget });
+    const [oldest] = this.#recent.keys();
+    if (oldest !== undefined && this.#recent.size > MAX_RECENT) this.#forget(oldest);
     return chunks;
   }
 
   #forget(name: string): void {
-    this.#kept.get(name)?.cancelForget();
-    this.#kept.delete(name);
+    this.#recent.get(name)?.cancelForget();
+    this.#recent.delete(name);
   }
 }
 
@@ -146,7 +146,7 @@ function nameOf({ endpointId, id }: JobKey): string {
 const OFFER_MS = 50;
 
 /** Small outputs kept: together at most 4 MB. A client that has gone does not take its output. */
-const SMALL = { bytes: 4_096, kept: 1_024 };
+const SMALL = { bytes: 4_096, recent: 1_024 };
 
 /** Attempts have outputs of their own: one that has lost its lease may report at the same time. */
 type AttemptKey = Pick<StoredJob, 'endpointId' | 'id' | 'attempt'>;
@@ -195,7 +195,7 @@ export class FreshOutputs {
     const name = nameOf(key);
     this.#small.delete(name);
     if (bytes.length > SMALL.bytes) return;
-    const [oldest] = this.#small.size >= SMALL.kept ? this.#small.keys() : [];
+    const [oldest] = this.#small.size >= SMALL.recent ? this.#small.keys() : [];
     if (oldest !== undefined) this.#small.delete(oldest);
     // A copy: the given one may be a part of a request's buffer.
     this.#small.set(name, new Uint8Array(bytes));
@@ -206,12 +206,12 @@ export class FreshOutputs {
   }
 
   /** Size of the kept output; undefined if none is kept. */
-  keptBytes(key: JobKey): number | undefined {
+  smallBytes(key: JobKey): number | undefined {
     return this.#small.size > 0 ? this.#small.get(nameOf(key))?.length : undefined;
   }
 
   /** Returns the kept output of a job whose output is a value, once. */
-  takeKept(key: JobKey): Uint8Array | undefined {
+  takeSmall(key: JobKey): Uint8Array | undefined {
     if (this.#small.size === 0) return undefined;
     const name = nameOf(key);
     const bytes = this.#small.get(name);

@@ -158,7 +158,7 @@ function nameOf(priority: number, group: string): string {
 }
 
 /** Groups kept: about 200 bytes each. */
-const KEPT = 50_000;
+const MAX_ENTRIES = 50_000;
 /** Share of these that may be too many for a moment: not each commit sorts the endpoints. */
 const EXCESS = 0.1;
 
@@ -175,11 +175,11 @@ interface KnownGroup {
 export class KnownGroups {
   /** Of each endpoint, by name; the one that was put last is last. */
   readonly #owners = new Map<GroupTurns, Map<string, KnownGroup>>();
-  readonly #kept: number;
+  readonly #maxEntries: number;
   #size = 0;
 
-  constructor(kept = KEPT) {
-    this.#kept = kept;
+  constructor(maxEntries = MAX_ENTRIES) {
+    this.#maxEntries = maxEntries;
   }
 
   find(owner: GroupTurns, name: string): KnownGroup | undefined {
@@ -211,13 +211,13 @@ export class KnownGroups {
    * one with many groups takes none of the others'.
    */
   trim(): void {
-    if (this.#size <= this.#kept * (1 + EXCESS)) return;
+    if (this.#size <= this.#maxEntries * (1 + EXCESS)) return;
     const smallestFirst = [...this.#owners].sort(([, a], [, b]) => a.size - b.size);
-    let left = this.#kept;
+    let left = this.#maxEntries;
     for (const [index, [owner, { size }]] of smallestFirst.entries()) {
-      const kept = Math.min(size, Math.floor(left / (smallestFirst.length - index)));
-      left -= kept;
-      if (kept < size) this.#shorten(owner, size - kept);
+      const maxEntries = Math.min(size, Math.floor(left / (smallestFirst.length - index)));
+      left -= maxEntries;
+      if (maxEntries < size) this.#shorten(owner, size - maxEntries);
     }
   }
 

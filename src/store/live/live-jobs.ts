@@ -4,8 +4,8 @@
 import type { InlinePayloads } from '../sql/job-row.ts';
 import type { JobKey, Step, StoredEndpoint, StoredJob, TurnKey } from '../store.ts';
 import type { Tables } from '../tables.ts';
+import { CachedJobs, type CachedJobsOptions } from './cached-jobs.ts';
 import { KnownGroups } from './group-turns.ts';
-import { KeptJobs, type KeptJobsOptions } from './kept-jobs.ts';
 import { LeasedJobs } from './leased-jobs.ts';
 import {
   type CountsRow,
@@ -27,10 +27,10 @@ import { UnwrittenRows } from './unwritten-rows.ts';
 export class LiveJobs {
   readonly #tables: Tables;
   readonly #endpoints = new Map<string, LiveEndpoint>();
-  readonly #options: KeptJobsOptions;
+  readonly #options: CachedJobsOptions;
   leased = new LeasedJobs();
   inputs = new RecentInputs();
-  #kept: KeptJobs;
+  #kept: CachedJobs;
   #groups = new KnownGroups();
   /** Endpoints whose part in memory this commit changes or loads. */
   #touched = new Set<LiveEndpoint>();
@@ -40,10 +40,10 @@ export class LiveJobs {
   /** Every endpoint that exists is in memory. */
   #hasAllEndpoints = false;
 
-  constructor(tables: Tables, options: KeptJobsOptions = {}) {
+  constructor(tables: Tables, options: CachedJobsOptions = {}) {
     this.#tables = tables;
     this.#options = options;
-    this.#kept = new KeptJobs(this.leased, options);
+    this.#kept = new CachedJobs(this.leased, options);
     this.unwritten = new UnwrittenRows(tables);
   }
 
@@ -260,7 +260,7 @@ export class LiveJobs {
   forget(): void {
     this.#endpoints.clear();
     this.leased = new LeasedJobs();
-    this.#kept = new KeptJobs(this.leased, this.#options);
+    this.#kept = new CachedJobs(this.leased, this.#options);
     this.#groups = new KnownGroups();
     this.inputs = new RecentInputs();
     this.#hasAllEndpoints = false;

@@ -8,7 +8,7 @@ const MAX_REMOVED = 32;
 /** Bytes of the logs of such jobs. */
 const MAX_LOG_BYTES = 262_144;
 
-interface KeptJob {
+interface WrittenJob {
   kept: ChangedJob;
 }
 
@@ -47,8 +47,8 @@ export class UnwrittenRows {
   *write(): Step<void> {
     // First, because an added job may have the idempotency key of a removed one.
     yield* this.#remove();
-    const added: (AddedRow & KeptJob)[] = [];
-    const changed: (ChangedRow & KeptJob)[] = [];
+    const added: (AddedRow & WrittenJob)[] = [];
+    const changed: (ChangedRow & WrittenJob)[] = [];
     for (const kept of this.#kept) {
       const { now, payloads, stored } = kept;
       if (now && stored)
@@ -67,7 +67,7 @@ export class UnwrittenRows {
   }
 
   /** From now on the rows are as in memory. */
-  #noteWritten(rows: readonly KeptJob[]): void {
+  #noteWritten(rows: readonly WrittenJob[]): void {
     for (const { kept } of rows) {
       this.#kept.delete(kept);
       if (kept.payloads.output) kept.hasOutput = true;

@@ -2,7 +2,7 @@
 // of one transaction each; the next batch gathers meanwhile. Reads and batches take turns.
 import { setImmediate as nextIteration } from 'node:timers/promises';
 import { leaveCopy } from '../copy/copy-state.ts';
-import type { KeptJobsOptions } from '../live/kept-jobs.ts';
+import type { CachedJobsOptions } from '../live/cached-jobs.ts';
 import { LiveJobs } from '../live/live-jobs.ts';
 import type { MigrationListener } from '../schema-migration.ts';
 import { type MemoryState, type SqlDriver, SqlStore } from '../sql/sql-store.ts';
@@ -18,7 +18,7 @@ import { runSteps, type Session, type SessionOptions } from './session.ts';
 export interface PostgresOptions {
   target: PostgresTarget;
   /** Bounds of the jobs in memory. Default: those of KeptJobsOptions. */
-  live?: KeptJobsOptions;
+  live?: CachedJobsOptions;
   /** How long operations wait for a lost connection before they are rejected, ms. Default 5,000. */
   waitMs?: number;
   /** How long to wait for a platform that still uses the database, ms. Default 15,000. */

@@ -8,7 +8,7 @@ import { locatePayloads, PayloadFolder } from '../disk/payload-files.ts';
 import type { SpaceGate } from '../disk/space-gate.ts';
 import { describeUnavailable, nameStorageFailure, nameSystemError } from '../disk/sqlite-errors.ts';
 import type { StoreFailure, StoreOperation } from '../disk/store-health.ts';
-import type { KeptJobsOptions } from '../live/kept-jobs.ts';
+import type { CachedJobsOptions } from '../live/cached-jobs.ts';
 import { LiveJobs } from '../live/live-jobs.ts';
 import { type MemoryState, type SqlDriver, SqlStore } from '../sql/sql-store.ts';
 import { SqlTables } from '../sql/sql-tables.ts';
@@ -33,7 +33,7 @@ export interface SqliteOptions extends ConnectionOptions {
   /** Decides what may be written while the disk is full. Default: everything is attempted. */
   gate?: SpaceGate | undefined;
   /** Bounds of the jobs in memory. Default: those of KeptJobsOptions. */
-  live?: KeptJobsOptions;
+  live?: CachedJobsOptions;
 }
 
 /**

@@ -20,9 +20,9 @@ import {
   type CrashReportsOptions,
   describeEnd,
   HeartbeatCheck,
-  type KeptProcess,
   type ProcessAnswer,
   type ProcessEnd,
+  type SupervisedProcess,
 } from './worker-process.ts';
 
 /** Why a process is being ended. */
@@ -34,7 +34,7 @@ interface PlannedEnd {
 
 interface Running {
   readonly name: 'running';
-  readonly process: KeptProcess;
+  readonly process: SupervisedProcess;
   readonly startedAt: number;
   isReady: boolean;
   ending: PlannedEnd | undefined;
@@ -71,7 +71,7 @@ interface KeeperOptions extends CrashReportsOptions {
   set: DeviceSet;
   /** Undefined: the first process chooses an ID, and its successors keep it. */
   workerId: string | undefined;
-  launch: (set: DeviceSet, as: LaunchTerms) => KeptProcess;
+  launch: (set: DeviceSet, as: LaunchTerms) => SupervisedProcess;
   policy: RestartPolicy;
   /** Time after which a draining process is killed, ms. */
   killAfterMs: number;
@@ -274,7 +274,7 @@ export class Keeper implements WatchedWorker, FedWorker {
     } else this.#change({ name: 'quarantined', reason });
   }
 
-  #name({ pid }: KeptProcess): { worker: string | undefined; pid: number | undefined } {
+  #name({ pid }: SupervisedProcess): { worker: string | undefined; pid: number | undefined } {
     return { worker: this.workerId, pid };
   }
 

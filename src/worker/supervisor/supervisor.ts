@@ -7,7 +7,7 @@ import type { DeviceSet } from '../gpu/device-sets.ts';
 import type { WorkerHealth } from '../worker.ts';
 import { Keeper, type KeeperState } from './keeper.ts';
 import { DEFAULT_RESTART_POLICY, type RestartPolicy } from './restart-policy.ts';
-import type { KeptProcess } from './worker-process.ts';
+import type { SupervisedProcess } from './worker-process.ts';
 
 export interface SupervisorOptions {
   /** Each set gets a worker of its own. */
@@ -18,7 +18,7 @@ export interface SupervisorOptions {
    */
   workerId: string | undefined;
   /** Starts a process for a set, with the worker ID of its predecessor. */
-  launch: (set: DeviceSet, as: Partial<WorkerIdentity>) => KeptProcess;
+  launch: (set: DeviceSet, as: Partial<WorkerIdentity>) => SupervisedProcess;
   /** Tells the platform that a worker is gone. */
   sayBye: (bye: WorkerBye) => Promise<void>;
   /** Attempts whose outcome a dead process left on disk. */

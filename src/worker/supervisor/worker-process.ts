@@ -204,7 +204,7 @@ export class WorkerProcess {
 }
 
 /** The parts of a worker process that the keeper uses. */
-export type KeptProcess = Pick<WorkerProcess, keyof WorkerProcess>;
+export type SupervisedProcess = Pick<WorkerProcess, keyof WorkerProcess>;
 
 export function describeEnd({ code, signal }: ProcessEnd): string {
   if (signal !== null) return `ended by ${signal}`;
@@ -232,7 +232,7 @@ function start(
   return child;
 }
 
-type BeatingProcess = Pick<KeptProcess, 'beats'>;
+type BeatingProcess = Pick<SupervisedProcess, 'beats'>;
 
 interface HeartbeatCheckOptions<Process extends BeatingProcess> {
   clock: Clock;
@@ -242,7 +242,7 @@ interface HeartbeatCheckOptions<Process extends BeatingProcess> {
 }
 
 /** Detects a process whose event loop is blocked. It runs no handler code, so a blocked one is broken. */
-export class HeartbeatCheck<Process extends BeatingProcess = KeptProcess> {
+export class HeartbeatCheck<Process extends BeatingProcess = SupervisedProcess> {
   readonly #options: HeartbeatCheckOptions<Process>;
   #process: Process | undefined;
   #beats = 0;
@@ -298,7 +298,7 @@ export class CrashReports {
   }
 
   /** Reports nothing about a process that the platform cannot know. */
-  report(process: KeptProcess, end: ProcessEnd, reason: WorkerBye['reason']): void {
+  report(process: SupervisedProcess, end: ProcessEnd, reason: WorkerBye['reason']): void {
     const reported = this.#report(process, end, reason).finally(() => this.#open.delete(reported));
     this.#open.add(reported);
   }
@@ -310,7 +310,7 @@ export class CrashReports {
   }
 
   async #report(
-    { failure, identity }: KeptProcess,
+    { failure, identity }: SupervisedProcess,
     end: ProcessEnd,
     reason: WorkerBye['reason'],
   ): Promise<void> {

@@ -2,7 +2,7 @@
 // where memory differs from rows that are loaded anew.
 import { isDeepStrictEqual } from 'node:util';
 import { boundTimes } from '../../../src/platform/nodes/shard-opener.ts';
-import type { KeptJobsOptions } from '../../../src/store/live/kept-jobs.ts';
+import type { CachedJobsOptions } from '../../../src/store/live/cached-jobs.ts';
 import { LiveJobs } from '../../../src/store/live/live-jobs.ts';
 import { PostgresDriver } from '../../../src/store/postgres/postgres.ts';
 import type { SessionOptions } from '../../../src/store/postgres/session.ts';
@@ -23,7 +23,7 @@ export interface NodeStoreOptions {
   node: string;
   shard: number;
   endpointIds: readonly string[];
-  live: KeptJobsOptions;
+  live: CachedJobsOptions;
   tables: MemoryTablesOptions;
   connect: NonNullable<SessionOptions['connect']>;
   isOwner: () => Promise<boolean>;

@@ -9,7 +9,7 @@ import { ShardOpener } from '../../../src/platform/nodes/shard-opener.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { completeSettings, type QueueSettings } from '../../../src/queue/settings.ts';
 import { ShardedQueues } from '../../../src/queue/sharded-queues.ts';
-import type { KeptJobsOptions } from '../../../src/store/live/kept-jobs.ts';
+import type { CachedJobsOptions } from '../../../src/store/live/cached-jobs.ts';
 import type { SessionOptions } from '../../../src/store/postgres/session.ts';
 import type { MemoryTablesOptions } from '../memory-tables.ts';
 import type { VirtualTime } from '../virtual-time.ts';
@@ -28,7 +28,7 @@ export interface SimulatedNodeOptions {
   postgres: SimulatedPostgres;
   endpoints: readonly LiveEndpoint[];
   settings: Partial<QueueSettings>;
-  live: KeptJobsOptions;
+  live: CachedJobsOptions;
   tables: MemoryTablesOptions;
   onChange: OnChange;
   /** The node is about to start the queue of the shard. */

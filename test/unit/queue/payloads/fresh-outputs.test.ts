@@ -49,11 +49,11 @@ describe('a small output that is kept', () => {
     const given = Buffer.from('"a"');
     outputs.keep(KEY, given);
     given.fill(0);
-    expect(outputs.keptBytes(KEY)).toBe(3);
-    expect(outputs.takeKept({ ...KEY, endpointId: 'other' })).toBeUndefined();
-    expect(Buffer.from(outputs.takeKept(KEY) ?? []).toString()).toBe('"a"');
-    expect(outputs.takeKept(KEY)).toBeUndefined();
-    expect(outputs.keptBytes(KEY)).toBeUndefined();
+    expect(outputs.smallBytes(KEY)).toBe(3);
+    expect(outputs.takeSmall({ ...KEY, endpointId: 'other' })).toBeUndefined();
+    expect(Buffer.from(outputs.takeSmall(KEY) ?? []).toString()).toBe('"a"');
+    expect(outputs.takeSmall(KEY)).toBeUndefined();
+    expect(outputs.smallBytes(KEY)).toBeUndefined();
   });
 
   it.each([
@@ -63,14 +63,14 @@ describe('a small output that is kept', () => {
     const outputs = new FreshOutputs(new ManualClock());
     outputs.keep(KEY, BYTES);
     note(outputs);
-    expect(outputs.takeKept(KEY)).toBeUndefined();
+    expect(outputs.takeSmall(KEY)).toBeUndefined();
   });
 
   it('drops the oldest one for a new one', () => {
     const outputs = new FreshOutputs(new ManualClock());
     for (let id = 0; id <= 1_024; id++) outputs.keep({ endpointId: 'e', id: `${id}` }, BYTES);
-    expect(outputs.keptBytes({ endpointId: 'e', id: '0' })).toBeUndefined();
-    expect(outputs.keptBytes({ endpointId: 'e', id: '1' })).toBe(2);
-    expect(outputs.keptBytes({ endpointId: 'e', id: '1024' })).toBe(2);
+    expect(outputs.smallBytes({ endpointId: 'e', id: '0' })).toBeUndefined();
+    expect(outputs.smallBytes({ endpointId: 'e', id: '1' })).toBe(2);
+    expect(outputs.smallBytes({ endpointId: 'e', id: '1024' })).toBe(2);
   });
 });

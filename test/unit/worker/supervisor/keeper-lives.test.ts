@@ -7,7 +7,10 @@ import type { WorkerBye, WorkerIdentity } from '../../../../src/wire/link/worker
 import type { DeviceSet } from '../../../../src/worker/gpu/device-sets.ts';
 import type { ToWorker } from '../../../../src/worker/supervisor/parent-channel.ts';
 import { Supervisor } from '../../../../src/worker/supervisor/supervisor.ts';
-import type { KeptProcess, ProcessEnd } from '../../../../src/worker/supervisor/worker-process.ts';
+import type {
+  ProcessEnd,
+  SupervisedProcess,
+} from '../../../../src/worker/supervisor/worker-process.ts';
 import { createRandom } from '../../../support/random.ts';
 
 const LIVES = 150;
@@ -15,19 +18,19 @@ const STEPS = 60;
 const LEFT = { code: 0, signal: null };
 const KILLED = { code: null, signal: 'SIGKILL' };
 
-class PretendProcess implements KeptProcess {
+class PretendProcess implements SupervisedProcess {
   readonly ready: Promise<boolean>;
   readonly ended: Promise<ProcessEnd>;
   readonly pid = undefined;
   readonly set: DeviceSet;
   identity: WorkerIdentity | undefined;
-  failure: KeptProcess['failure'];
+  failure: SupervisedProcess['failure'];
   recycling: string | undefined;
   isDismissed = false;
-  activity: KeptProcess['activity'];
+  activity: SupervisedProcess['activity'];
   hasCompleted = false;
   runsSolo = false;
-  breaker: KeptProcess['breaker'];
+  breaker: SupervisedProcess['breaker'];
   beats = 0;
   end: ProcessEnd | undefined;
   isKilled = false;

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createClient } from '../../../../src/client.ts';
 import { createHarness, runHandler } from '../../../../src/testing.ts';
-import { requireKept } from '../../../../src/wire/job/kept-input.ts';
+import { requireJsonInput } from '../../../../src/wire/job/json-input.ts';
 
 /** Nothing may be sent. */
 const client = createClient({
@@ -39,8 +39,8 @@ describe('an input', () => {
     ['NaN in it', { a: { toJSON: () => ({ b: 0 / 0 }) } }, 'input.a.b is not JSON: NaN'],
     ['NaN as a whole', Number.NaN, 'input is not JSON: NaN'],
   ])('with %s is refused, with the path', (_name, input, message) => {
-    expect(() => requireKept(input)).toThrow(message);
-    expect(() => requireKept(input)).toThrow(TypeError);
+    expect(() => requireJsonInput(input)).toThrow(message);
+    expect(() => requireJsonInput(input)).toThrow(TypeError);
   });
 
   it('may have instances with members, objects without a prototype, and a toJSON', () => {
@@ -50,23 +50,25 @@ describe('an input', () => {
     const money = { toJSON: () => '1.50' };
     const shared = { a: undefined };
     const input = { point: new Point(), none: Object.create(null), money, all: [shared, shared] };
-    expect(() => requireKept(input)).not.toThrow();
+    expect(() => requireJsonInput(input)).not.toThrow();
   });
 
   it('may be every JSON value, also deep and in instances', () => {
     fc.assert(
       fc.property(fc.jsonValue({ depthSize: 'large' }), (value) => {
         const instance = Object.assign(new Empty(), { value });
-        for (const input of [value, instance]) expect(() => requireKept(input)).not.toThrow();
+        for (const input of [value, instance]) expect(() => requireJsonInput(input)).not.toThrow();
       }),
     );
-    expect(() => requireKept(JSON.parse(`${'['.repeat(500)}${']'.repeat(500)}`))).not.toThrow();
+    expect(() =>
+      requireJsonInput(JSON.parse(`${'['.repeat(500)}${']'.repeat(500)}`)),
+    ).not.toThrow();
   });
 
   it('with a cycle is refused', () => {
     const input: Record<string, unknown> = {};
     input['self'] = input;
-    expect(() => requireKept(input)).toThrow(TypeError);
+    expect(() => requireJsonInput(input)).toThrow(TypeError);
   });
 });
 

@@ -8,7 +8,7 @@ import {
   findNameInId,
   readEngineName,
   readNodeName,
-} from '../../../../src/platform/files/kept-names.ts';
+} from '../../../../src/platform/files/stored-names.ts';
 
 function makeFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-name-'));

@@ -19,7 +19,7 @@ const ADVICE: Readonly<Record<string, string>> = {
  * Members that are undefined may be left out. An object with a `toJSON` of its own is what that returns. @throws TypeError
  * with the path of a value that JSON does not keep, such as NaN, a Map or a Date, and what `toJSON` and getters throw
  */
-export function requireKept(input: unknown): void {
+export function requireJsonInput(input: unknown): void {
   if (isPlain(input, 0)) return;
   /** Paths of the visited objects. */
   const paths = new Map<unknown, string>();

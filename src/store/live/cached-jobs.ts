@@ -5,7 +5,7 @@ import type { StoredJob } from '../store.ts';
 import type { LeasedJobs } from './leased-jobs.ts';
 import { FIRST_WINDOW_JOBS, type LiveEndpoint } from './live-endpoint.ts';
 
-export interface KeptJobsOptions {
+export interface CachedJobsOptions {
   /** Most ready jobs of an endpoint that are read at once. Default 256. */
   windowJobs?: number;
   /** Ready jobs in memory over all endpoints. Default 50,000. */
@@ -19,7 +19,7 @@ const WINDOW_GROWTH = 4;
 /** Jobs with a lease that are larger than this are read again when they are needed, characters. */
 const MAX_LEASED_SIZE = 2_000;
 
-export class KeptJobs {
+export class CachedJobs {
   readonly #windowJobs: number;
   readonly #maxWindowed: number;
   readonly #maxEnded: number;
@@ -30,7 +30,7 @@ export class KeptJobs {
   #windowed = 0;
   readonly #ended: { endpoint: LiveEndpoint; job: StoredJob }[] = [];
 
-  constructor(leased: LeasedJobs, options: KeptJobsOptions) {
+  constructor(leased: LeasedJobs, options: CachedJobsOptions) {
     const { windowJobs = 256, readyJobs = 50_000, endedJobs = 2_048 } = options;
     this.#leased = leased;
     this.#windowJobs = windowJobs;

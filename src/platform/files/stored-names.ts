@@ -9,7 +9,7 @@ import { createFile, hasCode } from './durable-files.ts';
 
 /** @throws PlatformOptionError if the file does not contain a name */
 export function readEngineName(dataFolder: string): string {
-  return keepName({
+  return storeName({
     dataFolder,
     file: 'engine-name',
     pattern: /^[a-z0-9]{4,32}$/,
@@ -24,7 +24,7 @@ const MAX_HOST = 48;
 
 /** @throws PlatformOptionError if the file does not contain a name */
 export function readNodeName(dataFolder: string): string {
-  return keepName({
+  return storeName({
     dataFolder,
     file: 'node-name',
     pattern: /^[a-z0-9][a-z0-9-]{0,62}$/,
@@ -53,7 +53,7 @@ export function createName(host: string): string {
   return `${readable.slice(0, MAX_HOST) || 'node'}-${suffix}`;
 }
 
-interface KeptName {
+interface StoredName {
   dataFolder: string;
   /** Name of the file. */
   file: string;
@@ -64,7 +64,7 @@ interface KeptName {
 }
 
 /** @throws PlatformOptionError if the file does not contain a name */
-function keepName({ create, dataFolder, file, pattern, requirement }: KeptName): string {
+function storeName({ create, dataFolder, file, pattern, requirement }: StoredName): string {
   const path = join(dataFolder, file);
   try {
     // If two processes create the file, the first wins.
