@@ -18,6 +18,7 @@ import { Client } from 'pg';
 import type { Certificate } from './certificates.ts';
 import { findFreePort } from './network/free-port.ts';
 import { holdsMemory, killTree } from './process-tree.ts';
+import { until } from './until.ts';
 
 const PACKAGES = '/usr/lib/postgresql';
 const OWNER = 'postgres';
@@ -153,7 +154,7 @@ export class PostgresServer {
     }
     await this.query('alter system set ssl = on');
     await this.query('select pg_reload_conf()');
-    while ((await this.query('show ssl')) !== 'on') await sleep(5);
+    await until(async () => (await this.query('show ssl')) === 'on');
   }
 
   /** Restarts the server as a standby whose primary is away. */
@@ -187,7 +188,7 @@ export class PostgresServer {
     const killed = killTree(pid);
     await this.#end('SIGKILL');
     // Postgres refuses to start while a process has the shared memory of the last run.
-    while (killed.some(holdsMemory)) await sleep(5);
+    await until(() => !killed.some(holdsMemory));
   }
 
   /** Ends the server with all its data on disk. */

@@ -12,6 +12,9 @@ import { killTree } from './process-tree.ts';
 
 const BIN = fileURLToPath(new URL('../../bin/millrace.js', import.meta.url));
 
+/** Less than the time that an end-to-end test has. */
+const LIMIT_MS = 120_000;
+
 export const fixture = (name: string): string =>
   fileURLToPath(new URL(`handlers/${name}`, import.meta.url));
 
@@ -57,16 +60,21 @@ export class Process {
     this.#waiting.clear();
   }
 
-  /** Resolves with the pattern's match in the output. */
+  /** Resolves with the pattern's match in the output. @throws Error if the process ends without it, or after the limit */
   async find(pattern: RegExp): Promise<string> {
+    const end = performance.now() + LIMIT_MS;
+    const timer = setTimeout(() => this.#wake(), LIMIT_MS + 1);
     for (;;) {
       const found = pattern.exec(this.output);
+      const isLate = performance.now() > end;
+      if (found || this.#hasClosed || isLate) clearTimeout(timer);
       if (found) return found[1] ?? found[0];
       if (this.#hasClosed) {
         throw new Error(
           `process ended (${this.child.exitCode}) without ${pattern}:\n${this.output}`,
         );
       }
+      if (isLate) throw new Error(`no ${pattern} after ${LIMIT_MS} ms:\n${this.output}`);
       await new Promise<void>((resolve) => this.#waiting.add(resolve));
     }
   }
@@ -77,9 +85,14 @@ export class Process {
     if (exitCode === null && signalCode === null && pid !== undefined) killTree(pid);
   }
 
+  /** Resolves with the exit code. @throws Error with the output if the process does not end */
   async end(signal: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
     if (this.child.exitCode === null && this.child.signalCode === null) this.child.kill(signal);
-    return this.exited;
+    const { promise: tooLate, reject } = Promise.withResolvers<never>();
+    const timer = setTimeout(() => {
+      reject(new Error(`the process still runs ${LIMIT_MS} ms after ${signal}:\n${this.output}`));
+    }, LIMIT_MS);
+    return Promise.race([this.exited, tooLate]).finally(() => clearTimeout(timer));
   }
 }
 

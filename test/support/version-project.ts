@@ -2,11 +2,11 @@
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { packFiles } from '../../src/archive/pack.ts';
 import type { Platform } from '../../src/client/platform-client.ts';
 import type { EndpointRecord } from '../../src/wire/resources/endpoint.ts';
 import type { Rollout } from '../../src/wire/resources/rollout.ts';
+import { until } from './until.ts';
 
 /** Texts by path. */
 export type ProjectTexts = Readonly<Record<string, string>>;
@@ -36,12 +36,14 @@ export async function upload(
 }
 
 /** Waits for the end of the rollout that began last. */
-export async function followRollout(platform: Platform, endpoint: string): Promise<Rollout> {
-  for (;;) {
-    const { rollout } = await platform.endpoints.get(endpoint);
-    if (rollout && rollout.endedAt !== null) return rollout;
-    await sleep(100);
-  }
+export function followRollout(platform: Platform, endpoint: string): Promise<Rollout> {
+  return until(
+    async () => {
+      const { rollout } = await platform.endpoints.get(endpoint);
+      return rollout?.endedAt != null && rollout;
+    },
+    { everyMs: 100, limitMs: 120_000 },
+  );
 }
 
 export async function deploy(

@@ -6,7 +6,6 @@ import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { quoteWord } from '../../../src/base/text/shell-words.ts';
 import type {
@@ -15,6 +14,7 @@ import type {
   ContainerSpec,
   Engine,
 } from '../../../src/engine/engine.ts';
+import { until } from '../../support/until.ts';
 
 /** The environment of an engine: a folder, a socket and a platform name. New for each test. */
 export interface EngineGround {
@@ -51,7 +51,7 @@ export interface EngineUnderTest {
 
 /** Path of the suite's mounts, relative to `mountRoot`. */
 export const MOUNT = '/workspace';
-const LOOK_AGAIN_MS = 20;
+const LOOKING = { everyMs: 20, limitMs: 80_000 };
 
 /** Returns a command line that runs the script with `sh`. */
 export function shell(script: string): string {
@@ -156,12 +156,16 @@ export class EngineStage {
     return spec;
   }
 
-  /** Resolves when the container matches. Only the test's timeout limits the wait. */
+  /** Resolves when the container matches. */
   async until(id: string, wanted: (container: Container) => boolean): Promise<Container> {
-    for (;;) {
-      const container = await this.engine.inspect(id);
-      if (container && wanted(container)) return container;
-      await sleep(LOOK_AGAIN_MS);
+    let container: Container | undefined;
+    try {
+      return await until(async () => {
+        container = await this.engine.inspect(id);
+        return container && wanted(container) && container;
+      }, LOOKING);
+    } catch (cause) {
+      throw new Error(`${wanted}: ${JSON.stringify(container)}`, { cause });
     }
   }
 
@@ -175,10 +179,14 @@ export class EngineStage {
 
   /** Resolves with the log when it contains the text. */
   async untilPrinted(id: string, text: string): Promise<string> {
-    for (;;) {
-      const printed = await this.printed(id);
-      if (printed.includes(text)) return printed;
-      await sleep(LOOK_AGAIN_MS);
+    let printed = '';
+    try {
+      return await until(async () => {
+        printed = await this.printed(id);
+        return printed.includes(text) && printed;
+      }, LOOKING);
+    } catch (cause) {
+      throw new Error(`it has not printed ${text}: ${printed}`, { cause });
     }
   }
 

@@ -1,9 +1,9 @@
 // What only Kubernetes has: scheduling, GPUs by product, several platforms in a namespace, and watches that end.
-import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { kubernetesSettings } from '../../../src/engine/kubernetes/settings.ts';
 import type { ApiStandIn } from '../../support/kubernetes/api-stand-in.ts';
 import { REGISTRY_LOGIN } from '../../support/kubernetes/kubelet/pod-needs.ts';
+import { until } from '../../support/until.ts';
 import type { EngineStage } from './engine-stage.ts';
 import type { KubernetesGround } from './kubernetes-ground.ts';
 
@@ -117,11 +117,11 @@ export function describeKubernetes(
     const close = stage.engine.watch((changed) => {
       if (changed === id) heard++;
     });
-    while (heard === 0) await sleep(20);
+    await until(() => heard > 0);
     api().breakWatches(how);
     const before = heard;
     await stage.engine.stop(id, 100);
-    while (heard === before) await sleep(20);
+    await until(() => heard > before);
     close();
   });
 

@@ -1,6 +1,5 @@
 // Clients over real sockets that send and read as slowly as a test says.
 import { connect, type Socket } from 'node:net';
-import { setTimeout } from 'node:timers/promises';
 import { onTestFinished } from 'vitest';
 import { ENDPOINT, type Platform } from './platform.ts';
 
@@ -40,9 +39,4 @@ export function writeHead(platform: Platform, { bytes, headers = [] }: HeadOptio
     ...headers,
     '\r\n',
   ].join('\r\n');
-}
-
-/** Polls: data on a socket has no event of its own here. */
-export async function waitUntil(isSo: () => boolean): Promise<void> {
-  while (!isSo()) await setTimeout(5);
 }

@@ -2,7 +2,6 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { silentLog } from '../../../src/base/log.ts';
 import { readProcess } from '../../../src/base/process/process-table.ts';
 import { quoteWord } from '../../../src/base/text/shell-words.ts';
@@ -11,8 +10,8 @@ import {
   ProcessEngine,
   type ProcessEngineOptions,
 } from '../../../src/engine/process/process-engine.ts';
+import { until } from '../until.ts';
 
-const LOOK_AGAIN_MS = 10;
 const GPU = { kind: 'gpu' as const, index: 0, uuid: 'GPU-a', name: 'pretended', memoryBytes: 1 };
 
 export class OnePod {
@@ -51,12 +50,11 @@ export class OnePod {
     await this.engine.start(spec.id);
   }
 
-  async untilExited(): Promise<Container> {
-    for (;;) {
+  untilExited(): Promise<Container> {
+    return until(async () => {
       const seen = await this.engine.inspect('pod_a');
-      if (seen?.state === 'exited') return seen;
-      await sleep(LOOK_AGAIN_MS);
-    }
+      return seen?.state === 'exited' && seen;
+    });
   }
 
   /** All that it prints until it has ended. */
@@ -67,12 +65,11 @@ export class OnePod {
   }
 
   /** All that it has printed, once the text is in it. */
-  async untilPrinted(text: string): Promise<string> {
-    for (;;) {
+  untilPrinted(text: string): Promise<string> {
+    return until(async () => {
       const log = await this.readLog();
-      if (log.includes(text)) return log;
-      await sleep(LOOK_AGAIN_MS);
-    }
+      return log.includes(text) && log;
+    });
   }
 
   async readLog(): Promise<string> {

@@ -1,7 +1,7 @@
 // Synchronises a test and a handler in another process by files.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { until } from '../until.ts';
 
 let made = 0;
 
@@ -23,9 +23,8 @@ export class Gate {
     return readFileSync(this.path, 'utf8').split('\n').slice(0, -1);
   }
 
-  /** Resolves with the lines when this number exists. The test's own timeout is the limit. */
-  async untilLines(count: number): Promise<string[]> {
-    while (this.lines.length < count) await sleep(5);
-    return this.lines;
+  /** Resolves with the lines when this number exists. */
+  untilLines(count: number): Promise<string[]> {
+    return until(() => this.lines.length >= count && this.lines);
   }
 }

@@ -3,8 +3,8 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { WorkerVerb } from '../../../src/wire/routes/routes.ts';
+import { until } from '../until.ts';
 
 export interface Refusal {
   status: number;
@@ -65,23 +65,21 @@ export class HttpGate {
   }
 
   /** Resolves with the calls of the verb, or of all verbs, when this number has arrived. */
-  async waitForCalls(verb: WorkerVerb | undefined, count: number): Promise<NotedCall[]> {
-    for (;;) {
+  waitForCalls(verb: WorkerVerb | undefined, count: number): Promise<NotedCall[]> {
+    return until(() => {
       const calls = this.calls.filter((call) => verb === undefined || call.verb === verb);
-      if (calls.length >= count) return calls;
-      await sleep(5);
-    }
+      return calls.length >= count && calls;
+    });
   }
 
   /** Resolves with the refused call of the verb and the one that came after it. */
-  async waitForRepetition(verb: WorkerVerb, status: number): Promise<[NotedCall, NotedCall]> {
-    for (;;) {
+  waitForRepetition(verb: WorkerVerb, status: number): Promise<[NotedCall, NotedCall]> {
+    return until((): [NotedCall, NotedCall] | undefined => {
       const calls = this.calls.filter((call) => call.verb === verb);
       const index = calls.findIndex((call) => call.status === status);
       const [refused, next] = calls.slice(index);
-      if (index >= 0 && refused && next) return [refused, next];
-      await sleep(5);
-    }
+      return index >= 0 && refused && next ? [refused, next] : undefined;
+    });
   }
 
   async close(): Promise<void> {

@@ -8,6 +8,7 @@ import {
 import type { AddressInfo } from 'node:net';
 import { verifyWebhook, WEBHOOK_HEADERS } from '../../../src/client.ts';
 import type { JobRecord } from '../../../src/wire/job/job.ts';
+import { until } from '../until.ts';
 
 export interface Posted {
   path: string;
@@ -21,7 +22,6 @@ export interface Posted {
 export class WebhookReceiver implements AsyncDisposable {
   readonly posted: Posted[] = [];
   readonly #server: Server;
-  readonly #waiting = new Set<() => void>();
   #answer: (response: ServerResponse) => void = (response) => response.end();
   /** Number of opened sockets. */
   connections = 0;
@@ -40,7 +40,6 @@ export class WebhookReceiver implements AsyncDisposable {
         headers: request.headers,
       });
       this.#answer(response);
-      for (const wake of this.#waiting) wake();
     });
     this.#server.on('connection', () => {
       this.connections += 1;
@@ -67,12 +66,8 @@ export class WebhookReceiver implements AsyncDisposable {
   }
 
   /** Resolves with the webhook of this number, from 1. */
-  async receive(number: number): Promise<Posted> {
-    for (;;) {
-      const posted = this.posted[number - 1];
-      if (posted) return posted;
-      await new Promise<void>((resolve) => this.#waiting.add(resolve));
-    }
+  receive(number: number): Promise<Posted> {
+    return until(() => this.posted[number - 1]);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,7 +1,7 @@
 // Asks nodes that may be killed or paused while they answer.
-import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import type { PlatformProcess } from '../processes.ts';
+import { until } from '../until.ts';
 
 /** A paused node never answers. */
 const LIMIT_MS = 3_000;
@@ -50,12 +50,14 @@ export class AnyAnswer {
   }
 
   /** Asks until a node answers, and not that the platform is busy with a change of its leader. */
-  async insist(question: Question): Promise<Answer> {
-    for (;;) {
-      const answer = await this.ask(question);
-      if (answer && answer.status < 500 && answer.status !== 429) return answer;
-      await sleep(PAUSE_MS);
-    }
+  insist(question: Question): Promise<Answer> {
+    return until(
+      async () => {
+        const answer = await this.ask(question);
+        return answer && answer.status < 500 && answer.status !== 429 && answer;
+      },
+      { everyMs: PAUSE_MS, limitMs: 120_000 },
+    );
   }
 }
 

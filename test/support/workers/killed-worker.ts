@@ -2,9 +2,9 @@
 // restarts the worker process.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { listChildren } from '../process-tree.ts';
 import type { PlatformProcess, Process } from '../processes.ts';
+import { until } from '../until.ts';
 
 export interface KilledWorkerOptions {
   id: string;
@@ -12,8 +12,6 @@ export interface KilledWorkerOptions {
   /** Default: `perilous.ts`, three jobs in a thread. */
   handler?: string;
 }
-
-const POLL_MS = 50;
 
 export class KilledWorker {
   readonly #platform: PlatformProcess;
@@ -36,21 +34,14 @@ export class KilledWorker {
   async endSupervisor(signal: NodeJS.Signals): Promise<void> {
     const beneath = this.#listProcesses();
     await this.#supervisor.end(signal);
-    while (beneath.some(isAlive)) await sleep(POLL_MS);
+    await until(() => !beneath.some(isAlive));
     this.#earlierOutput += this.#supervisor.output;
     this.#supervisor = this.#start();
   }
 
   /** Ends the worker process; if it is restarting, waits for it first. */
   async endProcess(signal: NodeJS.Signals): Promise<void> {
-    for (;;) {
-      const [pid] = this.#listProcesses();
-      if (pid !== undefined) {
-        process.kill(pid, signal);
-        return;
-      }
-      await sleep(POLL_MS);
-    }
+    process.kill(await until(() => this.#listProcesses()[0]), signal);
   }
 
   /** @returns the exit code of the supervisor */

@@ -54,12 +54,3 @@ export async function writeHandler(source: string): Promise<string> {
   await writeFile(join(folder, 'handler.ts'), source);
   return join(folder, 'handler.ts');
 }
-
-/** Resolves as soon as a change of the executor meets the condition. */
-export function until(executor: ThreadExecutor, isMet: () => boolean): Promise<void> {
-  return new Promise((resolve) => {
-    const look = () => isMet() && resolve();
-    executor.onChange(look);
-    look();
-  });
-}

@@ -6,6 +6,7 @@ import { setTimeout } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
 import { type Platform, startPlatform, submitJob, takeJob } from '../../support/api/platform.ts';
+import { until } from '../../support/until.ts';
 
 const chunk = (output: unknown) => JSON.stringify({ output, metrics: {} });
 
@@ -153,7 +154,7 @@ describe('a stream as events', () => {
     const headers = `Host: x\r\nAuthorization: ${platform.admin}\r\nAccept: text/event-stream`;
     socket.write(`GET /v2/demo/stream/${id} HTTP/1.1\r\n${headers}\r\n\r\n`);
     const response = await next;
-    while (!response.writableNeedDrain) await setTimeout(1);
+    await until(() => response.writableNeedDrain);
     for (let n = 0; n < 20; n++) {
       await setTimeout(5);
       expect(response.writableLength).toBeLessThan(1_000_000);

@@ -4,6 +4,7 @@ import type { Context, Job } from '../../../src/index.ts';
 import { defineHandler, NonRetryableError } from '../../../src/index.ts';
 import { createHarness, type Harness, JobFailedError } from '../../../src/testing.ts';
 import type { Chunk } from '../../../src/wire/chunk/chunk.ts';
+import { until } from '../../support/until.ts';
 
 const open: Harness[] = [];
 
@@ -42,10 +43,6 @@ function createGate() {
       return { attempt: ctx.attempt };
     },
   };
-}
-
-async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await new Promise((resolve) => setImmediate(resolve));
 }
 
 describe('the harness', () => {

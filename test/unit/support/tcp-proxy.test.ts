@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Fault, TcpProxy } from '../../support/network/tcp-proxy.ts';
+import { until } from '../../support/until.ts';
 
 /** Answers each piece it gets with `<piece>!`, and keeps what it got and how connections ended. */
 let server: Server;
@@ -154,7 +155,7 @@ describe('a proxy with faults', () => {
     strikeOnce({ kind: 'slow', bytesPerSecond: 150 });
     const client = await open();
     client.send(request);
-    while (got.join('') !== request) await new Promise((resolve) => setImmediate(resolve));
+    await until(() => got.join('') === request);
     expect(got.length).toBeGreaterThan(1);
     expect(proxy.struck).toBe(1);
   });
@@ -163,7 +164,7 @@ describe('a proxy with faults', () => {
     strikeOnce({ kind: 'held', direction: 'request', behind: 2, maxMs: 60_000 });
     const held = await open();
     held.send('held');
-    while (proxy.struck === 0) await new Promise((resolve) => setImmediate(resolve));
+    await until(() => proxy.struck > 0);
     for (const text of ['one', 'two']) {
       const other = await open();
       other.send(text);
@@ -179,7 +180,7 @@ describe('a proxy with faults', () => {
     strikeOnce({ kind: 'held', direction: 'answer', behind: 2, maxMs: 60_000 });
     const held = await open();
     held.send('held');
-    while (proxy.struck === 0) await new Promise((resolve) => setImmediate(resolve));
+    await until(() => proxy.struck > 0);
     expect(got).toEqual(['held']);
     const answered: string[] = [];
     const arrival = held.receive(5).then((text) => answered.push(text));
@@ -197,12 +198,12 @@ describe('a proxy with faults', () => {
     strikeOnce({ kind: 'held', direction: 'request', behind: 1, maxMs: 60_000 });
     const held = await open();
     held.send('held');
-    while (proxy.struck === 0) await new Promise((resolve) => setImmediate(resolve));
+    await until(() => proxy.struck > 0);
     held.socket.destroy();
     const other = await open();
     other.send('other');
     await other.receive(6);
-    while (got.length < 2) await new Promise((resolve) => setImmediate(resolve));
+    await until(() => got.length >= 2);
     expect(got.toSorted()).toEqual(['held', 'other']);
   });
 });

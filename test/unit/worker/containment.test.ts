@@ -14,12 +14,12 @@ import { HandlerNotLoadedError } from '../../../src/worker/execution/executor.ts
 import { createWorker, type WorkerOptions } from '../../../src/worker/worker.ts';
 import { isRunning } from '../../support/models/model-stand.ts';
 import { leaveOutWithoutPython } from '../../support/python.ts';
+import { until } from '../../support/until.ts';
 import { cpu, makeLease, readOutput } from '../../support/workers/leases.ts';
 import {
   createThreads,
   effects,
   startThreads,
-  until,
   writeHandler,
 } from '../../support/workers/thread-script.ts';
 import { ScriptedLink } from '../../support/workers/worker-script.ts';
@@ -104,7 +104,7 @@ describe('an attempt whose handler', () => {
     const { contextLoss, outcome } = await begin({}).end;
     expect(outcome).toMatchObject(failed('gpu_context_lost', /device-side assert/));
     expect(contextLoss).toBe('CUDA error: device-side assert');
-    await until(executor, () => executor.stuckThread !== undefined);
+    await until(() => executor.stuckThread !== undefined);
   });
 
   it('returns 25 MB fails with the sizes', async () => {
@@ -118,7 +118,7 @@ describe('an attempt whose handler', () => {
     const { begin, executor } = await startThreads({ resourceLimits });
     const { outcome } = await begin({ do: 'fill memory' }).end;
     expect(outcome).toMatchObject(failed('out_of_memory', /limit is 32 MB/));
-    await until(executor, () => executor.free === 4);
+    await until(() => executor.free === 4);
   });
 
   // Now and then V8 gives up with the whole process instead; then it is the supervisor who tells.
@@ -235,7 +235,7 @@ describe.skipIf(leaveOutWithoutPython('containment.test.ts'))('a model process',
     expect((await begin('exit').end).outcome).toMatchObject({ kind: 'failed' });
     await expect.poll(() => pids.map(isRunning), { timeout: 20_000 }).toEqual([false, false]);
     // The next thread has a model process of its own, which lives.
-    await until(executor, () => executor.free > 0);
+    await until(() => executor.free > 0);
     const next = z.tuple([z.number(), z.number()]).parse(readOutput(await begin('start').end));
     expect(next.map(isRunning)).toEqual([true, true]);
   });
@@ -286,7 +286,7 @@ describe('the other jobs', () => {
     await Promise.all([blocked.hasBegun, other.hasBegun]);
     blocked.stop('timeout');
     expect((await blocked.end).outcome.kind).toBe('timed_out');
-    await until(executor, () => executor.free === 1);
+    await until(() => executor.free === 1);
     other.stop('cancelled');
     expect((await other.end).outcome).toMatchObject({ kind: 'cancelled', stopped: 'signal' });
   });
@@ -434,7 +434,7 @@ describe('a worker', () => {
     const count = memoryLimitBytes - rssBytes + 200 * 2 ** 20;
     const lease = makeLease({ do: 'take memory', count });
     const { link } = await startWorker([lease], { memoryLimitBytes });
-    while (listOutcomes(link).length === 0) await new Promise((resolve) => setTimeout(resolve, 20));
+    await until(() => listOutcomes(link).length > 0);
     const ended = { ...failed('memory_limit_exceeded', /\d+ MB.*\d+ MB/), stopped: 'signal' };
     expect(listOutcomes(link)).toMatchObject([{ ...ended, retry: 'default' }]);
   });

@@ -17,6 +17,7 @@ import type { Store } from '../../../../src/store/store.ts';
 import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
 import { ENDPOINT, type Platform, readJson, startPlatform } from '../../../support/api/platform.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from '../../../support/certificates.ts';
+import { until } from '../../../support/until.ts';
 import { packProject } from '../../../support/version-project.ts';
 
 /** Different at every place, so that nothing moved or lost goes unseen. */
@@ -166,10 +167,6 @@ function untilNextCloses(): Promise<void> {
   });
 }
 
-async function waitUntil(isSo: () => boolean): Promise<void> {
-  while (!isSo()) await setTimeout(2);
-}
-
 const INPUT = makeInput(600_000, 1);
 const SUBMISSION = `{"input":${INPUT}}`;
 const REPORTS = Buffer.concat(
@@ -248,13 +245,13 @@ async function expectCounted(
   const head = [`POST ${path} HTTP/1.1`, 'Host: x', `Authorization: Bearer ${key}`, ...headers];
   socket.write(`${head.join('\r\n')}\r\nContent-Length: ${body.length}\r\n\r\n`);
   socket.write(body);
-  await waitUntil(() => platform.flows.usedBytes > 0);
-  await waitUntil(() => store.requested > 0);
+  await until(() => platform.flows.usedBytes > 0);
+  await until(() => store.requested > 0);
   socket.destroy();
   await closed;
   expect(platform.flows.usedBytes).toBe(body.length);
   store.go();
-  await waitUntil(() => platform.flows.usedBytes === 0);
+  await until(() => platform.flows.usedBytes === 0);
 }
 
 /** A server whose bodies wait for `turn`, and a client that has sent the body of a request after its head. */
@@ -309,6 +306,6 @@ it('a body that waits for a turn counts, and is not served if its client leaves'
   await closed;
   expect(flows.clients.usedBytes).toBe(body.length);
   turn.resolve();
-  await waitUntil(() => flows.clients.usedBytes === 0);
+  await until(() => flows.clients.usedBytes === 0);
   expect(events).toEqual(['asked for a turn']);
 });

@@ -19,8 +19,8 @@ import {
   submitJob,
   takeJob,
 } from '../../../support/api/platform.ts';
-import { waitUntil } from '../../../support/api/slow-client.ts';
 import { type Node, startNodes } from '../../../support/api/two-nodes.ts';
+import { until } from '../../../support/until.ts';
 import { startWorker, TargetList } from '../../../support/workers/worker-stand.ts';
 
 const WORKER = { workerId: 'w1', incarnation: 1 };
@@ -150,7 +150,7 @@ describe('a client of a node that does not own the endpoint', () => {
     const body = method === 'POST' ? JSON.stringify({ input: {} }) : null;
     const headers = { 'content-type': 'application/json' };
     const asked = other.call(path.replace('JOB', id), { method, headers, body });
-    await waitUntil(() => isWaiting.mock.calls.length + isStreaming.mock.calls.length > 0);
+    await until(() => isWaiting.mock.calls.length + isStreaming.mock.calls.length > 0);
     await other.close();
     const answer = await asked;
     expect(answer.status).toBe(200);
@@ -168,9 +168,9 @@ describe('a client of a node that does not own the endpoint', () => {
     ];
     const socket = connect(other.port, '127.0.0.1');
     socket.write(head.join('\r\n') + 'x'.repeat(1_000_000));
-    await waitUntil(() => owner.flows.usedBytes === 5_000_000);
+    await until(() => owner.flows.usedBytes === 5_000_000);
     socket.destroy();
-    await waitUntil(() => owner.flows.usedBytes === 0);
+    await until(() => owner.flows.usedBytes === 0);
     expect(other.flows.usedBytes).toBe(0);
   });
 
@@ -294,7 +294,7 @@ describe('a call over gRPC', () => {
     learn();
     const link = await openGrpcLink(other);
     const refused = link.report(REPORT).catch((error: unknown) => error);
-    await waitUntil(() => other.placement.refreshes > 0);
+    await until(() => other.placement.refreshes > 0);
     const closed = other.close();
     expect(await refused).toMatchObject({ code: 'unavailable' });
     await closed;

@@ -6,9 +6,9 @@ import { OwnerWaits } from '../../../../src/api/forwarding/placement.ts';
 import { LinkError } from '../../../../src/wire/link/worker-link.ts';
 import { startFake } from '../../../support/api/fake-node.ts';
 import { ENDPOINT, exchange, readJson, submitJob, takeJob } from '../../../support/api/platform.ts';
-import { waitUntil } from '../../../support/api/slow-client.ts';
 import { SECRET, startNodes } from '../../../support/api/two-nodes.ts';
 import { createRandom } from '../../../support/random.ts';
+import { until } from '../../../support/until.ts';
 
 const RUN = `/v2/${ENDPOINT}/run`;
 
@@ -138,10 +138,10 @@ describe('a request for an endpoint without an owner', () => {
     );
     await untilWaiting(1);
     socket.destroy();
-    for (;;) {
+    await until(async () => {
       const scrape = await (await other.call('/metrics')).text();
-      if (scrape.includes('duration_seconds_count{outcome="gone"} 1')) break;
-    }
+      return scrape.includes('duration_seconds_count{outcome="gone"} 1');
+    });
   });
 });
 
@@ -321,7 +321,7 @@ describe('endpoints that move again and again', () => {
     expect(new Set(times)).toEqual(new Set([1]));
     expect(acknowledged.length).toBeGreaterThan(100);
     for (const { flows, forwarder } of nodes) {
-      await waitUntil(() => flows.usedBytes === 0 && forwarder?.usedBytes === 0);
+      await until(() => flows.usedBytes === 0 && forwarder?.usedBytes === 0);
     }
   });
 });
@@ -359,10 +359,10 @@ describe('bodies for other nodes', () => {
 });
 
 /** @returns a function that resolves when so many requests have begun to wait for an owner */
-function watchWaits(): (requests: number) => Promise<void> {
+function watchWaits(): (requests: number) => Promise<boolean> {
   const spy = vi.spyOn(OwnerWaits.prototype, 'wait');
   onTestFinished(() => spy.mockRestore());
-  return (requests) => waitUntil(() => spy.mock.calls.length >= requests);
+  return (requests) => until(() => spy.mock.calls.length >= requests);
 }
 
 function portOf(url: string): number {

@@ -13,13 +13,8 @@ import {
   startPlatform,
   takeJob,
 } from '../../../support/api/platform.ts';
-import {
-  type Client,
-  MB,
-  openClient,
-  waitUntil,
-  writeHead,
-} from '../../../support/api/slow-client.ts';
+import { type Client, MB, openClient, writeHead } from '../../../support/api/slow-client.ts';
+import { until } from '../../../support/until.ts';
 
 /** A runsync body of that many bytes. */
 function writeBody(bytes: number): Buffer {
@@ -56,7 +51,7 @@ describe('uploads that stall', () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock, server: { bounds: SMALL } });
     const clients = Array.from({ length: 20 }, () => sendHalf(platform, MB));
-    await waitUntil(() => platform.flows.usedBytes === 4 * MB);
+    await until(() => platform.flows.usedBytes === 4 * MB);
     const count = () => clients.filter(({ text }) => text().startsWith('HTTP/1.1 503')).length;
     while (count() < 16) {
       await clock.advance(5_000);
@@ -72,11 +67,11 @@ describe('uploads that stall', () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock, server: { bounds: SMALL } });
     const client = sendHalf(platform, MB);
-    await waitUntil(() => platform.flows.usedBytes === MB);
+    await until(() => platform.flows.usedBytes === MB);
     await clock.advance(29_000);
     expect(client.text()).toBe('');
     await clock.advance(5_000);
-    await waitUntil(() => client.text() !== '');
+    await until(() => client.text() !== '');
     expect(client.text()).toMatch(/^HTTP\/1.1 408 /);
     expect(client.text()).toContain('"code":"request_timeout"');
     expect(platform.flows.usedBytes).toBe(0);
@@ -92,21 +87,21 @@ describe('uploads that stall', () => {
     for (const sent of [100_000, 200_000]) {
       await clock.advance(20_000);
       client.socket.write(Buffer.alloc(100_000));
-      await waitUntil(() => received() >= head.length + sent);
+      await until(() => received() >= head.length + sent);
     }
     await clock.advance(29_000);
     expect(client.text()).toBe('');
     await clock.advance(4_000);
-    await waitUntil(() => client.text() !== '');
+    await until(() => client.text() !== '');
     expect(client.text()).toMatch(/^HTTP\/1.1 408 /);
   });
 
   it('free their bytes when their client disconnects', async () => {
     const platform = await startPlatform({ server: { bounds: SMALL } });
     const clients = Array.from({ length: 6 }, () => sendHalf(platform, MB));
-    await waitUntil(() => platform.flows.usedBytes === 4 * MB);
+    await until(() => platform.flows.usedBytes === 4 * MB);
     for (const { socket } of clients) socket.destroy();
-    await waitUntil(() => platform.flows.usedBytes === 0);
+    await until(() => platform.flows.usedBytes === 0);
   });
 
   it('hold nothing once they are dropped while they wait for budget', async () => {
@@ -119,7 +114,7 @@ describe('uploads that stall', () => {
     const write = () => client.socket.write(`${piece.length.toString(16)}\r\n${piece}\r\n`);
     for (const claimed of [16_384, 49_152]) {
       write();
-      await waitUntil(() => platform.flows.usedBytes === claimed);
+      await until(() => platform.flows.usedBytes === claimed);
     }
     // The next claim of 64 KB waits until the upload is dropped, which frees enough for that claim.
     while (client.text() === '') {
@@ -128,7 +123,7 @@ describe('uploads that stall', () => {
       await setTimeout(4);
     }
     expect(client.text()).toMatch(/^HTTP\/1.1 503 /);
-    await waitUntil(() => platform.flows.usedBytes === 0);
+    await until(() => platform.flows.usedBytes === 0);
   });
 
   it('hold nothing without a valid key', async () => {
@@ -136,7 +131,7 @@ describe('uploads that stall', () => {
     const client = openClient(platform);
     const head = writeHead({ ...platform, admin: 'mr_nobody' }, { bytes: MB });
     client.socket.write(head);
-    await waitUntil(() => client.text() !== '');
+    await until(() => client.text() !== '');
     expect(client.text()).toMatch(/^HTTP\/1.1 401 /);
     expect(platform.flows.usedBytes).toBe(0);
   });
@@ -154,12 +149,12 @@ describe('an honest upload', () => {
     for (let at = 0; at < body.length; at += 60_000) {
       const piece = body.subarray(at, at + 60_000);
       client.socket.write(piece);
-      await waitUntil(() => received() >= head.length + at + piece.length);
+      await until(() => received() >= head.length + at + piece.length);
       await clock.advance(25_000);
     }
     const job = await takeJob(platform);
     await job.complete('7');
-    await waitUntil(() => client.text() !== '');
+    await until(() => client.text() !== '');
     expect(client.text()).toMatch(/^HTTP\/1.1 200 /);
   });
 
@@ -174,13 +169,13 @@ describe('an honest upload', () => {
       client.socket.write('\r\n');
     };
     sendChunk(body.subarray(0, 500_000));
-    await waitUntil(() => platform.flows.usedBytes >= 480_000);
+    await until(() => platform.flows.usedBytes >= 480_000);
     expect(platform.flows.usedBytes).toBeLessThan(MB);
     sendChunk(body.subarray(500_000));
     client.socket.write('0\r\n\r\n');
     const job = await takeJob(platform);
     await job.complete('7');
-    await waitUntil(() => client.text() !== '');
+    await until(() => client.text() !== '');
     expect(client.text()).toMatch(/^HTTP\/1.1 200 /);
   });
 
@@ -202,7 +197,7 @@ describe('an honest upload', () => {
     const larger = send(200_000, 40);
     await (await takeJob(platform)).complete('7');
     const tiny = send(20_000, 1);
-    await waitUntil(() => [few, larger, tiny].every(({ text }) => text() !== ''));
+    await until(() => [few, larger, tiny].every(({ text }) => text() !== ''));
     const statuses = [few, larger, tiny].map(({ text }) => text().slice(9, 12));
     expect(statuses).toEqual(['200', '200', '400']);
     await tiny.closed;
@@ -222,7 +217,7 @@ describe('an honest upload', () => {
     const bounds = { ...SMALL, maxUserInFlightBytes: 2 * MB };
     const platform = await startPlatform({ server: { bounds } });
     for (let n = 0; n < 10; n += 1) sendHalf(platform, MB);
-    await waitUntil(() => platform.flows.usedBytes === 2 * MB);
+    await until(() => platform.flows.usedBytes === 2 * MB);
     const { key } = await platform.keys.issue({ name: 'b', userId: 'other', scopes: ['admin'] });
     const env = { A: 'x'.repeat(100_000) };
     const response = await platform.post(
@@ -277,7 +272,7 @@ describe('a client that sends Expect: 100-continue', () => {
     expect(client.text()).toBe('HTTP/1.1 100 Continue\r\n\r\n');
     client.socket.write('{"input":{}}');
     await (await takeJob(platform)).complete('7');
-    await waitUntil(() => client.text().includes('HTTP/1.1 200 OK'));
+    await until(() => client.text().includes('HTTP/1.1 200 OK'));
   });
 
   it.each([
@@ -309,7 +304,7 @@ describe('an upload that is refused before it is read', () => {
       const client = openClient(platform);
       client.socket.write(compose(platform));
       client.socket.write(Buffer.alloc(12 * MB));
-      await waitUntil(() => client.text() !== '');
+      await until(() => client.text() !== '');
       expect(client.text()).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
       await setTimeout(50);
       expect(client.socket.errored).toBeNull();

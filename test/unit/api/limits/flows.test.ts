@@ -9,13 +9,8 @@ import {
   submitJob,
   takeJob,
 } from '../../../support/api/platform.ts';
-import {
-  type Client,
-  MB,
-  openClient,
-  waitUntil,
-  writeHead,
-} from '../../../support/api/slow-client.ts';
+import { type Client, MB, openClient, writeHead } from '../../../support/api/slow-client.ts';
+import { until } from '../../../support/until.ts';
 
 /** Large enough that the system's buffers do not hold it. */
 const OUTPUT = JSON.stringify('o'.repeat(12 * MB));
@@ -44,7 +39,7 @@ describe('readers that do not read', () => {
     const platform = await startPlatform({ clock, server: { bounds: READING } });
     const id = await completeLarge(platform);
     for (let n = 0; n < 2; n += 1) askOnly(platform, id);
-    await waitUntil(() => platform.flows.usedBytes > 24 * MB);
+    await until(() => platform.flows.usedBytes > 24 * MB);
     const refused = platform.call(`/v2/${ENDPOINT}/status/${id}`);
     let isAnswered = false;
     void refused.finally(() => {
@@ -74,7 +69,7 @@ describe('readers that do not read', () => {
         `GET ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: ${platform.admin}\r\nAccept: ${accept}\r\n\r\n`,
       );
     }
-    await waitUntil(() => platform.flows.usedBytes > 7 * MB);
+    await until(() => platform.flows.usedBytes > 7 * MB);
     for (let n = 0; n < 20; n += 1) {
       await setTimeout(5);
       expect(platform.flows.usedBytes).toBeLessThanOrEqual(9 * MB);
@@ -85,7 +80,7 @@ describe('readers that do not read', () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock, server: { bounds: READING } });
     const client = askOnly(platform, await completeLarge(platform));
-    await waitUntil(() => platform.flows.usedBytes > 12 * MB);
+    await until(() => platform.flows.usedBytes > 12 * MB);
     while (platform.flows.usedBytes > 0) {
       await setTimeout(5);
       await clock.advance(5_000);
@@ -106,12 +101,12 @@ describe('an honest reader', () => {
     while (!isWhole()) {
       const before = client.text().length;
       client.socket.resume();
-      await waitUntil(() => client.text().length >= before + MB || isWhole());
+      await until(() => client.text().length >= before + MB || isWhole());
       client.socket.pause();
       await clock.advance(5_000);
     }
     expect(client.text()).toContain('"COMPLETED"');
-    await waitUntil(() => platform.flows.usedBytes === 0);
+    await until(() => platform.flows.usedBytes === 0);
   });
 
   it('waits for a job as long as it asks', async () => {
@@ -124,7 +119,7 @@ describe('an honest reader', () => {
     for (let n = 0; n < 10; n += 1) await clock.advance(10_000);
     expect(client.text()).toBe('');
     await job.complete('7');
-    await waitUntil(() => client.text() !== '');
+    await until(() => client.text() !== '');
     expect(client.text()).toMatch(/^HTTP\/1.1 200 /);
   });
 });

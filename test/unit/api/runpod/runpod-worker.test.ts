@@ -9,6 +9,7 @@ import {
   takeJob,
 } from '../../../support/api/platform.ts';
 import { ask, ping, poll, readRecord, send, take } from '../../../support/api/python-calls.ts';
+import { until } from '../../../support/until.ts';
 import { PythonWorker, type PythonWorkerOptions } from '../../../support/workers/python-worker.ts';
 
 function environmentOf({ url, worker }: Platform, query = '?'): Record<string, string> {
@@ -31,12 +32,11 @@ function startWorker(platform: Platform, options: Partial<PythonWorkerOptions> =
   return worker;
 }
 
-async function untilEnded(platform: Platform, id: string): Promise<Record<string, unknown>> {
-  for (;;) {
+function untilEnded(platform: Platform, id: string): Promise<Record<string, unknown>> {
+  return until(async () => {
     const record = await readRecord(platform, id);
-    if (!/^IN_/.test(String(record['status']))) return record;
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
+    return !/^IN_/.test(String(record['status'])) && record;
+  });
 }
 
 describe('a job for a RunPod worker', () => {

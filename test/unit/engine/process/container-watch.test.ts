@@ -2,12 +2,12 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { silentLog } from '../../../../src/base/log.ts';
 import { readProcess } from '../../../../src/base/process/process-table.ts';
 import { ContainerWatch } from '../../../../src/engine/process/container-watch.ts';
 import { MAX_LOG_BYTES } from '../../../../src/engine/process/log-file.ts';
+import { until } from '../../../support/until.ts';
 
 function identifyThis() {
   const bootId = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
@@ -28,6 +28,6 @@ it('the next poll truncates a log that is too long', async () => {
   watch.listen(() => {});
   watch.add({ id: 'pod_a', leader: identifyThis(), printed }, undefined);
   vi.advanceTimersByTime(250);
-  while (!existsSync(`${printed}.1`)) await sleep(10);
+  await until(() => existsSync(`${printed}.1`));
   expect(statSync(printed).size).toBe(0);
 });

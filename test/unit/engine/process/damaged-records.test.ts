@@ -14,6 +14,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { findCgroupHome, NO_CGROUPS } from '../../../../src/engine/process/cgroups.ts';
 import { isThere, makeSpec, OnePod, shell } from '../../../support/containers/one-pod.ts';
+import { until } from '../../../support/until.ts';
 
 let pod: OnePod;
 
@@ -74,10 +75,10 @@ function list(name: string): string[] {
 
 async function startTree(): Promise<number[]> {
   await pod.start({ args: shell(TREE) });
-  for (;;) {
+  return until(async () => {
     const numbers = (await pod.readLog()).split('\n').filter(Boolean).map(Number);
-    if (numbers.length === 3) return numbers;
-  }
+    return numbers.length === 3 && numbers;
+  });
 }
 
 const homes = [NO_CGROUPS, findCgroupHome()].filter(

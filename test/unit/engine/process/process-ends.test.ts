@@ -12,12 +12,12 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { ContainerSpec } from '../../../../src/engine/engine.ts';
 import { findCgroupHome, NO_CGROUPS } from '../../../../src/engine/process/cgroups.ts';
 import { isThere, makeSpec, OnePod, shell } from '../../../support/containers/one-pod.ts';
+import { until } from '../../../support/until.ts';
 
 const ENGINE = fileURLToPath(
   new URL('../../../../src/engine/process/process-engine.ts', import.meta.url),
@@ -83,7 +83,7 @@ describe('the end of a run', () => {
     await pod.start();
     const { pid } = pod.readRun();
     process.kill(pid, 'SIGKILL');
-    while (isThere(pid)) await sleep(10);
+    await until(() => !isThere(pid));
     const seen = await pod.open().inspect('pod_a');
     expect(seen).toMatchObject({ state: 'exited', exitCode: 137, endedAt: null });
     expect(await pod.engine.inspect('pod_a')).toEqual(seen);
@@ -95,7 +95,7 @@ describe('the end of a run', () => {
     await next.inspect('pod_a');
     const { pid } = pod.readRun();
     process.kill(pid, 'SIGKILL');
-    while (isThere(pid)) await sleep(10);
+    await until(() => !isThere(pid));
     expect(await next.inspect('pod_a')).toMatchObject({ endedAt: expect.any(Number) });
   });
 
@@ -133,7 +133,7 @@ describe('the end of a run', () => {
       '[ -e left ] && exec sleep 1000; setsid sh -c "echo \\$\\$ > left; exec sleep 1000" &';
     await pod.start({ args: shell(`${leave} until [ -s left ]; do sleep 0.02; done; exit 0`) });
     const exited = () => readFileSync(join(pod.home, pod.readRun().exitFile), 'utf8') !== '';
-    while (!exited()) await sleep(10);
+    await until(exited);
     const left = Number(readFileSync(join(pod.disk, 'left'), 'utf8'));
     await pod.engine.start('pod_a');
     expect(isThere(left)).toBe(false);
@@ -269,7 +269,7 @@ describe.skipIf(findCgroupHome().pids === null)('a pod that starts processes wit
     const group = readGroup('pids');
     const count = () => Number(readFileSync(join(group, 'pids.current'), 'utf8'));
     const hasRefused = () => /^max [1-9]/m.test(readFileSync(join(group, 'pids.events'), 'utf8'));
-    while (!hasRefused()) await sleep(5);
+    await until(hasRefused);
     expect(count()).toBeLessThanOrEqual(MAX);
     // Another platform process ends it.
     pod.engine = pod.open({ maxProcesses: MAX });

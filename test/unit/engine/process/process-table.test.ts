@@ -13,6 +13,7 @@ import {
   readProcesses,
   signalProcess,
 } from '../../../../src/base/process/process-table.ts';
+import { until } from '../../../support/until.ts';
 
 const bootId = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
 const own = readProcess(process.pid);
@@ -140,7 +141,7 @@ describe('finding processes', () => {
     await start('echo up; exec sleep 100', { MILLRACE_MARK: '/a/10' });
     const find = (value: string) => findByVariable('MILLRACE_MARK', value, readProcesses()).found;
     // Variables cannot be read while a process starts its program.
-    while (find('/a/').length < 2) await sleep(10);
+    await until(() => find('/a/').length >= 2);
     expect(find('/a/1').map((each) => each.pid)).toEqual([pid]);
     expect(find('/a/')).toHaveLength(2);
   });

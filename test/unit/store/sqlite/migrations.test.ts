@@ -4,12 +4,12 @@ import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { SchemaTooNewError, SchemaUnknownError } from '../../../../src/store/schema-migration.ts';
 import { migrate } from '../../../../src/store/sqlite/migrations.ts';
 import { MIGRATIONS } from '../../../../src/store/sqlite/schema.ts';
+import { until } from '../../../support/until.ts';
 
 const migrator = fileURLToPath(new URL('../../../support/runs/stuck-migrator.ts', import.meta.url));
 const addNote = 'alter table job add column note text';
@@ -71,7 +71,7 @@ describe('a schema', () => {
     const exited = once(child, 'exit');
     const wal = () => statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0;
     // By then it has written more than it holds in memory.
-    while (wal() < 4_000_000 && child.exitCode === null) await sleep(5);
+    await until(() => wal() >= 4_000_000 || child.exitCode !== null);
     child.kill('SIGKILL');
     expect(await exited).toEqual([null, 'SIGKILL']);
     database.close();

@@ -2,11 +2,11 @@
 // a handler misbehaves is in containment.test.ts.
 import { describe, expect, it } from 'vitest';
 import { HandlerNotLoadedError } from '../../../../src/worker/execution/executor.ts';
+import { until } from '../../../support/until.ts';
 import { cpu, readOutput } from '../../../support/workers/leases.ts';
 import {
   createThreads,
   startThreads,
-  until,
   writeHandler,
 } from '../../../support/workers/thread-script.ts';
 
@@ -164,7 +164,7 @@ describe('a thread that ends unexpectedly', () => {
       };`);
     const { begin, executor } = await startThreads({ handlerPath });
     await begin({ exit: true }).end;
-    await until(executor, () => executor.trouble !== undefined);
+    await until(() => executor.trouble !== undefined);
     expect(executor.trouble).toContain('the model is gone');
     expect(executor.free).toBe(0);
     expect(readOutput(await begin({}).end)).toBe('well');
@@ -180,10 +180,10 @@ describe('a thread that ends unexpectedly several times', () => {
       };
       export default () => 1;`);
     const { executor } = await startThreads({ handlerPath });
-    await until(executor, () => executor.trouble !== undefined);
+    await until(() => executor.trouble !== undefined);
     expect(executor.trouble).toContain('the driver is gone');
     expect(executor.free).toBe(0);
-    await until(executor, () => executor.free === 1);
+    await until(() => executor.free === 1);
   });
 });
 

@@ -13,6 +13,7 @@ import {
 } from '../../../../src/worker/supervisor/supervisor.ts';
 import { WorkerProcess } from '../../../../src/worker/supervisor/worker-process.ts';
 import { listChildren } from '../../../support/process-tree.ts';
+import { until } from '../../../support/until.ts';
 
 const program = fileURLToPath(
   new URL('../../../support/workers/pretend-worker.js', import.meta.url),
@@ -67,10 +68,6 @@ function supervise(options: Partial<SupervisorOptions> = {}): Supervisor {
   });
   supervisor.start();
   return supervisor;
-}
-
-async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 5));
 }
 
 function isRunning(pid: number): boolean {
