@@ -24,8 +24,13 @@ function defineGroup({ name, testTimeoutMs, hookTimeoutMs, ...rest }: Group) {
   return {
     extends: true as const,
     test: {
-      ...{ name, include: files, exclude, isolate, env },
-      ...{ testTimeout: testTimeoutMs, hookTimeout: hookTimeoutMs },
+      name,
+      include: files,
+      exclude,
+      isolate,
+      env,
+      testTimeout: testTimeoutMs,
+      hookTimeout: hookTimeoutMs,
     },
   };
 }
@@ -103,6 +108,7 @@ export default defineConfig({
     // The check for leftovers waits for processes that are ending.
     teardownTimeout: minute,
     reporters: [new RunReporter(run)],
+    // Vitest starts projects in the order of their names: the many short files of `unit` fill the end of a run.
     // Only a guard against hanging: the default of 1 s is too short on a loaded machine.
     expect: { poll: { timeout: 30 * second } },
     projects: [
@@ -116,7 +122,7 @@ export default defineConfig({
         hookTimeoutMs: minute,
       }),
       defineGroup({
-        name: 'unit-isolated',
+        name: 'isolated-unit',
         files: ISOLATED,
         testTimeoutMs: minute,
         hookTimeoutMs: minute,
