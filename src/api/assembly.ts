@@ -18,6 +18,7 @@ import { JSON_TYPE } from '../wire/operations/operation.ts';
 import { endpoints as endpointResource } from '../wire/resources/endpoint.ts';
 import { nameParameter } from '../wire/routes/route.ts';
 import { RESOURCES } from '../wire/routes/routes.ts';
+import { ADAPTERS } from './adapters.ts';
 import { createBodyReader } from './body/body-reader.ts';
 import { openEvents } from './events/open-events.ts';
 import { Forwarder } from './forwarding/forwarder.ts';
@@ -36,12 +37,7 @@ import { BEARER } from './http/auth.ts';
 import { ClientOrigins } from './http/client-origin.ts';
 import { allowOrigins } from './http/cors.ts';
 import { answerUnknownRoutes, collectRoutes, guard, type ServedRoute } from './http/guard.ts';
-import {
-  type ErrorForm,
-  endWithProblem,
-  ProblemReplies,
-  SAFE_HEADERS,
-} from './http/problem-reply.ts';
+import { endWithProblem, ProblemReplies, SAFE_HEADERS } from './http/problem-reply.ts';
 import type { NamedKinds } from './http/requests.ts';
 import { readToken } from './http/session-cookie.ts';
 import { findExcess, type HttpBounds, measureHead } from './limits/bounds.ts';
@@ -50,8 +46,6 @@ import { Flows } from './limits/flows.ts';
 import { createListener, describeClientError } from './listener.ts';
 import { type ApiMetrics, createMetrics } from './metrics/metrics.ts';
 import { SOUND_STORE } from './metrics/store-status.ts';
-import { isBelowOpenAi, OPENAI_ERRORS } from './openai/answers.ts';
-import { addOpenAiRoutes } from './openai/openai-routes.ts';
 import { Overviews } from './overviews.ts';
 import { foldTarget } from './proxy/message-head.ts';
 import { addLbRoutes } from './proxy/proxy.ts';
@@ -68,9 +62,6 @@ import { handleStream } from './routes/stream-routes.ts';
 import { bindCatalog, bindNodes, bindSystem } from './routes/system-routes.ts';
 import { bindActivity, bindBilling, bindLimits, bindScaler } from './routes/usage-routes.ts';
 import { bindVersions } from './routes/version-routes.ts';
-import { isBelowRunpod, RUNPOD_ERRORS } from './runpod/client-forms.ts';
-import { addRunpodClientRoutes } from './runpod/client-routes.ts';
-import { addRunpodWorkerRoutes } from './runpod/worker-routes.ts';
 import type { ApiServerOptions } from './server-options.ts';
 import {
   addReportRoute,
@@ -253,18 +244,14 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
       isShuttingDown: () => connections.isShuttingDown,
     }),
   ]);
-  addBodyScope(app, '*', (scope) =>
-    addRunpodClientRoutes(scope, { queue, watches, cursors, clock, bounds }),
-  );
-  addOpenAiRoutes(app, { queue, clock, log, bounds });
   const stopSteps: (() => Promise<void>)[] = [
     async () => forwarder?.stop(),
     async () => events.hub.stop(),
   ];
   const onStop = (step: () => Promise<void>) => void stopSteps.push(step);
-  addBodyScope(app, '*', (scope) =>
-    addRunpodWorkerRoutes(scope, { ...worker, linkTo, queue, clock, log, bounds, onStop }),
-  );
+  const { allowance } = worker;
+  const adapted = { queue, linkTo, allowance, watches, cursors, bounds, clock, log, onStop };
+  for (const adapter of ADAPTERS) adapter.addRoutes(app, adapted);
   return { app, routes, stopSteps, workers: worker, forwarder };
 }
 
@@ -342,9 +329,8 @@ function listNamed({ endpoints, keys, pods, resources }: ApiServerOptions): Name
 }
 
 /** Unknown paths and methods are answered in the error format of their API. */
-function findErrorForm(url: string): ErrorForm | undefined {
-  if (isBelowOpenAi(url)) return OPENAI_ERRORS;
-  return isBelowRunpod(url) ? RUNPOD_ERRORS : undefined;
+function findErrorForm(url: string) {
+  return ADAPTERS.find((adapter) => adapter.serves(url))?.errors;
 }
 
 function createLinks(queue: Queues, endpoints: Endpoints) {

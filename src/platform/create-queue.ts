@@ -1,5 +1,5 @@
 // Creates a queue with the sender of its webhooks, and the sender of a budget's notices.
-import { runpodFormats } from '../api/runpod/client-forms.ts';
+import { RECORD_FORMATS } from '../api/adapters.ts';
 import type { Clock, ResumableClock } from '../base/clock.ts';
 import { createNameResolver } from '../base/net/name-resolver.ts';
 import { packageVersion } from '../base/package-info.ts';
@@ -36,8 +36,16 @@ interface QueueParts extends Pick<CompleteOptions, 'dataFolder' | 'log' | 'setti
 export function createQueue(options: QueueParts): Queue {
   const { clock, findScaling, log, owns, settings, store, tracing, wrapLink } = options;
   const webhooks = createWebhookSender(options);
-  const formats = runpodFormats;
-  const parts = { store, clock, log, webhooks, formats, findScaling, tracing, owns };
+  const parts = {
+    store,
+    clock,
+    log,
+    webhooks,
+    formats: RECORD_FORMATS,
+    findScaling,
+    tracing,
+    owns,
+  };
   const queue = new Queue({ ...parts, isRecording: true, ...(settings && { settings }) });
   if (!wrapLink) return queue;
   const link = queue.link.bind(queue);

@@ -11,7 +11,6 @@ import {
   LIMITS,
 } from '../../wire/job/job.ts';
 import { type ProblemCode, ProblemError } from '../../wire/problem.ts';
-import { OPENAI_PATH, RUNPOD_BASE } from '../../wire/routes/routes.ts';
 import { findOnlyElement } from '../body/json-check.ts';
 import { type BytesAnswer, JSON_MEDIA_TYPE } from '../http/byte-reply.ts';
 import type { ErrorForm } from '../http/problem-reply.ts';
@@ -144,12 +143,6 @@ export interface OpenAiError {
   status: number;
   /** As in the answer: with `message`, `type` and `code`. */
   error: object;
-}
-
-const BELOW = new RegExp(`^(?:${RUNPOD_BASE})?/v2/[^/?]+${OPENAI_PATH}/`);
-
-export function isBelowOpenAi(url: string): boolean {
-  return BELOW.test(url);
 }
 
 /** Clients of this API repeat a request after 409, so a conflict that stays is 400, like invalid bodies. */

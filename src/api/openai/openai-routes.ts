@@ -8,6 +8,7 @@ import { isTerminal, LIMITS } from '../../wire/job/job.ts';
 import { JSON_TYPE } from '../../wire/operations/operation.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { OPENAI_PATH, OPENAI_ROUTES, RUNPOD_BASE } from '../../wire/routes/routes.ts';
+import type { Adapter } from '../adapter.ts';
 import { readMember } from '../body/body.ts';
 import { forgetBody, useBody } from '../body/body-reader.ts';
 import { sendLoaded } from '../http/byte-reply.ts';
@@ -20,6 +21,7 @@ import {
   answerError,
   composeAnswer,
   describeStop,
+  OPENAI_ERRORS,
   type OpenAiAnswer,
   pickModel,
 } from './answers.ts';
@@ -32,7 +34,7 @@ const REQUEST_MS = 3_600_000;
 
 const MAX_ROUTE = /^[A-Za-z0-9][\w.~/-]{0,199}$/;
 
-export interface OpenAiRoutesOptions {
+interface OpenAiRoutesOptions {
   queue: Queues;
   clock: Clock;
   log: Log;
@@ -53,7 +55,15 @@ interface OpenAiCall {
 }
 
 /** Below both bases: `/v2/<endpoint>` and `/runpod/v2/<endpoint>`. */
-export function addOpenAiRoutes(app: FastifyInstance, options: OpenAiRoutesOptions): void {
+const BELOW = new RegExp(`^(?:${RUNPOD_BASE})?/v2/[^/?]+${OPENAI_PATH}/`);
+
+export const openAi: Adapter = {
+  serves: (url) => BELOW.test(url),
+  errors: OPENAI_ERRORS,
+  addRoutes: addOpenAiRoutes,
+};
+
+function addOpenAiRoutes(app: FastifyInstance, options: OpenAiRoutesOptions): void {
   const { access } = OPENAI_ROUTES.postOpenAi;
   addBodyScope(app, JSON_TYPE, (scope) => {
     for (const base of ['', RUNPOD_BASE]) {

@@ -2,17 +2,10 @@
 // without a meaning here (such as webhookV2) are ignored, as that API does.
 import { z } from 'zod';
 import type { Submission } from '../../queue/admission.ts';
-import {
-  addMembers,
-  type ComposeRecord,
-  describeJob,
-  progressOf,
-  type RecordFormats,
-} from '../../queue/records.ts';
+import { addMembers, type ComposeRecord, describeJob, progressOf } from '../../queue/records.ts';
 import { type AttemptError, type JobPolicy, MAX_S3_CONFIG_LENGTH } from '../../wire/job/job.ts';
 import { executionTimeoutMs, ttlMs, webhook } from '../../wire/job/job-schemas.ts';
 import type { ProblemCode } from '../../wire/problem.ts';
-import { RUNPOD_BASE } from '../../wire/routes/routes.ts';
 import { readWithInput, type SubmissionBounds } from '../body/body.ts';
 import { JSON_MEDIA_TYPE } from '../http/byte-reply.ts';
 import type { ErrorForm } from '../http/problem-reply.ts';
@@ -93,9 +86,6 @@ export const composeRunpodRecord: ComposeRecord = <Output>(
   return addMembers<Output | Uint8Array>(head, shown ? { output: shown } : {});
 };
 
-/** For the queue, which composes the records of webhooks. */
-export const runpodFormats: RecordFormats = { [RUNPOD_FORMAT]: composeRunpodRecord };
-
 /**
  * For thrown errors: JSON with the member names of RunPod's Python workers, which clients parse.
  * Every other error is its message, and so is an error that arrived as text.
@@ -116,10 +106,6 @@ const STATUSES: Partial<Record<ProblemCode, number>> = {
   conflict: 400,
   invalid: 400,
 };
-
-export function isBelowRunpod(url: string): boolean {
-  return url.startsWith(`${RUNPOD_BASE}/`);
-}
 
 /** JSON with one text, and the few statuses of that API. */
 export const RUNPOD_ERRORS: ErrorForm = {

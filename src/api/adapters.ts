@@ -1,0 +1,13 @@
+// The adapters of the API: the only file outside of their folders that knows them.
+import type { RecordFormats } from '../queue/records.ts';
+import type { Adapter } from './adapter.ts';
+import { openAi } from './openai/openai-routes.ts';
+import { runpod } from './runpod/runpod.ts';
+
+/** If several serve a path, the first one does. */
+export const ADAPTERS: readonly Adapter[] = [openAi, runpod];
+
+export const RECORD_FORMATS: RecordFormats = Object.assign(
+  {},
+  ...ADAPTERS.map(({ recordFormats }) => recordFormats),
+);
