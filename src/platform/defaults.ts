@@ -8,4 +8,4 @@ export {
 export { DEFAULT_OVERCOMMIT } from '../control/limits/capacity.ts';
 export { DEFAULT_QUOTAS, type Quotas } from '../control/limits/quotas.ts';
 export { LIST_BYTES } from '../control/list-page.ts';
-export { type Containment, USUAL_CAPABILITIES } from '../engine/docker/containment.ts';
+export { type Containment, USUAL_CAPABILITIES } from '../engine/containment.ts';

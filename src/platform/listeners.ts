@@ -1,7 +1,6 @@
 // Opens the ports of a platform: HTTP for everybody, gRPC for workers. Code for gRPC, and for the limits of calls, is loaded
 // only if options ask for it.
 import type { ForwardingOptions } from '../api/forwarding/forwarding-options.ts';
-import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from '../api/grpc/limits.ts';
 import type { GrpcServer, GrpcServerOptions } from '../api/grpc/server.ts';
 import type { ServedRequest } from '../api/http/guard.ts';
 import type { CreateRateCounter, RateGate, RateLimits } from '../api/limits/rate-limit.ts';
@@ -23,6 +22,7 @@ import type { Compute } from './compute/compute.ts';
 import type { DataStore } from './data-store.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';
 import type { CompleteOptions } from './platform-options.ts';
+import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from '../api/limits/bounds.ts';
 
 /** Lower ports need a privilege. */
 const FIRST_OPEN_PORT = 1_024;

@@ -9,7 +9,7 @@ import type { Log } from '../base/log.ts';
 import { launcherPath } from '../base/package-info.ts';
 import type { EngineKind } from '../control/endpoints/templates.ts';
 import { type Amounts, limitAmounts, type Overcommit } from '../control/limits/capacity.ts';
-import type { Containment } from '../engine/docker/containment.ts';
+import type { Containment } from '../engine/containment.ts';
 import type { ContainerStats, Engine } from '../engine/engine.ts';
 import type { PodUser } from '../engine/process/pod-user.ts';
 import type { Device } from '../wire/link/worker-link.ts';

@@ -9,7 +9,7 @@ import type { EngineKind } from '../control/endpoints/templates.ts';
 import type { SessionTimes } from '../control/keys/sessions.ts';
 import { DEFAULT_OVERCOMMIT } from '../control/limits/capacity.ts';
 import type { Quotas } from '../control/limits/quotas.ts';
-import type { Containment } from '../engine/docker/containment.ts';
+import type { Containment } from '../engine/containment.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 import type { StoreGuardOptions } from '../store/disk/store-guard.ts';
 import type { PostgresOptions } from '../store/postgres/postgres.ts';

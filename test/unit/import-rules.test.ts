@@ -16,6 +16,9 @@ const folders = readTable('folder').map(([[name = ''] = [], allowed = []]) => ({
 /** Modules and single files that each module may import, and packages if it may use only some. */
 const mayImport = new Map([...modules, ...folders].map(({ name, allowed }) => [name, allowed]));
 
+/** Parts that the others do not load. `importers` may import values from them; all others, only types or with `import()`. */
+const edges = readTable('edge').map(([, files = [], , importers = []]) => ({ files, importers }));
+
 /** Rows of the table whose first column has this title; each cell is the list of its names in backquotes. */
 function readTable(title: string): string[][][] {
   const lines = architecture.split('\n');
@@ -35,6 +38,8 @@ interface Import {
   /** The same of the imported file; or the name of a package. */
   target: string;
   isPackage: boolean;
+  /** Whether the import loads the file together with the importing one: not of types only, and not by `import()`. */
+  isEager: boolean;
 }
 
 function listFiles(folder: string): string[] {
@@ -47,18 +52,24 @@ function listFiles(folder: string): string[] {
 function listImports(file: string, text: string): Import[] {
   const { dynamicImports, staticExports, staticImports } = parseSync(file, text).module;
   const requests = [
-    ...staticImports.map((found) => found.moduleRequest),
-    ...staticExports.flatMap(({ entries }) => entries.map((entry) => entry.moduleRequest)),
-    ...dynamicImports.map((found) => found.moduleRequest),
+    ...staticImports.map(({ entries, moduleRequest }) => ({
+      ...moduleRequest,
+      isEager: entries.length === 0 || entries.some(({ isType }) => !isType),
+    })),
+    ...staticExports.flatMap(({ entries }) =>
+      entries.flatMap(({ isType, moduleRequest }) =>
+        moduleRequest ? { ...moduleRequest, isEager: !isType } : [],
+      ),
+    ),
+    ...dynamicImports.map(({ moduleRequest }) => ({ ...moduleRequest, isEager: false })),
   ];
-  return requests.flatMap((request) => {
-    const [, specifier] =
-      /^['"](.*)['"]$/.exec(request ? text.slice(request.start, request.end) : '') ?? [];
-    if (!request || specifier === undefined) return [];
+  return requests.flatMap(({ end, isEager, start }) => {
+    const [, specifier] = /^['"](.*)['"]$/.exec(text.slice(start, end)) ?? [];
+    if (specifier === undefined) return [];
     const isPackage = !specifier.startsWith('.');
     const target = isPackage ? specifier : fromSources(join(dirname(file), specifier));
-    const line = text.slice(0, request.start).split('\n').length;
-    return [{ file: fromSources(file), line, target, isPackage }];
+    const line = text.slice(0, start).split('\n').length;
+    return [{ file: fromSources(file), line, target, isPackage, isEager }];
   });
 }
 
@@ -67,7 +78,23 @@ function fromSources(path: string): string {
 }
 
 /** Why the import is refused; undefined if it is allowed. */
-function refuse({ file, isPackage, target }: Import): string | undefined {
+function refuse(found: Import): string | undefined {
+  return refuseOfModule(found) ?? (isOfModule(found.file) ? refuseOfEdge(found) : undefined);
+}
+
+function isOfModule(file: string): boolean {
+  return modules.some(({ name }) => isBelow(file, name));
+}
+
+function refuseOfEdge({ file, isEager, target }: Import): string | undefined {
+  const isOne = (path: string, names: readonly string[]) =>
+    names.some((name) => isBelow(path, name));
+  const edge = edges.find(({ files }) => isOne(target, files));
+  if (!edge || !isEager || isOne(file, [...edge.files, ...edge.importers])) return undefined;
+  return `only ${edge.importers.join(', ') || 'its own files'} may import this edge; use import()`;
+}
+
+function refuseOfModule({ file, isPackage, target }: Import): string | undefined {
   const [module = ''] = file.split('/');
   // Entry points export from every module. The templates of `millrace init` become projects of users.
   if (module === file || isBelow(file, 'cli/commands/init-template')) return undefined;
@@ -77,7 +104,7 @@ function refuse({ file, isPackage, target }: Import): string | undefined {
     const isAllowed = [module, ...allowed].some((name) => isBelow(target, name));
     return isAllowed ? undefined : `${module} may import ${allowed.join(', ') || 'nothing'}`;
   }
-  if (isBelow(target, 'millrace') && modules.some(({ name }) => name === module)) {
+  if (isBelow(target, 'millrace') && isOfModule(file)) {
     return 'modules import each other by path';
   }
   const packages = allowed.filter((name) => !isOurs(name));
@@ -132,6 +159,18 @@ describe('import rules', () => {
     ['unlisted/deep/new.ts', '../../base/clock.ts', 'ARCHITECTURE.md does not list unlisted'],
     ['queue/queue.ts', 'millrace/client', 'modules import each other by path'],
     ['wire/job/job.ts', 'pino', 'of packages, wire may use zod, node'],
+    ['control/pods/pods.ts', '../../engine/docker/docker-engine.ts', 'control may import'],
+    [
+      'platform/machine.ts',
+      '../engine/docker/docker-engine.ts',
+      'only its own files may import this edge',
+    ],
+    [
+      'api/assembly.ts',
+      './runpod/runpod.ts',
+      'only api/adapters.ts, api/openai, cli/worker/runpod.ts may',
+    ],
+    ['store/sqlite/sqlite.ts', 'pg', 'only cluster, platform/nodes may'],
     ['../console/src/main.tsx', 'node:fs', 'of packages, console may use preact, uplot'],
   ])('refuse in %s an import of %s, and say why', (file, specifier, reason) => {
     expect(listRefused(listImports(join('src', file), `import '${specifier}';`))).toEqual([
@@ -144,8 +183,17 @@ describe('import rules', () => {
     ['wire/job/job.ts', 'zod/v4'],
     ['wire/job/job.ts', 'node:crypto'],
     ['client.ts', './queue/queue.ts'],
+    ['api/adapters.ts', './runpod/runpod.ts'],
+    ['api/runpod/runpod.ts', './client-forms.ts'],
   ])('allow in %s an import of %s', (file, specifier) => {
     expect(listRefused(listImports(join('src', file), `import '${specifier}';`))).toEqual([]);
+  });
+
+  it.each([
+    "const load = () => import('../engine/docker/docker-engine.ts');",
+    "import type { DockerEngine } from '../engine/docker/docker-engine.ts';",
+  ])('allow every file of the module to write: %s', (text) => {
+    expect(listRefused(listImports('src/platform/machine.ts', text))).toEqual([]);
   });
 
   it.each(['handlers/echo.ts', 'examples/hello/handler.ts', 'bench/bench.ts'])(

@@ -7,7 +7,7 @@ import { errorCodes, type FastifyRequest } from 'fastify';
 import { type Claim, giveBack } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { findReadBody } from '../forwarding/passed-body.ts';
+import { findReadBody } from '../http/forwarded.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { findResponse, sendContinue } from '../limits/exchanges.ts';

@@ -1,15 +1,12 @@
 // Puts the event stream together: which node has the data of a topic, how it is read there or here, and who may read
 // it. Each read gives what an operation of the API answers, for the same rights.
-import { once } from 'node:events';
-import type { IncomingMessage } from 'node:http';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { http } from '../../base/net/node-http.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { KeyHolder } from '../../control/keys/keys.ts';
 import { hideVariables } from '../../control/keys/rights.ts';
 import type { Pods } from '../../control/pods/pods.ts';
-import { PROBLEMS, type ProblemCode, ProblemError } from '../../wire/problem.ts';
+import { ProblemError } from '../../wire/problem.ts';
 import {
   EVENT_LIMITS,
   LISTED,
@@ -18,14 +15,11 @@ import {
   type TopicKind,
   type TopicNames,
 } from '../../wire/routes/event-topics.ts';
-import { LOG_CUT_HEADER } from '../../wire/routes/routes.ts';
 import type { Forwarder } from '../forwarding/forwarder.ts';
 import type { OwnerNode } from '../forwarding/placement.ts';
 import { requireOwnEndpoint, requireScope } from '../http/auth.ts';
 import type { CallerWatches } from '../http/guard.ts';
 import { describeNext } from '../http/requests.ts';
-import { NODE_HEADERS } from '../nodes/forwarded.ts';
-import { firstSecret, readNodeAddress, readWhole } from '../nodes/node-client.ts';
 import type { Overviews } from '../overviews.ts';
 import type { EventRoutesOptions } from '../routes/event-routes.ts';
 import { requirePods } from '../routes/pod-routes.ts';
@@ -58,7 +52,7 @@ export function openEvents(options: EventsOptions): EventRoutesOptions {
       const owner = find(topic);
       if (owner.kind === 'here') return reads[topic.kind](holder, topic);
       if (owner.kind === 'none' || !forwarder) throw new ProblemError('unavailable', NO_NODE);
-      return readAtNode(forwarder, { url: owner.url, topic, credentials });
+      return forwarder.readTopic({ url: owner.url, topic, credentials });
     },
     number({ holder }, topic) {
       requireTopic(holder, topic, endpoints);
@@ -195,67 +189,4 @@ function resolveTopic(
     endpoint: endpoint === '' ? '' : endpoints.resolve(userId, endpoint),
     id: rule.names === 'pod' ? (pods?.resolve(userId, id) ?? id) : id,
   };
-}
-
-/** Of one read, ms. */
-const READ_MS = 5_000;
-
-export interface RemoteRead {
-  /** Of the node. */
-  url: string;
-  topic: Topic;
-  credentials: Readonly<Record<string, string>>;
-}
-
-/**
- * Reads the data on the node that has it, with the rights of the caller: the same operation, over HTTP. @throws
- * ProblemError that the node answers, or `unavailable`
- */
-async function readAtNode(
-  { agent, options }: Pick<Forwarder, 'agent' | 'options'>,
-  { credentials, topic, url }: RemoteRead,
-): Promise<object> {
-  const path = topic.rule.target(topic);
-  try {
-    const request = http.request({
-      ...readNodeAddress(url),
-      agent,
-      method: 'GET',
-      path,
-      signal: AbortSignal.timeout(READ_MS),
-      headers: { ...credentials, [NODE_HEADERS.secret]: firstSecret(options.secrets) },
-    });
-    request.end();
-    const [response]: IncomingMessage[] = await once(request, 'response');
-    if (!response) throw new Error('no response');
-    const body = await readWhole(response, EVENT_LIMITS.snapshotBytes);
-    return readAnswer(response, body.toString(), topic);
-  } catch (cause) {
-    if (cause instanceof ProblemError) throw cause;
-    throw new ProblemError('unavailable', 'The node that has this data does not answer now.', {
-      cause,
-    });
-  }
-}
-
-function readAnswer(
-  { headers, statusCode = 0 }: IncomingMessage,
-  body: string,
-  topic: Topic,
-): object {
-  if (headers[NODE_HEADERS.answer] !== 'owner') throw new Error('the node does not have the data');
-  if (statusCode === 200) {
-    if (topic.kind !== 'pod-log') return Object(JSON.parse(body));
-    return { log: body, truncated: headers[LOG_CUT_HEADER.toLowerCase()] === 'true' };
-  }
-  const { code, detail }: Record<string, unknown> = Object(JSON.parse(body));
-  throw new ProblemError(findCode(code), String(detail));
-}
-
-function findCode(code: unknown): ProblemCode {
-  return typeof code === 'string' && isCode(code) ? code : 'unavailable';
-}
-
-function isCode(code: string): code is ProblemCode {
-  return Object.hasOwn(PROBLEMS, code);
 }

@@ -21,7 +21,7 @@ import {
   type NewJobId,
   NODE_HEADERS,
   NOT_OWNER_STATUS,
-} from '../nodes/forwarded.ts';
+} from '../http/forwarded.ts';
 import { readNodeAddress } from '../nodes/node-client.ts';
 import type { PeerWatch } from '../nodes/peer-watch.ts';
 import { composeAnswerHeaders, HOP_BY_HOP, readTokens } from '../proxy/message-head.ts';

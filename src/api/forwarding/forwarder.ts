@@ -1,11 +1,15 @@
 // Decides whether this node serves a request, and passes it to another node if not. It has what all these
 // requests share: connections, the budget of their bodies, and the watch over the other nodes.
-import type { Agent } from 'node:http';
+import { once } from 'node:events';
+import type { Agent, IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ByteBudget } from '../../base/byte-budget.ts';
 import { http } from '../../base/net/node-http.ts';
-import { findNewJob, noteNewJob } from '../nodes/forwarded.ts';
-import { NodeClient } from '../nodes/node-client.ts';
+import { PROBLEMS, type ProblemCode, ProblemError } from '../../wire/problem.ts';
+import { EVENT_LIMITS, type Topic } from '../../wire/routes/event-topics.ts';
+import { LOG_CUT_HEADER } from '../../wire/routes/routes.ts';
+import { findNewJob, NODE_HEADERS, noteNewJob } from '../http/forwarded.ts';
+import { firstSecret, NodeClient, readNodeAddress, readWhole } from '../nodes/node-client.ts';
 import { PeerWatch } from '../nodes/peer-watch.ts';
 import {
   chooseJobId,
@@ -26,6 +30,16 @@ const IDLE_MS = 30_000;
 const MAX_IDLE = 256;
 /** Time in which another node opens the shards that a stopping node has handed over, ms. */
 const HANDOVER_MS = 2_000;
+
+/** Limit of a read of a topic, ms. */
+const READ_MS = 5_000;
+
+interface RemoteRead {
+  /** Of the node. */
+  url: string;
+  topic: Topic;
+  credentials: Readonly<Record<string, string>>;
+}
 
 export interface ForwardedRequest {
   outcome: PassageEnd | 'failed' | 'no_owner';
@@ -119,6 +133,34 @@ export class Forwarder {
     return (await this.#run(request, reply, { lost, subject })) !== 'returned';
   }
 
+  /**
+   * Reads the data of an event stream's topic on the node that has it, with the rights of the caller: the same operation,
+   * over HTTP. @throws ProblemError that the node answers, or `unavailable`
+   */
+  async readTopic({ credentials, topic, url }: RemoteRead): Promise<object> {
+    const path = topic.rule.target(topic);
+    try {
+      const request = http.request({
+        ...readNodeAddress(url),
+        agent: this.agent,
+        method: 'GET',
+        path,
+        signal: AbortSignal.timeout(READ_MS),
+        headers: { ...credentials, [NODE_HEADERS.secret]: firstSecret(this.options.secrets) },
+      });
+      request.end();
+      const [response]: IncomingMessage[] = await once(request, 'response');
+      if (!response) throw new Error('no response');
+      const body = await readWhole(response, EVENT_LIMITS.snapshotBytes);
+      return readAnswer(response, body.toString(), topic);
+    } catch (cause) {
+      if (cause instanceof ProblemError) throw cause;
+      throw new ProblemError('unavailable', 'The node that has this data does not answer now.', {
+        cause,
+      });
+    }
+  }
+
   /** Ends waits at other nodes, and soon refuses requests that wait for a node. */
   stop(): void {
     if (this.stopping.aborted) return;
@@ -175,4 +217,26 @@ export class Forwarder {
     const endpointId = subject.kind === 'endpoint' ? subject.endpointId : undefined;
     return this.options.placement.find(endpointId);
   }
+}
+
+function readAnswer(
+  { headers, statusCode = 0 }: IncomingMessage,
+  body: string,
+  topic: Topic,
+): object {
+  if (headers[NODE_HEADERS.answer] !== 'owner') throw new Error('the node does not have the data');
+  if (statusCode === 200) {
+    if (topic.kind !== 'pod-log') return Object(JSON.parse(body));
+    return { log: body, truncated: headers[LOG_CUT_HEADER.toLowerCase()] === 'true' };
+  }
+  const { code, detail }: Record<string, unknown> = Object(JSON.parse(body));
+  throw new ProblemError(findCode(code), String(detail));
+}
+
+function findCode(code: unknown): ProblemCode {
+  return typeof code === 'string' && isCode(code) ? code : 'unavailable';
+}
+
+function isCode(code: string): code is ProblemCode {
+  return Object.hasOwn(PROBLEMS, code);
 }

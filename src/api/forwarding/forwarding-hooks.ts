@@ -1,16 +1,13 @@
 // Hooks of a node around the guard: look up names that it does not know yet, count the requests that it serves, mark
 // those that it has lost, and tell workers the URL of their owner.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { Endpoints } from '../../control/endpoints/endpoints.ts';
-import type { Keys } from '../../control/keys/keys.ts';
-import type { Sessions } from '../../control/keys/sessions.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { RUNPOD_BASE, WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes/routes.ts';
-import { BEARER, LOCAL_HOLDER, readEndpoint } from '../http/auth.ts';
+import { isUnknown, type NameSources, readEndpoint } from '../http/auth.ts';
 import { toProblem } from '../http/problem-reply.ts';
 import { readSessionToken } from '../http/session-cookie.ts';
 import { isAwaitingContinue } from '../limits/exchanges.ts';
-import { findForwarded, NODE_HEADERS, NOT_OWNER_STATUS } from '../nodes/forwarded.ts';
+import { findForwarded, NODE_HEADERS, NOT_OWNER_STATUS } from '../http/forwarded.ts';
 import type { Forwarder } from './forwarder.ts';
 import type { AdvertisedUrls } from './forwarding-options.ts';
 import type { Placement } from './placement.ts';
@@ -83,10 +80,7 @@ export async function passLost(
   }
 }
 
-export interface LookupOptions {
-  keys: Pick<Keys, 'authenticate'>;
-  sessions?: Pick<Sessions, 'use'> | undefined;
-  endpoints: Pick<Endpoints, 'isKnown'>;
+export interface LookupOptions extends NameSources {
   placement: Pick<Placement, 'lookUp'>;
 }
 
@@ -101,26 +95,6 @@ export function lookUpUnknownNames(
     const names = { authorization, token, endpoint: readEndpoint(request.params) };
     if (isUnknown(names, { endpoints, keys, sessions })) await placement.lookUp();
   });
-}
-
-interface KnownNames {
-  authorization: string | undefined;
-  endpoint: string | undefined;
-  /** Of a session. */
-  token?: string | undefined;
-}
-
-/** Whether this node does not know the key or the endpoint. Without one, there is nothing to look up. */
-export function isUnknown(
-  { authorization, endpoint, token }: KnownNames,
-  { endpoints, keys, sessions }: Omit<LookupOptions, 'placement'>,
-): boolean {
-  let userId: string | undefined = LOCAL_HOLDER.userId;
-  if (authorization !== undefined) {
-    userId = keys.authenticate(authorization.replace(BEARER, ''))?.userId;
-  } else if (token !== undefined && sessions) userId = sessions.use(token)?.holder.userId;
-  if (userId === undefined) return true;
-  return endpoint !== undefined && !endpoints.isKnown(userId, endpoint);
 }
 
 /**

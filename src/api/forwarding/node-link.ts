@@ -27,7 +27,7 @@ import {
 } from '../../wire/link/worker-link-schemas.ts';
 import { fillPath } from '../../wire/routes/route.ts';
 import { WORKER_HEADERS, WORKER_ROUTES, type WorkerVerb } from '../../wire/routes/routes.ts';
-import { NODE_HEADERS } from '../nodes/forwarded.ts';
+import { NODE_HEADERS } from '../http/forwarded.ts';
 import { firstSecret, readNodeAddress, readWhole } from '../nodes/node-client.ts';
 import type { ServedLink } from '../worker/worker-routes.ts';
 import type { Forwarder } from './forwarder.ts';

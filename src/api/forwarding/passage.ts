@@ -8,13 +8,13 @@ import { createUuidV7 } from '../../base/id.ts';
 import type { Log } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
-import { type NewJobId, noteNewJob, noteRepeated } from '../nodes/forwarded.ts';
+import { type NewJobId, noteNewJob, noteRepeated } from '../http/forwarded.ts';
 import { firstSecret } from '../nodes/node-client.ts';
 import type { PeerWatch } from '../nodes/peer-watch.ts';
 import { findUpgrade } from '../proxy/upgrade.ts';
 import { type ExchangeEnd, type ExchangeOptions, exchange } from './exchange.ts';
 import type { ForwardingBounds } from './forwarding-options.ts';
-import { noteReadBody, type PassedBody, readSmallBody } from './passed-body.ts';
+import { keepWhole, type PassedBody, readSmallBody } from './passed-body.ts';
 import type { OwnerNode, OwnerWaits, Placement } from './placement.ts';
 import { describeFinalLook, type FinalLook, findSubmission, isRepeatable } from './subject.ts';
 
@@ -204,7 +204,7 @@ export class Passage {
     if (body?.kind !== 'late') return body;
     const { clock, stallMs } = this.#context.options;
     const bytes = await body.copy?.finish({ clock, stallMs, gone: this.#gone });
-    return bytes && noteReadBody(this.#request.raw, bytes);
+    return bytes && keepWhole(this.#request.raw, bytes);
   }
 
   async #readBody(): Promise<PassedBody> {

@@ -6,6 +6,7 @@ import type { ByteBudget, Claim } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { LB_ROUTE } from '../../wire/routes/routes.ts';
+import { noteReadBody } from '../http/forwarded.ts';
 import { sendContinue } from '../limits/exchanges.ts';
 
 /** Larger bodies wait until their node asks for them. */
@@ -35,13 +36,6 @@ export interface BodyBudget {
 /** These claims are never dropped. */
 const NEVER = { moved: () => Number.POSITIVE_INFINITY, drop: () => {} };
 
-const bodies = new WeakMap<IncomingMessage, Buffer>();
-
-/** The body of a request that was to be forwarded and is now served here. */
-export function findReadBody(request: IncomingMessage): Buffer | undefined {
-  return bodies.get(request);
-}
-
 /** The body of a request that was served here. Undefined: it was not kept. */
 export function findUsedBody({ body, raw }: FastifyRequest): PassedBody | undefined {
   if (Buffer.isBuffer(body)) return { kind: 'small', bytes: body };
@@ -50,8 +44,8 @@ export function findUsedBody({ body, raw }: FastifyRequest): PassedBody | undefi
 }
 
 /** The whole body after all, to send it again. */
-export function noteReadBody(request: IncomingMessage, bytes: Buffer): PassedBody {
-  bodies.set(request, bytes);
+export function keepWhole(request: IncomingMessage, bytes: Buffer): PassedBody {
+  noteReadBody(request, bytes);
   return { kind: 'small', bytes };
 }
 
@@ -77,7 +71,7 @@ export async function readSmallBody(
   }
   const claim = await claimBytes(length, owner, options);
   try {
-    return { body: noteReadBody(raw, await collect(raw, options)), release: claim.release };
+    return { body: keepWhole(raw, await collect(raw, options)), release: claim.release };
   } catch (error) {
     claim.release();
     throw error;

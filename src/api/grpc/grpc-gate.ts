@@ -14,9 +14,8 @@ import type { FairScheduler, Lane } from '../../base/fair-scheduler.ts';
 import type { Log } from '../../base/log.ts';
 import { StallWatch } from '../../base/stall-watch.ts';
 import { type ClientOrigins, groupOf } from '../http/client-origin.ts';
-import type { HttpBounds } from '../limits/bounds.ts';
+import type { HttpBounds, KeylessLimits } from '../limits/bounds.ts';
 import type { Connections } from '../limits/connections.ts';
-import type { KeylessLimits } from './limits.ts';
 import { MessageMeter, StreamBudget } from './stream-budget.ts';
 
 /** The limit for all addresses together, as a multiple of the limit for one address. */

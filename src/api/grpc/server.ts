@@ -29,22 +29,26 @@ import {
   SERVICE_NAME,
 } from '../../wire/link/worker-stream.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { isUnknown } from '../forwarding/forwarding-hooks.ts';
 import {
   BEARER,
   type EndpointOwners,
   identifyKey,
+  isUnknown,
   requireOwnEndpoint,
   requireScope,
 } from '../http/auth.ts';
 import { ClientOrigins } from '../http/client-origin.ts';
-import { completeBounds, type HttpBounds } from '../limits/bounds.ts';
+import {
+  completeBounds,
+  type HttpBounds,
+  DEFAULT_KEYLESS_LIMITS,
+  type KeylessLimits,
+} from '../limits/bounds.ts';
 import { Connections } from '../limits/connections.ts';
 import { createWorkerBudget } from '../limits/flows.ts';
 import { type KeyPair, useCertificate } from '../listener.ts';
 import type { WorkerRoutesOptions } from '../worker/worker-routes.ts';
 import { GrpcGate, listHttp2Servers } from './grpc-gate.ts';
-import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from './limits.ts';
 import { MessageBounds } from './message-bounds.ts';
 import { StreamBudget } from './stream-budget.ts';
 import { EXCESS, showProblem, toStatus, WorkerStream } from './worker-stream.ts';

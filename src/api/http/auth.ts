@@ -152,3 +152,29 @@ export function readEndpoint(params: unknown): string | undefined {
   if (typeof params !== 'object' || params === null || !('endpoint' in params)) return undefined;
   return typeof params.endpoint === 'string' ? params.endpoint : undefined;
 }
+
+interface KnownNames {
+  authorization: string | undefined;
+  endpoint: string | undefined;
+  /** Of a session. */
+  token?: string | undefined;
+}
+
+export interface NameSources {
+  keys: Pick<Keys, 'authenticate'>;
+  sessions?: Pick<Sessions, 'use'> | undefined;
+  endpoints: Pick<Endpoints, 'isKnown'>;
+}
+
+/** Whether this node does not know the key or the endpoint. Without one, there is nothing to look up. */
+export function isUnknown(
+  { authorization, endpoint, token }: KnownNames,
+  { endpoints, keys, sessions }: NameSources,
+): boolean {
+  let userId: string | undefined = LOCAL_HOLDER.userId;
+  if (authorization !== undefined) {
+    userId = keys.authenticate(authorization.replace(BEARER, ''))?.userId;
+  } else if (token !== undefined && sessions) userId = sessions.use(token)?.holder.userId;
+  if (userId === undefined) return true;
+  return endpoint !== undefined && !endpoints.isKnown(userId, endpoint);
+}

@@ -2,7 +2,7 @@
 // proxies (X-Forwarded-*, or Forwarded of RFC 7239). Headers of other peers are claims and have no effect. Pure.
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { BlockList, isIP, isIPv4, isIPv6 } from 'node:net';
-import { isEncrypted, readClientAddress } from '../nodes/forwarded.ts';
+import { isEncrypted, readClientAddress } from './forwarded.ts';
 
 /** The headers that the trusted proxies set. The other family is ignored, because clients can send it through them. */
 export const FORWARDED_HEADERS = ['x-forwarded', 'forwarded'] as const;

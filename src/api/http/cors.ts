@@ -3,7 +3,7 @@
 // page in a local browser, or a local proxy or tunnel.
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { ARCHIVE_HEADERS, LOG_CUT_HEADER, STREAM_HEADERS } from '../../wire/routes/routes.ts';
-import { findForwarded } from '../nodes/forwarded.ts';
+import { findForwarded } from './forwarded.ts';
 
 /** Any page. Only for a platform on which every call needs a key. */
 export const ANY_ORIGIN = '*';

@@ -9,7 +9,7 @@ import { findExcess, type HeadBounds, type HttpBounds, measureHead } from '../li
 import type { Connections } from '../limits/connections.ts';
 import type { RateGate } from '../limits/rate-limit.ts';
 import type { AnsweredRequest, ApiMetrics } from '../metrics/metrics.ts';
-import { findForwarded } from '../nodes/forwarded.ts';
+import { findForwarded } from './forwarded.ts';
 import { findUpgrade } from '../proxy/upgrade.ts';
 import type { WorkerAllowance } from '../worker/worker-allowance.ts';
 import { Gate, type GateOptions, type GuardedAccess, LOCAL_HOLDER } from './auth.ts';

@@ -3,7 +3,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { Agent, IncomingMessage } from 'node:http';
 import { http } from '../../base/net/node-http.ts';
-import { NODE_HEADERS } from './forwarded.ts';
+import { NODE_HEADERS } from '../http/forwarded.ts';
 
 /** Most bytes of a call and of its answer, such as the list of all containers of a node. */
 export const MAX_CALL_BYTES = 16_777_216;

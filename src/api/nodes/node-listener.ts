@@ -11,7 +11,7 @@ import { sendContinue } from '../limits/exchanges.ts';
 import { Flows } from '../limits/flows.ts';
 import { createListener } from '../listener.ts';
 import type { Connect } from '../proxy/upgrade.ts';
-import { markForwarded } from './forwarded.ts';
+import { markForwarded } from '../http/forwarded.ts';
 import { CALL_PATH, hasNodeSecret, MAX_CALL_BYTES, PING } from './node-client.ts';
 import { type FindPodPort, serveTunnel } from './pod-tunnel.ts';
 

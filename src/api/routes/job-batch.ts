@@ -33,7 +33,7 @@ import {
 import { readTrace, readUser } from '../http/requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { RateGate } from '../limits/rate-limit.ts';
-import { findNewJob } from '../nodes/forwarded.ts';
+import { findNewJob } from '../http/forwarded.ts';
 import type { OperationRoute } from './operation-routes.ts';
 
 export interface JobBatchOptions {

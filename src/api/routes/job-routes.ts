@@ -30,7 +30,7 @@ import {
 } from '../http/requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { RateGate } from '../limits/rate-limit.ts';
-import { findNewJob, isRepeated } from '../nodes/forwarded.ts';
+import { findNewJob, isRepeated } from '../http/forwarded.ts';
 import { submitJobs } from './job-batch.ts';
 import {
   type BoundOperation,

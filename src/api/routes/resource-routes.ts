@@ -21,7 +21,7 @@ import {
   readText,
   requireHolder,
 } from '../http/requests.ts';
-import { isRepeated } from '../nodes/forwarded.ts';
+import { isRepeated } from '../http/forwarded.ts';
 import { type BoundOperation, bindOperation, bindOperations } from './operation-routes.ts';
 
 /** Carries out the verbs for the holder of a key. */

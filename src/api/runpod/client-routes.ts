@@ -14,7 +14,7 @@ import type { CallerWatches } from '../http/guard.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readInteger, readTrace, readUser } from '../http/requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
-import { findNewJob } from '../nodes/forwarded.ts';
+import { findNewJob } from '../http/forwarded.ts';
 import {
   type EndpointRoute,
   type JobRoute,

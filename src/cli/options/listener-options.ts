@@ -1,9 +1,12 @@
 // Options of `serve` for the HTTP port and the gRPC port: addresses, certificates, and bounds on what callers may send and
 // hold open.
 
-import { DEFAULT_KEYLESS_LIMITS } from '../../api/grpc/limits.ts';
 import { FORWARDED_HEADERS, listAddresses } from '../../api/http/client-origin.ts';
-import { DEFAULT_BOUNDS, type HttpBounds } from '../../api/limits/bounds.ts';
+import {
+  DEFAULT_BOUNDS,
+  DEFAULT_KEYLESS_LIMITS,
+  type HttpBounds,
+} from '../../api/limits/bounds.ts';
 import type { GrpcPort } from '../../platform/listeners.ts';
 import type { PlatformTls } from '../../platform/platform-options.ts';
 import {

@@ -16,7 +16,7 @@ import {
   DEFAULT_CONTAINMENT,
   describeContainment,
   limitGpuMemory,
-} from './containment.ts';
+} from '../containment.ts';
 import { type DockerClient, type DockerError, isAboutDiskSize } from './docker-client.ts';
 import {
   listAliases,

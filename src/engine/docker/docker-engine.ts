@@ -27,7 +27,7 @@ import {
   viewContainer,
   watchEvents,
 } from './container-view.ts';
-import { type Containment, DEFAULT_CONTAINMENT } from './containment.ts';
+import { type Containment, DEFAULT_CONTAINMENT } from '../containment.ts';
 import {
   type DockerCall,
   DockerClient,

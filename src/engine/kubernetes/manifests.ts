@@ -1,7 +1,7 @@
 // Translates a container spec into the objects of Kubernetes: the Secret that is the container's record and holds its
 // environment, and the Pod that runs it. Pure.
 import { findLimitFaults } from '../../wire/engine/kubernetes.ts';
-import { USUAL_CAPABILITIES } from '../docker/containment.ts';
+import { USUAL_CAPABILITIES } from '../containment.ts';
 import {
   type ContainerMount,
   type ContainerSpec,

@@ -1,6 +1,6 @@
 // The permissions of a container, read from inside the container.
 import { describe, expect, it } from 'vitest';
-import { DEFAULT_CONTAINMENT } from '../../../src/engine/docker/containment.ts';
+import { DEFAULT_CONTAINMENT } from '../../../src/engine/containment.ts';
 import type { DockerGround } from './docker-ground.ts';
 import { type EngineStage, shell } from './engine-stage.ts';
 

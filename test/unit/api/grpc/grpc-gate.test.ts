@@ -8,9 +8,12 @@ import {
 } from 'node:http2';
 import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import type { KeylessLimits } from '../../../../src/api/grpc/limits.ts';
 import { createGrpcServer } from '../../../../src/api/grpc/server.ts';
-import { completeBounds, type HttpBounds } from '../../../../src/api/limits/bounds.ts';
+import {
+  completeBounds,
+  type HttpBounds,
+  type KeylessLimits,
+} from '../../../../src/api/limits/bounds.ts';
 import { createWorkerBudget } from '../../../../src/api/limits/flows.ts';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';

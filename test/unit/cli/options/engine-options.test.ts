@@ -3,7 +3,7 @@ import {
   readContainment,
   readWorkerEnvironment,
 } from '../../../../src/cli/options/engine-options.ts';
-import { DEFAULT_CONTAINMENT } from '../../../../src/engine/docker/containment.ts';
+import { DEFAULT_CONTAINMENT } from '../../../../src/engine/containment.ts';
 
 const defaults = {
   ...{ containerPids: 4_096, containerCapabilities: 'usual' },

@@ -12,7 +12,7 @@ import {
   DEFAULT_CONTAINMENT,
   describeContainment,
   limitGpuMemory,
-} from '../../../../src/engine/docker/containment.ts';
+} from '../../../../src/engine/containment.ts';
 import type { ContainerSpec } from '../../../../src/engine/engine.ts';
 
 function describeSpec(part: Partial<ContainerSpec>, disk: 'limited' | 'unlimited' = 'limited') {

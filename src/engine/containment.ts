@@ -1,6 +1,6 @@
 // Restrictions of containers unless the operator changes them: processes, capabilities, memory
 // beside GPUs. Pure.
-import type { ContainerSpec } from '../engine.ts';
+import type { ContainerSpec } from './engine.ts';
 
 export interface Containment {
   /** Processes and threads of a container; 0: no limit. */

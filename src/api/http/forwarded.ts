@@ -40,12 +40,14 @@ export interface Forwarded {
 
 const FORWARDED: unique symbol = Symbol('forwarded');
 const REPEATED: unique symbol = Symbol('repeated');
+const READ_BODY: unique symbol = Symbol('readBody');
 const NEW_JOB: unique symbol = Symbol('newJob');
 
 declare module 'node:http' {
   interface IncomingMessage {
     [FORWARDED]?: Forwarded;
     [REPEATED]?: true;
+    [READ_BODY]?: Buffer;
     [NEW_JOB]?: NewJobId | undefined;
   }
 }
@@ -62,6 +64,15 @@ export function isRepeated(request: IncomingMessage): boolean {
 
 export function noteRepeated(request: IncomingMessage): void {
   request[REPEATED] = true;
+}
+
+/** The body of a request that was read for another node, and is now served here. */
+export function findReadBody(request: IncomingMessage): Buffer | undefined {
+  return request[READ_BODY];
+}
+
+export function noteReadBody(request: IncomingMessage, bytes: Buffer): void {
+  request[READ_BODY] = bytes;
 }
 
 /** The ID that the node which received the request has chosen for the new job; undefined without one. */
