@@ -3,6 +3,7 @@
 import type { ForwardingOptions } from '../api/forwarding/forwarding-options.ts';
 import type { GrpcServer, GrpcServerOptions } from '../api/grpc/server.ts';
 import type { ServedRequest } from '../api/http/guard.ts';
+import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from '../api/limits/bounds.ts';
 import type { CreateRateCounter, RateGate, RateLimits } from '../api/limits/rate-limit.ts';
 import type { KeyPair } from '../api/listener.ts';
 import type { ReadFailed } from '../api/overviews.ts';
@@ -22,7 +23,6 @@ import type { Compute } from './compute/compute.ts';
 import type { DataStore } from './data-store.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';
 import type { CompleteOptions } from './platform-options.ts';
-import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from '../api/limits/bounds.ts';
 
 /** Lower ports need a privilege. */
 const FIRST_OPEN_PORT = 1_024;

@@ -12,8 +12,6 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import { http } from '../../base/net/node-http.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { readTarget } from '../http/requests.ts';
-import { isAwaitingContinue, limitRest, sendContinue } from '../limits/exchanges.ts';
 import {
   describeForwarded,
   type ForwardedTerms,
@@ -22,6 +20,8 @@ import {
   NODE_HEADERS,
   NOT_OWNER_STATUS,
 } from '../http/forwarded.ts';
+import { readTarget } from '../http/requests.ts';
+import { isAwaitingContinue, limitRest, sendContinue } from '../limits/exchanges.ts';
 import { readNodeAddress } from '../nodes/node-client.ts';
 import type { PeerWatch } from '../nodes/peer-watch.ts';
 import { composeAnswerHeaders, HOP_BY_HOP, readTokens } from '../proxy/message-head.ts';

@@ -40,8 +40,8 @@ import {
 import { ClientOrigins } from '../http/client-origin.ts';
 import {
   completeBounds,
-  type HttpBounds,
   DEFAULT_KEYLESS_LIMITS,
+  type HttpBounds,
   type KeylessLimits,
 } from '../limits/bounds.ts';
 import { Connections } from '../limits/connections.ts';

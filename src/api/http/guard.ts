@@ -9,10 +9,10 @@ import { findExcess, type HeadBounds, type HttpBounds, measureHead } from '../li
 import type { Connections } from '../limits/connections.ts';
 import type { RateGate } from '../limits/rate-limit.ts';
 import type { AnsweredRequest, ApiMetrics } from '../metrics/metrics.ts';
-import { findForwarded } from './forwarded.ts';
 import { findUpgrade } from '../proxy/upgrade.ts';
 import type { WorkerAllowance } from '../worker/worker-allowance.ts';
 import { Gate, type GateOptions, type GuardedAccess, LOCAL_HOLDER } from './auth.ts';
+import { findForwarded } from './forwarded.ts';
 import { type NamedKinds, refuseUnknownParameters, resolveNames } from './requests.ts';
 
 /** Retry-After for a user with too many connections, ms: others may have ended. */

@@ -5,13 +5,13 @@ import type { Clock } from '../../base/clock.ts';
 import { FairScheduler } from '../../base/fair-scheduler.ts';
 import type { Log } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import { markForwarded } from '../http/forwarded.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { Connections } from '../limits/connections.ts';
 import { sendContinue } from '../limits/exchanges.ts';
 import { Flows } from '../limits/flows.ts';
 import { createListener } from '../listener.ts';
 import type { Connect } from '../proxy/upgrade.ts';
-import { markForwarded } from '../http/forwarded.ts';
 import { CALL_PATH, hasNodeSecret, MAX_CALL_BYTES, PING } from './node-client.ts';
 import { type FindPodPort, serveTunnel } from './pod-tunnel.ts';
 

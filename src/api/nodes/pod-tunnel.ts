@@ -5,8 +5,8 @@ import { connect, type Socket } from 'node:net';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { http } from '../../base/net/node-http.ts';
-import { joinTunnel } from '../proxy/upgrade.ts';
 import { NODE_HEADERS } from '../http/forwarded.ts';
+import { joinTunnel } from '../proxy/upgrade.ts';
 import { firstSecret, readNodeAddress } from './node-client.ts';
 
 /** Undefined if no container of the pod has the port: other ports of the machine cannot be reached. */

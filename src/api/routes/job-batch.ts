@@ -30,10 +30,10 @@ import {
   SLICE_BYTES,
   scan,
 } from '../body/json-check.ts';
+import { findNewJob } from '../http/forwarded.ts';
 import { readTrace, readUser } from '../http/requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { RateGate } from '../limits/rate-limit.ts';
-import { findNewJob } from '../http/forwarded.ts';
 import type { OperationRoute } from './operation-routes.ts';
 
 export interface JobBatchOptions {

@@ -13,6 +13,7 @@ import { hashRequest, readSubmission } from '../body/body.ts';
 import { forgetBody, useBody } from '../body/body-reader.ts';
 import { requireScope } from '../http/auth.ts';
 import { JSON_MEDIA_TYPE, sendBytes, sendJson, sendLoaded } from '../http/byte-reply.ts';
+import { findNewJob, isRepeated } from '../http/forwarded.ts';
 import { type CallerWatches, watchCaller } from '../http/guard.ts';
 import { openWait } from '../http/problem-reply.ts';
 import {
@@ -30,7 +31,6 @@ import {
 } from '../http/requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { RateGate } from '../limits/rate-limit.ts';
-import { findNewJob, isRepeated } from '../http/forwarded.ts';
 import { submitJobs } from './job-batch.ts';
 import {
   type BoundOperation,

@@ -12,6 +12,7 @@ import { KEY_OPERATIONS, keyRotation, keys } from '../../wire/resources/key.ts';
 import { nameParameter, type ResourceOutline } from '../../wire/routes/route.ts';
 import { check } from '../body/body.ts';
 import { sendJson } from '../http/byte-reply.ts';
+import { isRepeated } from '../http/forwarded.ts';
 import {
   describeNext,
   type PageRequest,
@@ -21,7 +22,6 @@ import {
   readText,
   requireHolder,
 } from '../http/requests.ts';
-import { isRepeated } from '../http/forwarded.ts';
 import { type BoundOperation, bindOperation, bindOperations } from './operation-routes.ts';
 
 /** Carries out the verbs for the holder of a key. */

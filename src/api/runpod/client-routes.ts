@@ -10,11 +10,11 @@ import { JOB_ROUTES, RUNPOD_BASE } from '../../wire/routes/routes.ts';
 import { hashRequest } from '../body/body.ts';
 import { forgetBody, useBody } from '../body/body-reader.ts';
 import { joinAsArray, sendJson } from '../http/byte-reply.ts';
+import { findNewJob } from '../http/forwarded.ts';
 import type { CallerWatches } from '../http/guard.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readInteger, readTrace, readUser } from '../http/requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
-import { findNewJob } from '../http/forwarded.ts';
 import {
   type EndpointRoute,
   type JobRoute,

@@ -4,6 +4,12 @@
 import { z } from 'zod';
 import type { Log } from '../../base/log.ts';
 import {
+  type Containment,
+  DEFAULT_CONTAINMENT,
+  describeContainment,
+  limitGpuMemory,
+} from '../containment.ts';
+import {
   type ContainerMount,
   type ContainerPort,
   type ContainerSpec,
@@ -11,12 +17,6 @@ import {
   type StateVolume,
   splitArgs,
 } from '../engine.ts';
-import {
-  type Containment,
-  DEFAULT_CONTAINMENT,
-  describeContainment,
-  limitGpuMemory,
-} from '../containment.ts';
 import { type DockerClient, type DockerError, isAboutDiskSize } from './docker-client.ts';
 import {
   listAliases,

@@ -4,6 +4,7 @@ import { type Clock, sleep, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { readLogTail } from '../answers.ts';
 import { ChangeFeed } from '../change-feed.ts';
+import { type Containment, DEFAULT_CONTAINMENT } from '../containment.ts';
 import {
   type Container,
   type ContainerReach,
@@ -27,7 +28,6 @@ import {
   viewContainer,
   watchEvents,
 } from './container-view.ts';
-import { type Containment, DEFAULT_CONTAINMENT } from '../containment.ts';
 import {
   type DockerCall,
   DockerClient,

@@ -1,5 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import {
+  type Containment,
+  DEFAULT_CONTAINMENT,
+  describeContainment,
+  limitGpuMemory,
+} from '../../../../src/engine/containment.ts';
+import {
   checkVendor,
   chooseMeans,
   describeRequest,
@@ -7,12 +13,6 @@ import {
   pinVariables,
   requestGpus,
 } from '../../../../src/engine/docker/container-creator.ts';
-import {
-  type Containment,
-  DEFAULT_CONTAINMENT,
-  describeContainment,
-  limitGpuMemory,
-} from '../../../../src/engine/containment.ts';
 import type { ContainerSpec } from '../../../../src/engine/engine.ts';
 
 function describeSpec(part: Partial<ContainerSpec>, disk: 'limited' | 'unlimited' = 'limited') {
