@@ -190,7 +190,7 @@ export function defineHandler(definition: object): object {
   return definition;
 }
 
-type OwnOfJob =
+type JobMember =
   | 'attempt'
   | 'deadline'
   | 'log'
@@ -202,7 +202,7 @@ type OwnOfJob =
   | 'tracestate';
 
 /** One job of a batch, with the members of `ctx` that belong to this job alone. */
-export interface BatchJob<Input = unknown> extends Job<Input>, Pick<Context, OwnOfJob> {}
+export interface BatchJob<Input = unknown> extends Job<Input>, Pick<Context, JobMember> {}
 
 /** One chunk of one job, yielded by a batch handler that streams. */
 export interface BatchYield<Output = unknown> {

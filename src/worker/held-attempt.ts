@@ -63,7 +63,7 @@ export const CANCELLED_BEFORE_BEGIN: ExecutionEnd = {
 };
 
 /** The failure is the handler's own, not a consequence of a lost device context. */
-const OWN_FAULT: ReadonlySet<ErrorCode> = new Set([
+const HANDLER_FAULT: ReadonlySet<ErrorCode> = new Set([
   'input_invalid',
   'output_invalid',
   'output_too_large',
@@ -72,7 +72,7 @@ const OWN_FAULT: ReadonlySet<ErrorCode> = new Set([
 /** The end of an attempt in a process whose context on a device another attempt had lost before. */
 export function endWithoutContext(end: ExecutionEnd): ExecutionEnd {
   const { outcome } = end;
-  return outcome.kind === 'failed' && !OWN_FAULT.has(outcome.error.code)
+  return outcome.kind === 'failed' && !HANDLER_FAULT.has(outcome.error.code)
     ? RELEASED_AS_NEIGHBOUR
     : end;
 }

@@ -4,7 +4,7 @@ import type { ByteBudget, Claim, Transfer } from '../../base/byte-budget.ts';
 import { StallWatch, type StallWatchOptions } from '../../base/stall-watch.ts';
 import { PIECE_BYTES } from '../../wire/link/worker-stream.ts';
 
-export type OwnTransfer = Omit<Transfer, 'owner'>;
+export type UserTransfer = Omit<Transfer, 'owner'>;
 
 export class StreamBudget {
   readonly #budget: ByteBudget;
@@ -15,12 +15,12 @@ export class StreamBudget {
     this.#owner = owner;
   }
 
-  tryClaim(transfer: OwnTransfer): Claim | undefined {
+  tryClaim(transfer: UserTransfer): Claim | undefined {
     return this.#budget.tryClaim({ ...transfer, owner: this.#owner });
   }
 
   /** Waits without a limit. Undefined if the signal has aborted. */
-  claim(transfer: OwnTransfer, signal: AbortSignal): Promise<Claim | undefined> {
+  claim(transfer: UserTransfer, signal: AbortSignal): Promise<Claim | undefined> {
     const waiting = { waitMs: Number.POSITIVE_INFINITY, signal };
     return this.#budget.claim({ ...transfer, owner: this.#owner }, waiting);
   }

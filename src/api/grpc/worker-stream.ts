@@ -33,7 +33,7 @@ import {
   listLeases,
   readReports,
 } from './questions.ts';
-import type { OwnTransfer, StreamBudget } from './stream-budget.ts';
+import type { StreamBudget, UserTransfer } from './stream-budget.ts';
 
 /** Open questions of one worker, which has about four. A question is open until its answer is written. */
 const MAX_OPEN = 128;
@@ -225,7 +225,7 @@ export class WorkerStream {
     );
   }
 
-  #describeLeases(bytes: number): OwnTransfer {
+  #describeLeases(bytes: number): UserTransfer {
     const sentBefore = this.#sentMessages;
     return {
       bytes,

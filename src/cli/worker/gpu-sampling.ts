@@ -33,7 +33,7 @@ export function checkGpuSampling({ gpuSampleMs }: SamplingValues): void {
   }
 }
 
-interface OwnFeed {
+interface SingleFeed {
   devices: readonly Device[];
   worker: Worker;
   values: SamplingValues;
@@ -41,7 +41,7 @@ interface OwnFeed {
 }
 
 /** For a worker process without a supervisor. Undefined as for `createGpuFeed`. */
-export async function createOwnGpuFeed({ devices, log, values, worker }: OwnFeed) {
+export async function createSingleGpuFeed({ devices, log, values, worker }: SingleFeed) {
   const { gpuSampleMs: everyMs, nvidiaSmi = 'nvidia-smi' } = values;
   const uuids = devices.map(({ uuid }) => uuid);
   if (everyMs === 0 || !uuids.some((uuid) => /^(?:GPU|MIG)-/.test(uuid))) return undefined;

@@ -260,9 +260,9 @@ interface Feeding {
 /** A supervisor samples the GPUs of all its workers. */
 async function openFeed({ isSupervised, ...own }: Feeding) {
   if (isSupervised || own.devices.every(({ kind }) => kind === 'cpu')) return undefined;
-  const { checkGpuSampling, createOwnGpuFeed } = await import('./gpu-sampling.ts');
+  const { checkGpuSampling, createSingleGpuFeed } = await import('./gpu-sampling.ts');
   checkGpuSampling(own.values);
-  return createOwnGpuFeed(own);
+  return createSingleGpuFeed(own);
 }
 
 interface WorkerPort {

@@ -94,11 +94,11 @@ const keyGrant = z.strictObject({
   podId: z.string().min(1).max(200).exactOptional(),
 });
 
-type OwnedGrant = HeldGrant & { podId: string | null };
+type CountedGrant = HeldGrant & { podId: string | null };
 
 /** A user's keys that count against the quota: unexpired ones, without one for each worker's pod. */
-export function countKeys(own: readonly OwnedGrant[], now: number): number {
-  const good = own.filter(({ expiresAt }) => expiresAt === null || expiresAt > now);
+export function countKeys(grants: readonly CountedGrant[], now: number): number {
+  const good = grants.filter(({ expiresAt }) => expiresAt === null || expiresAt > now);
   const pods = new Set(good.flatMap(({ podId }) => podId ?? []));
   return good.length - pods.size;
 }

@@ -22,7 +22,7 @@ const WELL_AFTER_MS = 60_000;
 
 /** Applies the container's state. */
 export function observe(pod: PodState, seen: Container | undefined, now: number): PodState {
-  const own = ownContainer(pod, seen);
+  const own = currentContainer(pod, seen);
   const settled = settleStop(noteReached(pod), own);
   if (settled.desired === 'running') return observeWanted(settled, own, now);
   return observeUnwanted(settled, own, seen);
@@ -56,7 +56,7 @@ function noteReached(pod: PodState): PodState {
 }
 
 /** `seen` if it has this generation. */
-function ownContainer(pod: PodState, seen: Container | undefined): Container | undefined {
+function currentContainer(pod: PodState, seen: Container | undefined): Container | undefined {
   return seen?.generation === pod.generation ? seen : undefined;
 }
 

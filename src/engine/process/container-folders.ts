@@ -14,7 +14,13 @@ import {
   writeContainerFile,
 } from './container-file.ts';
 import { ignoreMissing, isDenied, listNames } from './folders.ts';
-import { chownFolder, type PodUser, provideOwn, provideParent, removeOwn } from './pod-user.ts';
+import {
+  chownFolder,
+  type PodUser,
+  provideParent,
+  providePodFolder,
+  removeAsOwner,
+} from './pod-user.ts';
 import { VolumeFolders, type VolumeFoldersOptions } from './volume-folders.ts';
 
 /** Environments contain secrets. */
@@ -123,7 +129,7 @@ export class ContainerFolders {
     await mkdir(disk, { mode: OWNER_ONLY }).catch(() => {});
     await mkdir(temporary).catch(() => {});
     if (!this.#user) return;
-    await provideOwn(disk, this.#user);
+    await providePodFolder(disk, this.#user);
     await chownFolder(temporary, this.#user);
   }
 
@@ -147,7 +153,7 @@ export class ContainerFolders {
 
   /** With its limit. */
   removeDisk(path: string): Promise<void> {
-    return this.#quotas.remove(path, () => removeOwn(path));
+    return this.#quotas.remove(path, () => removeAsOwner(path));
   }
 
   /** Of one ID, or of all. */
@@ -215,7 +221,7 @@ export class ContainerFolders {
     }
     await mkdir(join(disk, 'tmp'), { recursive: true });
     await this.#provideParents();
-    if (this.#user) await provideOwn(disk, this.#user);
+    if (this.#user) await providePodFolder(disk, this.#user);
     await writeContainerFile(record, { ...file, isDiskLimited: kind === 'enforced' });
     await rename(disk, this.#place('disks', file.disk));
   }

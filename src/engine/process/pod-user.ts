@@ -26,7 +26,7 @@ export async function provideParent(path: string, user: PodUser | undefined): Pr
 }
 
 /** A pod's own folder with its content; created if it is missing. Its parent must exist. */
-export async function provideOwn(path: string, user: PodUser | undefined): Promise<void> {
+export async function providePodFolder(path: string, user: PodUser | undefined): Promise<void> {
   await mkdir(path, { mode: OWNER_ONLY }).catch(ignoreExisting);
   if (user) await chownTree(path, user);
 }
@@ -56,7 +56,7 @@ export async function findUnreadable(paths: readonly string[], user: PodUser): P
  * Removes, as that user, a folder whose content the user may change meanwhile. Root would follow a
  * link that replaces a folder between two calls. @throws Error if the user cannot remove all of it
  */
-export async function removeOwn(path: string): Promise<void> {
+export async function removeAsOwner(path: string): Promise<void> {
   const entry = await readEntry(path);
   const parent = entry && (await readEntry(dirname(path)));
   if (!entry || !parent) return;

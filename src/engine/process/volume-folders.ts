@@ -6,7 +6,7 @@ import type { Log } from '../../base/log.ts';
 import { type ContainerMount, type ContainerSpec, EngineError } from '../engine.ts';
 import { FolderQuotas } from '../folder-quotas.ts';
 import { listNames, listPaths } from './folders.ts';
-import { type PodUser, provideOwn, provideParent, removeOwn } from './pod-user.ts';
+import { type PodUser, provideParent, providePodFolder, removeAsOwner } from './pod-user.ts';
 
 /** Of volumes that the platform names. */
 const PLAIN_NAME = /^network-[0-9a-f]{24}$/;
@@ -46,7 +46,7 @@ export class VolumeFolders {
       const path = this.locate(id, mount);
       if (mount.kind !== 'network' || !isAbsolute(mount.source)) {
         await this.#provideParents(id, mount);
-        await provideOwn(path, this.#user);
+        await providePodFolder(path, this.#user);
         if (mount.sizeGb !== undefined) await this.#limit(path, mount.sizeGb);
       } else if (!(await exists(path))) {
         throw new EngineError(
@@ -61,7 +61,7 @@ export class VolumeFolders {
   async remove(id: string): Promise<void> {
     const names = join(this.#root, 'volumes', id);
     for (const path of await listPaths(names)) await this.#remove(path);
-    await removeOwn(names);
+    await removeAsOwner(names);
   }
 
   /** Removes the volume of a user with its content. */
@@ -88,7 +88,7 @@ export class VolumeFolders {
   }
 
   #remove(path: string): Promise<void> {
-    return this.#quotas.remove(path, () => removeOwn(path));
+    return this.#quotas.remove(path, () => removeAsOwner(path));
   }
 
   /** Without a quota, the volume works as well. */

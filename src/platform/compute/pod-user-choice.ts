@@ -5,7 +5,7 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync } from 'nod
 import { dirname, join, resolve } from 'node:path';
 import type { Log } from '../../base/log.ts';
 import { launcherPath } from '../../base/package-info.ts';
-import { findUnreadable, type PodUser, provideOwn } from '../../engine/process/pod-user.ts';
+import { findUnreadable, type PodUser, providePodFolder } from '../../engine/process/pod-user.ts';
 import { PlatformOptionError } from '../option-error.ts';
 
 /** The file that has this code; the package may have bundled it. */
@@ -33,7 +33,7 @@ interface PodUserChoice {
 export async function choosePodUser(choice: PodUserChoice): Promise<PodUser | undefined> {
   const { engine, given, log } = choice;
   if (engine !== 'process') return undefined;
-  if (process.geteuid?.() !== 0) return checkOwn(given);
+  if (process.geteuid?.() !== 0) return refuseUnlessRoot(given);
   const user = given === undefined ? findNobody() : findUser(given);
   if (user.uid === 0) return undefined;
   const [path] = await findUnreachable(choice.dataFolder, user);
@@ -59,10 +59,10 @@ export async function shareDataFolder(dataFolder: string, user: PodUser): Promis
     if (entry.isFile()) chmodSync(join(dataFolder, entry.name), 0o600);
   }
   chmodSync(dataFolder, 0o711);
-  await provideOwn(locateCode(dataFolder), user);
+  await providePodFolder(locateCode(dataFolder), user);
 }
 
-function checkOwn(given: string | undefined): undefined {
+function refuseUnlessRoot(given: string | undefined): undefined {
   if (given === undefined) return undefined;
   const own = process.geteuid?.();
   if (findUser(given).uid === own) return undefined;

@@ -7,9 +7,9 @@ import { join } from 'node:path';
 import type { Log } from '../../base/log.ts';
 import {
   type PodUser,
-  provideOwn,
   provideParent,
-  removeOwn,
+  providePodFolder,
+  removeAsOwner,
 } from '../../engine/process/pod-user.ts';
 import type { LeaseRef } from '../../wire/link/worker-link.ts';
 import { readForeignIdentity } from '../../worker/outbox/folder-identity.ts';
@@ -49,7 +49,7 @@ export class WorkerFolders {
     const { path, user } = this.#options;
     await provideParent(path, user);
     const folder = this.locate(endpointId);
-    await provideOwn(folder, user);
+    await providePodFolder(folder, user);
     return folder;
   }
 
@@ -72,7 +72,7 @@ export class WorkerFolders {
     for (const endpointId of await list(this.#options.path)) {
       const folder = this.locate(endpointId);
       const isKnown = (await readUse()).endpoints.has(endpointId);
-      if (!isKnown) await this.#tryOn(folder, () => removeOwn(folder));
+      if (!isKnown) await this.#tryOn(folder, () => removeAsOwner(folder));
       else await this.#tryOn(folder, () => this.#tidyEndpoint(endpointId, readUse));
     }
   }
@@ -93,7 +93,7 @@ export class WorkerFolders {
       // A folder that names no pod is new: any pod of the endpoint may use it.
       const isUsed =
         podId === undefined ? [...pods.values()].includes(endpointId) : pods.has(podId);
-      if (!isUsed && left.length === 0) await this.#tryOn(own, () => removeOwn(own));
+      if (!isUsed && left.length === 0) await this.#tryOn(own, () => removeAsOwner(own));
     }
   }
 

@@ -10,7 +10,7 @@ import { machineInfo } from '../machines/machine-messages.ts';
 import { PlatformOptionError } from '../option-error.ts';
 import { callNode, MAX_SECRETS, type SecretDigests, type SecretsVerdict } from './node-calls.ts';
 
-interface OwnEngine {
+interface LocalEngine {
   engine: EngineKind;
   /** Name of the platform in its cluster. Undefined: each node has a machine of its own. */
   cluster?: string | undefined;
@@ -23,7 +23,7 @@ interface OtherNodes {
 
 /** A node that does not answer is left out. @throws PlatformOptionError */
 export async function checkEngines(
-  own: OwnEngine,
+  own: LocalEngine,
   { client, membership }: OtherNodes,
 ): Promise<void> {
   const { id: ownId, view } = membership;

@@ -115,13 +115,13 @@ export interface LaterGpus {
 
 /** Why a job that is IN_QUEUE waits. The first reason that holds is the one that the caller can act on. */
 export function describeWait(job: StoredJob, facts: WaitFacts, now: number): WaitReason {
-  const reason = findOwnReason(job, facts, now) ?? findEndpointReason(job.endpointId, facts, now);
+  const reason = findJobReason(job, facts, now) ?? findEndpointReason(job.endpointId, facts, now);
   if (reason.since === undefined) return reason;
   // The cause may be older than the job's wait.
   return { ...reason, since: Math.max(reason.since, job.submittedAt) };
 }
 
-function findOwnReason(
+function findJobReason(
   job: StoredJob,
   { group, laterGpus, scaling, workers }: WaitFacts,
   now: number,

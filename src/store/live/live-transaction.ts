@@ -27,7 +27,7 @@ import {
   type VersionKey,
 } from '../store.ts';
 import { LiveReader, nameOf, type Result } from './live-reader.ts';
-import { OwnChanges } from './own-changes.ts';
+import { OperationChanges } from './operation-changes.ts';
 import {
   findOutgrown,
   type LimitedRequest,
@@ -46,20 +46,20 @@ const MAX_TAKEABLE_ROWS = 1_024;
 export class LiveTransaction extends LiveReader implements Transaction {
   /** In all runs of the operation. */
   #searchedRows = 0;
-  #own = new OwnChanges();
+  #changes = new OperationChanges();
 
   /** The steps of the operation, which has changed nothing until it returns. */
   *commit<T>(operation: (tx: Transaction) => T): Step<Result<T>> {
     const result = yield* this.run(() => {
-      this.#own = new OwnChanges();
+      this.#changes = new OperationChanges();
       return operation(this);
     });
-    if ('value' in result) for (const step of this.#own.steps) yield* step();
+    if ('value' in result) for (const step of this.#changes.steps) yield* step();
     return result;
   }
 
   #change(step: () => Step<void>): void {
-    this.#own.steps.push(step);
+    this.#changes.steps.push(step);
   }
 
   protected override writeBack(): Step<void> {
@@ -68,57 +68,57 @@ export class LiveTransaction extends LiveReader implements Transaction {
 
   /** @throws Error if the operation has changed what it wants listed: the list would not show it */
   protected override list<T>(verb: string, args: unknown, read: () => Step<T>): T {
-    this.#own.refuseJobs(verb);
+    this.#changes.refuseJobs(verb);
     return super.list(verb, args, read);
   }
 
   override endpoint(id: string): StoredEndpoint | undefined {
-    this.#own.refuseLate('endpoint');
+    this.#changes.refuseLate('endpoint');
     return super.endpoint(id);
   }
 
   override endpoints(): StoredEndpoint[] {
-    this.#own.refuseLate('endpoint');
+    this.#changes.refuseLate('endpoint');
     return super.endpoints();
   }
 
   override job(key: JobKey): StoredJob | undefined {
-    return this.#own.job(key, () => super.job(key));
+    return this.#changes.job(key, () => super.job(key));
   }
 
   override jobByIdempotencyKey(endpointId: string, idempotencyKey: string): StoredJob | undefined {
     const found =
-      this.#own.newJob(endpointId, idempotencyKey) ??
+      this.#changes.newJob(endpointId, idempotencyKey) ??
       super.jobByIdempotencyKey(endpointId, idempotencyKey);
-    return found && this.#own.job(found, () => found);
+    return found && this.#changes.job(found, () => found);
   }
 
   override resource(key: ResourceKey): StoredResource | undefined {
-    return this.#own.resource(key, () => super.resource(key));
+    return this.#changes.resource(key, () => super.resource(key));
   }
 
   override resources(listing: ResourceListing): StoredResource[] {
-    this.#own.refuseLate(listing.kind);
+    this.#changes.refuseLate(listing.kind);
     return super.resources(listing);
   }
 
   override keyByHash(hash: string): StoredKey | undefined {
-    this.#own.refuseLate('key');
+    this.#changes.refuseLate('key');
     return super.keyByHash(hash);
   }
 
   override keys(): StoredKey[] {
-    this.#own.refuseLate('key');
+    this.#changes.refuseLate('key');
     return super.keys();
   }
 
   override keysOfUser(userId: string): StoredKey[] {
-    this.#own.refuseLate('key');
+    this.#changes.refuseLate('key');
     return super.keysOfUser(userId);
   }
 
   insertJob(job: StoredJob, input: Payload): void {
-    this.#own.addJob(job);
+    this.#changes.addJob(job);
     this.#change(() => this.#insert(job, input));
   }
 
@@ -159,17 +159,17 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   override readyJobs(endpointId: string, limit: number): StoredJob[] {
-    this.#own.refuseJobs('readyJobs');
+    this.#changes.refuseJobs('readyJobs');
     return super.readyJobs(endpointId, limit);
   }
 
   protected override loadLeased(): void {
-    this.#own.refuseJobs('leased jobs');
+    this.#changes.refuseJobs('leased jobs');
     super.loadLeased();
   }
 
   takeableJobs(request: TakeableRequest): TakeableJobs {
-    this.#own.refuseJobs('takeableJobs');
+    this.#changes.refuseJobs('takeableJobs');
     const { acceptsOutgrown, endpointId, groupLimit, limit } = request;
     if (groupLimit !== undefined) this.loadLeased();
     const ready: TakeableJobs =
@@ -214,7 +214,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   override input(key: JobKey): Uint8Array | undefined {
-    this.#own.refusePayload('input', key);
+    this.#changes.refusePayload('input', key);
     return this.live.inputs.find(key) ?? this.live.payloads(key).input ?? super.input(key);
   }
 
@@ -223,7 +223,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
     key: JobKey,
     maxBytes: number,
   ): Uint8Array | number | undefined {
-    this.#own.refusePayload(kind, key);
+    this.#changes.refusePayload(kind, key);
     const recent = kind === 'input' ? this.live.inputs.find(key) : undefined;
     const known = recent ?? this.live.payloads(key)[kind];
     return known ?? super.payloadUpTo(kind, key, maxBytes);
@@ -237,7 +237,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
     const inputs = new Map<string, Uint8Array>();
     for (const id of ids) {
       const key = { endpointId, id };
-      this.#own.refusePayload('input', key);
+      this.#changes.refusePayload('input', key);
       const known = this.live.inputs.find(key) ?? this.live.payloads(key).input;
       if (known) inputs.set(id, known);
     }
@@ -247,18 +247,18 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   override output(key: JobKey): Uint8Array | undefined {
-    this.#own.refusePayload('output', key);
+    this.#changes.refusePayload('output', key);
     return this.live.payloads(key).output ?? super.output(key);
   }
 
   override outputBytes(key: JobKey): number {
-    const own = this.#own.outputBytes(key);
+    const own = this.#changes.outputBytes(key);
     if (own !== undefined) return own;
     return this.live.payloads(key).output?.length ?? super.outputBytes(key);
   }
 
   saveJob(before: StoredJob, after: StoredJob, retried: number): void {
-    this.#own.putJob(after, after);
+    this.#changes.putJob(after, after);
     this.#change(() => this.#save(before, after, retried));
   }
 
@@ -270,7 +270,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   removeJob(job: StoredJob): void {
-    this.#own.putJob(job, undefined);
+    this.#changes.putJob(job, undefined);
     this.#change(() => this.#remove(job));
   }
 
@@ -285,7 +285,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   putEndpoint(endpoint: EndpointBase): void {
-    this.#own.note('endpoint');
+    this.#changes.note('endpoint');
     this.#change(() => this.#putEndpoint(endpoint));
   }
 
@@ -295,7 +295,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   removeEndpoint(id: string): void {
-    this.#own.note('endpoint');
+    this.#changes.note('endpoint');
     this.#change(() => this.#removeEndpoint(id));
   }
 
@@ -316,7 +316,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   putOutput(key: JobKey, output: Payload): void {
-    this.#own.putOutput(key, output);
+    this.#changes.putOutput(key, output);
     this.#change(() => this.#putOutput(key, output));
   }
 
@@ -330,7 +330,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   dropOutput(key: JobKey): void {
-    this.#own.putOutput(key, undefined);
+    this.#changes.putOutput(key, undefined);
     this.#change(() => this.#dropOutput(key));
   }
 
@@ -392,32 +392,32 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   override worker(endpointId: string, id: string): StoredWorker | undefined {
-    this.#own.refuseLate('worker');
+    this.#changes.refuseLate('worker');
     return super.worker(endpointId, id);
   }
 
   override workers(): StoredWorker[] {
-    this.#own.refuseLate('worker');
+    this.#changes.refuseLate('worker');
     return super.workers();
   }
 
   putWorker(worker: StoredWorker): void {
-    this.#own.note('worker');
+    this.#changes.note('worker');
     this.#change(() => this.tables.putWorker(worker));
   }
 
   removeWorker(endpointId: string, id: string): void {
-    this.#own.note('worker');
+    this.#changes.note('worker');
     this.#change(() => this.tables.removeWorker(endpointId, id));
   }
 
   putResource(resource: StoredResource): void {
-    this.#own.putResource(resource, resource);
+    this.#changes.putResource(resource, resource);
     this.#change(() => this.tables.putResource(resource));
   }
 
   removeResource(key: ResourceKey): void {
-    this.#own.putResource(key, undefined);
+    this.#changes.putResource(key, undefined);
     this.#change(() => this.tables.removeResource(key));
   }
 
@@ -430,12 +430,12 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   putKey(key: StoredKey): void {
-    this.#own.note('key');
+    this.#changes.note('key');
     this.#change(() => this.tables.putKey(key));
   }
 
   removeKey(id: string): void {
-    this.#own.note('key');
+    this.#changes.note('key');
     this.#change(() => this.tables.removeKey(id));
   }
 }

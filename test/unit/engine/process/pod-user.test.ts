@@ -14,7 +14,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { removeOwn } from '../../../../src/engine/process/pod-user.ts';
+import { removeAsOwner } from '../../../../src/engine/process/pod-user.ts';
 import { makeSpec, OnePod, shell } from '../../../support/containers/one-pod.ts';
 
 const podUser = { uid: 65_534, gid: 65_534, name: 'nobody' };
@@ -118,7 +118,7 @@ describe.skipIf(process.geteuid?.() !== 0)('a folder that is removed as its owne
     writeFileSync(join(other, 'file'), '');
     symlinkSync(other, join(own, 'link'));
     execFileSync('chown', ['-hR', '65534:65534', own]);
-    await removeOwn(own);
+    await removeAsOwner(own);
     expect(existsSync(own)).toBe(false);
     expect(readFileSync(join(other, 'file'), 'utf8')).toBe('');
   });
@@ -127,7 +127,7 @@ describe.skipIf(process.geteuid?.() !== 0)('a folder that is removed as its owne
     const own = join(pod.folder, 'own');
     mkdirSync(join(own, 'inner'), { recursive: true });
     execFileSync('chown', ['-hR', '65534:65534', own]);
-    await Promise.all([removeOwn(own), removeOwn(own), removeOwn(own)]);
+    await Promise.all([removeAsOwner(own), removeAsOwner(own), removeAsOwner(own)]);
     expect(existsSync(own)).toBe(false);
   });
 
@@ -137,7 +137,7 @@ describe.skipIf(process.geteuid?.() !== 0)('a folder that is removed as its owne
     execFileSync('chown', ['-hR', '65534:65534', join(pod.folder, 'own')]);
     execFileSync('chown', ['-h', '0:0', kept]);
     writeFileSync(join(kept, 'file'), '');
-    await expect(removeOwn(join(pod.folder, name))).rejects.toThrow();
+    await expect(removeAsOwner(join(pod.folder, name))).rejects.toThrow();
     expect(existsSync(join(kept, 'file'))).toBe(true);
   });
 });

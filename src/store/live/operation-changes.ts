@@ -3,7 +3,7 @@
 import type { JobKey, Payload, ResourceKey, Step, StoredJob, StoredResource } from '../store.ts';
 import { nameOf } from './live-reader.ts';
 
-export class OwnChanges {
+export class OperationChanges {
   /** What happens when the operation has returned, in order. */
   readonly steps: (() => Step<void>)[] = [];
   // Made when they are needed: most operations change one job.
