@@ -1,4 +1,5 @@
 // What a platform that is lost again and again bills, compared with the times that the process engine has recorded.
+
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -6,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
 import { systemClock as clock } from '../../src/base/clock.ts';
 import { silentLog as log } from '../../src/base/log.ts';
+import { addToBill } from '../../src/control/billing/bill-rows.ts';
 import { Billing } from '../../src/control/billing/billing.ts';
 import { Pods } from '../../src/control/pods/pods.ts';
 import { Reconciler } from '../../src/control/pods/reconciler.ts';
@@ -26,7 +28,14 @@ async function openPlatform(folder: string, engine: ProcessEngine) {
   const catalog = createCatalog();
   const templates = { ...NO_NAMES, find: () => undefined };
   const store = openSqliteStore({ path: join(folder, 'pods.db') });
-  const pods = await Pods.open({ store, clock, engine, catalog, templates });
+  const pods = await Pods.open({
+    store,
+    clock,
+    engine,
+    catalog,
+    templates,
+    bill: { add: addToBill },
+  });
   const { live, meter } = pods;
   const reconciler = new Reconciler({ ...{ pods: live, meter, engine, catalog, clock }, log });
   await reconciler.start();

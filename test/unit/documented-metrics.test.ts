@@ -1,6 +1,8 @@
 // docs/operations/metrics.md lists exactly the metrics of a platform and of a worker, with their types and labels.
+
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../src/base/clock.ts';
+import { addToBill } from '../../src/control/billing/bill-rows.ts';
 import { CostTotals } from '../../src/control/billing/spending.ts';
 import { createWorkerMetrics } from '../../src/worker/health/worker-metrics.ts';
 import { createFleetMetrics } from '../../src/worker/supervisor/fleet-metrics.ts';
@@ -25,7 +27,9 @@ const toNames = (metrics: readonly Pick<DocumentedMetric, 'name' | 'type'>[]) =>
 async function readPlatform(): Promise<string> {
   const clock = new ManualClock();
   const totals = new CostTotals(clock);
-  const world = await PodWorld.open({ pods: { onBilled: totals.add.bind(totals) } });
+  const world = await PodWorld.open({
+    pods: { bill: { add: addToBill, added: totals.add.bind(totals) } },
+  });
   onTestFinished(() => world.close());
   await world.create();
   await world.settle(600_000);

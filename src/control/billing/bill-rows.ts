@@ -4,7 +4,7 @@ import { hash } from 'node:crypto';
 import { z } from 'zod';
 import type { Transaction } from '../../store/store.ts';
 import type { BilledKind, BillingStep } from '../../wire/resources/billing.ts';
-import type { Interval } from './intervals.ts';
+import type { Interval } from '../pods/pod-meter.ts';
 
 export const STEP_MS: Readonly<Record<BillingStep, number>> = {
   hour: 3_600_000,
@@ -36,9 +36,6 @@ const storedBill = z.object({
   /** Sum of ms × millionths of a USD per hour: an integer, so that no sum depends on its order. */
   units: z.string().regex(/^\d+$/).transform(BigInt),
 });
-
-/** Called with intervals that are on the bill from now on. */
-export type OnBilled = (resource: BilledResource, intervals: readonly Interval[]) => void;
 
 /** Amounts that add up. */
 export interface Amount {

@@ -12,6 +12,7 @@ import {
   MAX_BILLED_STEPS,
 } from '../../wire/resources/billing.ts';
 import { cutPage, type PageBounds } from '../list-page.ts';
+import { billedAs, type Interval } from '../pods/pod-meter.ts';
 import type { Pods } from '../pods/pods.ts';
 import {
   type Amount,
@@ -28,8 +29,6 @@ import {
   splitInterval,
   USER_SUM,
 } from './bill-rows.ts';
-import type { Interval } from './intervals.ts';
-import { billedAs } from './pod-meter.ts';
 import type { CostTotal, CostTotals } from './spending.ts';
 import type { VolumeMeters } from './volume-meters.ts';
 

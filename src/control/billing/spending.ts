@@ -3,6 +3,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Store } from '../../store/store.ts';
 import type { BilledKind } from '../../wire/resources/billing.ts';
+import type { Interval } from '../pods/pod-meter.ts';
 import {
   type Amount,
   addAmounts,
@@ -19,7 +20,6 @@ import {
   USER_SUM,
 } from './bill-rows.ts';
 import type { Billing } from './billing.ts';
-import type { Interval } from './intervals.ts';
 
 /** Days of the longest period. */
 const MAX_DAYS = 31;

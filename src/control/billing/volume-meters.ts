@@ -10,19 +10,20 @@ import {
   storedNetworkVolume,
 } from '../../wire/resources/network-volume.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
-import type { FollowedChange } from '../stored-resources.ts';
-import { addToBill, type BilledResource, type OnBilled } from './bill-rows.ts';
 import {
+  type Bill,
   catchUp,
   close,
   type Interval,
+  type LastSight,
   type Measured,
   type MeterState,
   meterState,
   proceed,
   type Rate,
-} from './intervals.ts';
-import type { LastSight } from './pod-meter.ts';
+} from '../pods/pod-meter.ts';
+import type { FollowedChange } from '../stored-resources.ts';
+import type { BilledResource } from './bill-rows.ts';
 
 const KIND = 'volumeMeter';
 /** A month, hours. */
@@ -44,8 +45,7 @@ export interface VolumeMetersOptions {
   log: Log;
   /** USD for one GB and month. */
   priceOf: (dataCenterId: string) => number;
-  /** Called with what is on the bill from now on. Default: nothing happens. */
-  onBilled?: OnBilled | undefined;
+  bill: Bill;
 }
 
 /** The volumes of all users. */
@@ -204,7 +204,7 @@ export class VolumeMeters {
     const billed = intervals.filter(({ price }) => price > 0);
     const coming = { until: meter.until };
     this.#coming.set(id, coming);
-    addToBill(tx, resource, billed);
+    this.#options.bill.add(tx, resource, billed);
     if (!volume) {
       tx.removeResource({ kind: KIND, id });
       return { id, coming, kept: undefined, billed: { resource, intervals: billed } };
@@ -246,7 +246,7 @@ export class VolumeMeters {
 
   #note({ billed, coming, id, kept }: Stored): void {
     if (!coming || this.#coming.get(id) === coming) this.#coming.delete(id);
-    if (billed) this.#options.onBilled?.(billed.resource, billed.intervals);
+    if (billed) this.#options.bill.added?.(billed.resource, billed.intervals);
     const known = this.#kept.get(id);
     if (!kept) this.#kept.delete(id);
     // We may learn of an earlier commit later.

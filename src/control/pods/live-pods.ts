@@ -6,13 +6,12 @@ import type { Clock } from '../../base/clock.ts';
 import type { Container } from '../../engine/engine.ts';
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
-import { addToBill, type OnBilled } from '../billing/bill-rows.ts';
-import { type BilledChange, billedAs } from '../billing/pod-meter.ts';
 import { allocateGpus, type GpuWish } from '../limits/capacity.ts';
 import { Positions } from '../list-page.ts';
 import { type NamedRecords, NameIndex } from '../name-index.ts';
 import { SecretSealer } from '../registries/sealed-secret.ts';
 import { giveGpus, listBoundGpus } from './pod-lifecycle.ts';
+import { type Bill, type BilledChange, billedAs } from './pod-meter.ts';
 import { type PodState, readPod, writePod } from './pod-state.ts';
 
 /**
@@ -32,8 +31,8 @@ export interface LivePodsOptions {
   clock: Clock;
   /** UUIDs of all GPUs of a type on the machine of a node; undefined: on the only machine. */
   gpuDevices: (gpuTypeId: string, node: string | undefined) => readonly string[];
-  /** Called with what is on the bill from now on. Default: nothing happens. */
-  onBilled?: OnBilled | undefined;
+  /** Default: nothing is billed. */
+  bill?: Bill | undefined;
   /** Seals the variables of stored pods. Default: no key, so they are stored in the clear. */
   sealer?: SecretSealer | undefined;
 }
@@ -191,6 +190,7 @@ export class LivePods implements NamedRecords {
     if (!expected || expected === known) return known;
     const term = this.#term;
     const sealer = this.#sealer;
+    const { bill } = this.#options;
     let billed: BilledChange['intervals'] = [];
     const write = () =>
       this.#options.store.write((tx) => {
@@ -199,14 +199,14 @@ export class LivePods implements NamedRecords {
         const pod = readPod(stored, sealer);
         const { intervals, pod: next } = decide(pod);
         if (next !== pod) tx.putResource({ ...stored, body: writePod(next, sealer) });
-        addToBill(tx, billedAs(next), intervals);
+        bill?.add(tx, billedAs(next), intervals);
         billed = intervals;
         return next;
       }, ENDING);
     const changed = await this.#writing(expected, write, (written) => {
       if (!written || term !== this.#term) return;
       this.#keep(written);
-      this.#options.onBilled?.(billedAs(written), billed);
+      bill?.added?.(billedAs(written), billed);
     });
     if (term === this.#term) this.#notify(id, 'record');
     return changed;

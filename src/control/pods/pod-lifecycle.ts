@@ -4,7 +4,7 @@
 import type { Container } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodAction, PodStatus } from '../../wire/resources/pod.ts';
-import { openMeter } from '../billing/intervals.ts';
+import { openMeter } from './pod-meter.ts';
 import type { PodSpec, PodState } from './pod-state.ts';
 
 /** Reasons in the records of workers. */

@@ -10,7 +10,6 @@ import {
   podCloud,
   podMounts,
 } from '../../wire/resources/pod.ts';
-import { meterState } from '../billing/intervals.ts';
 import {
   openVariables,
   type SecretSealer,
@@ -18,6 +17,7 @@ import {
   storedVariables,
   unopenedVariables,
 } from '../registries/sealed-secret.ts';
+import { meterState } from './pod-meter.ts';
 
 /** The request, completed by template and defaults. */
 const podSpec = z.object({

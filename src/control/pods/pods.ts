@@ -6,8 +6,6 @@ import type { Container, Engine } from '../../engine/engine.ts';
 import { OWNER, type Store } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodAction, PodCreation, PodRecord, PodUpdate } from '../../wire/resources/pod.ts';
-import type { OnBilled } from '../billing/bill-rows.ts';
-import { PodMeter } from '../billing/pod-meter.ts';
 import type { LiveTemplate } from '../endpoints/templates.ts';
 import {
   type Amounts,
@@ -24,6 +22,7 @@ import type { SecretSealer } from '../registries/sealed-secret.ts';
 import { checkStop } from './engine-fit.ts';
 import { LivePods, type PodListener } from './live-pods.ts';
 import { act, createPod, recreate, terminate } from './pod-lifecycle.ts';
+import { type Bill, PodMeter } from './pod-meter.ts';
 import { describePod, listPods, type PodListing, PodStats } from './pod-records.ts';
 import {
   checkGpus,
@@ -71,8 +70,8 @@ export interface PodsOptions {
   listMachines?: (() => readonly PodMachine[]) | undefined;
   /** UUIDs of the GPUs on the machine of a node. Default: the only machine has all of them. */
   gpusOfNode?: ((node: string) => ReadonlySet<string>) | undefined;
-  /** Called with what is on the bill from now on. Default: nothing happens. */
-  onBilled?: OnBilled | undefined;
+  /** Default: nothing is billed. */
+  bill?: Bill | undefined;
   /** Seals the variables of stored pods. Default: no key, so they are stored in the clear. */
   sealer?: SecretSealer | undefined;
 }
@@ -85,14 +84,14 @@ export interface PodRecords {
 
 /** Without the stored pods; `live.load` reads them. */
 export function createPodRecords(
-  options: Pick<PodsOptions, 'catalog' | 'clock' | 'gpusOfNode' | 'onBilled' | 'sealer' | 'store'>,
+  options: Pick<PodsOptions, 'bill' | 'catalog' | 'clock' | 'gpusOfNode' | 'sealer' | 'store'>,
 ): PodRecords {
-  const { catalog, clock, gpusOfNode, onBilled, sealer, store } = options;
+  const { bill, catalog, clock, gpusOfNode, sealer, store } = options;
   const gpuDevices = (gpuTypeId: string, node: string | undefined) => {
     const own = node === undefined ? undefined : gpusOfNode?.(node);
     return catalog.gpuDevices(gpuTypeId).filter((uuid) => !own || own.has(uuid));
   };
-  const live = new LivePods({ store, clock, gpuDevices, onBilled, sealer });
+  const live = new LivePods({ store, clock, gpuDevices, bill, sealer });
   return { live, meter: new PodMeter(options) };
 }
 

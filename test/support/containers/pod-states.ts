@@ -1,7 +1,8 @@
 // The states that a pod can be in and what can be seen of its container, by name, and what becomes of
 // them in a few words.
-import { openMeter } from '../../../src/control/billing/intervals.ts';
+
 import type { PodStep } from '../../../src/control/pods/pod-lifecycle.ts';
+import { openMeter } from '../../../src/control/pods/pod-meter.ts';
 import type { PodState } from '../../../src/control/pods/pods.ts';
 import type { Container } from '../../../src/engine/engine.ts';
 

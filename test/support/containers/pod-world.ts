@@ -1,10 +1,12 @@
 // Pods in one process: a store in a file, a host that outlives the platform, and a clock that the
 // test drives. The platform can be killed at any call of its engine and restarted.
+
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ManualClock } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
+import { addToBill } from '../../../src/control/billing/bill-rows.ts';
 import {
   type PodCatalog,
   type PodState,
@@ -172,7 +174,8 @@ export class PodWorld {
     const store = openSqliteStore({ path, syncFile: syncAtOnce });
     const catalog = this.#catalog;
     const templates = { ...NO_NAMES, find: () => undefined };
-    const given = { store, clock, engine, catalog, templates, ...this.#options.pods };
+    const bill = { add: addToBill };
+    const given = { store, clock, engine, catalog, templates, bill, ...this.#options.pods };
     const pods = await Pods.open(given);
     this.#store = store;
     this.#engine = engine;

@@ -1,5 +1,7 @@
 // The cost metrics: what scrapes of a real platform show of pods on an engine in memory.
+
 import { expect, it, onTestFinished } from 'vitest';
+import { addToBill } from '../../../../src/control/billing/bill-rows.ts';
 import { CostTotals } from '../../../../src/control/billing/spending.ts';
 import { podCreation } from '../../../../src/wire/resources/pod.ts';
 import { ENDPOINT, type Platform, startPlatform } from '../../../support/api/platform.ts';
@@ -11,7 +13,7 @@ async function start() {
   let totals: CostTotals | undefined;
   const world = await PodWorld.open({
     catalog: createCatalog(['g1', 'g2', 'g3']),
-    pods: { onBilled: (...billed) => totals?.add(...billed) },
+    pods: { bill: { add: addToBill, added: (...billed) => totals?.add(...billed) } },
   });
   onTestFinished(() => world.close());
   totals = new CostTotals(world.clock);

@@ -44,7 +44,14 @@ it('counts a container that this process has not observed yet apart, until it is
   const { clock, engine, store } = world;
   const templates = { ...NO_NAMES, find: () => undefined };
   // A platform that has just started: it has read the records, and its reconciler has not run yet.
-  const pods = await Pods.open({ store, clock, engine, catalog, templates });
+  const pods = await Pods.open({
+    store,
+    clock,
+    engine,
+    catalog,
+    templates,
+    bill: { add: addToBill },
+  });
   await world.settle(50_000);
   const ms = BigInt(clock.now() - begun);
   expect(await read(spendingOf(world, pods), world)).toEqual({ billed: 0n, unseen: ms * PRICE });
@@ -73,7 +80,14 @@ it('counts no time twice while the end of an interval is on disk and its pod is 
     },
   });
   const templates = { ...NO_NAMES, find: () => undefined };
-  const pods = await Pods.open({ store: slow, clock, engine, catalog, templates });
+  const pods = await Pods.open({
+    store: slow,
+    clock,
+    engine,
+    catalog,
+    templates,
+    bill: { add: addToBill },
+  });
   const seen = world.pods.live.seen(id);
   const begun = pods.live.get(id)?.meter?.until ?? 0;
   pods.meter.note(id, seen, pods.meter.begin());

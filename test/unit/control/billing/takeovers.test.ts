@@ -1,8 +1,10 @@
 // What pods are billed while platforms take over from each other: killed and paused leaders, whose clocks differ from
 // each other's and from the machine's. The bill must have exactly the runs that the machine has recorded.
+
 import { expect, it, onTestFinished } from 'vitest';
 import { type Clock, ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
+import { addToBill } from '../../../../src/control/billing/bill-rows.ts';
 import { Billing } from '../../../../src/control/billing/billing.ts';
 import { Pods } from '../../../../src/control/pods/pods.ts';
 import { Reconciler } from '../../../../src/control/pods/reconciler.ts';
@@ -112,7 +114,14 @@ class World {
     const engine = this.#engineOf(process, host);
     const store = this.#storeOf(process);
     const templates = { ...NO_NAMES, find: () => undefined };
-    const pods = await Pods.open({ store, clock, engine, catalog, templates });
+    const pods = await Pods.open({
+      store,
+      clock,
+      engine,
+      catalog,
+      templates,
+      bill: { add: addToBill },
+    });
     const reconciler = new Reconciler({
       ...{ pods: pods.live, meter: pods.meter, engine, catalog, clock, log: silentLog },
     });

@@ -1,8 +1,10 @@
 // What network volumes are billed, compared with a list of what they were: in any order of events, with prices that
 // change, a platform that is lost at any commit, and jumps of the clock.
+
 import { expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog as log } from '../../../../src/base/log.ts';
+import { addToBill } from '../../../../src/control/billing/bill-rows.ts';
 import { Billing } from '../../../../src/control/billing/billing.ts';
 import { Spending } from '../../../../src/control/billing/spending.ts';
 import { VolumeMeters } from '../../../../src/control/billing/volume-meters.ts';
@@ -68,6 +70,7 @@ class VolumeWorld {
     const clock = { now, monotonic, after: after.bind(this.clock) };
     const store = this.#wrap();
     const meters = new VolumeMeters({
+      bill: { add: addToBill },
       ...{ store, clock, log, priceOf: () => price },
     });
     this.#meters = meters;

@@ -5,7 +5,7 @@ import {
   measure,
   openMeter,
   type Sight,
-} from '../../../../src/control/billing/intervals.ts';
+} from '../../../../src/control/pods/pod-meter.ts';
 
 const RATE = { price: 2_000_000, gpus: 1 };
 const NEW = openMeter(1_000);
