@@ -105,30 +105,6 @@ const writeLicenses = {
   },
 };
 
-/** An import of a built-in module: of all, or of the default, of names, or of both. */
-const BUILT_IN = /^import (?:(?:\* as )?(\w+)(?:, )?)?(?:\{([^}]*)\})? from "(node:[\w/]+)";$/gm;
-
-/**
- * Reads built-in modules without importing them. Node gives an import a copy of every export, and reading some of
- * them loads more of Node: `node:crypto` alone takes 5 ms of processor time and 4 MB of each process.
- */
-const readBuiltIns = {
-  name: 'read-built-ins',
-  renderChunk(code, { fileName }) {
-    const read = code
-      .replaceAll(/^import "node:[\w/]+";\n/gm, '')
-      .replaceAll(BUILT_IN, (_, whole, names, specifier) => {
-        const targets = [whole, names && `{${names.replaceAll(' as ', ': ')}}`].filter(Boolean);
-        const module = `process.getBuiltinModule("${specifier}")`;
-        return targets.map((target) => `const ${target} = ${module};`).join(' ');
-      });
-    const left = /^(?:import|export) .*"node:.*/m.exec(read);
-    if (left)
-      throw new Error(`${fileName} imports a built-in module in an unknown form: ${left[0]}`);
-    return read;
-  },
-};
-
 /** The modules with which each process or thread of a worker starts. */
 const WORKER_PARTS = {
   launcher: 'cli/main',
@@ -208,7 +184,7 @@ function nameWorkerChunk(id, context) {
   return parts.filter((part) => !implied?.includes(part)).join('+');
 }
 
-const plugins = [keepModuleUrls, copyProtocols, readBuiltIns, writeLicenses];
+const plugins = [keepModuleUrls, copyProtocols, writeLicenses];
 if (pluginFile) plugins.unshift((await import(pathToFileURL(resolve(pluginFile)).href)).default);
 
 const bundle = await rolldown({

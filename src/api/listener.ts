@@ -3,7 +3,7 @@
 import type { RequestListener, Server, ServerOptions } from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
 import type { Socket } from 'node:net';
-import type { SecureContextOptions } from 'node:tls';
+import { type SecureContextOptions, Server as TlsServer } from 'node:tls';
 import type { Clock } from '../base/clock.ts';
 import { http } from '../base/net/node-http.ts';
 import { ProblemError } from '../wire/problem.ts';
@@ -79,7 +79,6 @@ export function createListener(
 
 /** For connections that begin from now on. A server without TLS has none. @throws the error of the TLS library */
 export function useCertificate(server: object, context: SecureContextOptions): void {
-  const { Server: TlsServer } = process.getBuiltinModule('node:tls');
   if (server instanceof TlsServer) server.setSecureContext(context);
 }
 
