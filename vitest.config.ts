@@ -51,7 +51,6 @@ function locate(path: string): string {
 
 /** Unit tests that need root, or take more than 10 s. */
 const LONG_UNIT = [
-  'base/memory/start-garbage',
   'cli/worker/handler-version',
   'control/endpoints/endpoint-deletion',
   'engine/kubernetes/replaced-leader',

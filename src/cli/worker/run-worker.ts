@@ -3,7 +3,6 @@
 import { flushCompileCache } from 'node:module';
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { collectStartGarbage } from '../../base/memory/start-garbage.ts';
 import { packageVersion } from '../../base/package-info.ts';
 import { type Device, LinkError } from '../../wire/link/worker-link.ts';
 import type { BreakerState } from '../../worker/circuit-breaker.ts';
@@ -223,7 +222,6 @@ async function live(
     throw isRefused ? new RefusedError(error.message) : new LifeError(error.message);
   }
   if (worker.state.name === 'ready') parent.reportReady();
-  collectStartGarbage(() => worker.health().running > 0);
   // Not at the end, because a killed worker has none.
   flushCompileCache();
   const end = await worker.ended;

@@ -3,7 +3,6 @@
 import { join } from 'node:path';
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { collectStartGarbage } from '../../base/memory/start-garbage.ts';
 import { launcherPath } from '../../base/package-info.ts';
 import type { WorkerBye } from '../../wire/link/worker-link.ts';
 import type { Detection } from '../../worker/gpu/detect.ts';
@@ -106,7 +105,6 @@ async function oversee(
   // A device that is bad at the start gets no process.
   watch.start();
   supervisor.start();
-  collectStartGarbage(() => false);
   const end = await supervisor.ended;
   if (end.name === 'left') return end.isClean ? EXIT.ok : EXIT.failed;
   if (end.exitCode === EXIT.usage) throw new UsageError(end.reason);

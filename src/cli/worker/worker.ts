@@ -1,7 +1,6 @@
 // `millrace worker`: arguments and help. The process becomes a supervisor and starts the same
 // command again for each worker process; with --unsupervised or --under-dev it is the worker.
 import { flushCompileCache } from 'node:module';
-import { setFlagsFromString } from 'node:v8';
 import { type Command, EXIT } from '../command.ts';
 import { readVariable, withholdKeys } from '../config.ts';
 import { findHandlerFile } from '../dev/handler-files.ts';
@@ -75,10 +74,8 @@ async function run(args: readonly string[]): Promise<number> {
     return runWorkerProcess(handlerPath, values);
   }
   const { superviseWorkers } = await import('./supervise.ts');
-  // A supervisor runs little code, so V8's optimizing compilers would bring nothing for their 8 MB. V8 refuses compiled
-  // code from Node's cache if its flags have changed, so the modules are loaded and written to the cache before.
+  // Not at the end, because a killed supervisor has none.
   flushCompileCache();
-  for (const flag of ['--no-opt', '--no-maglev']) setFlagsFromString(flag);
   return superviseWorkers({ handlerPath, values, args });
 }
 

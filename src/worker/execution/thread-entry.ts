@@ -5,7 +5,6 @@ import { enableCompileCache, flushCompileCache } from 'node:module';
 import { getHeapStatistics } from 'node:v8';
 import { type MessagePort, threadId } from 'node:worker_threads';
 import type { Clock } from '../../base/clock.ts';
-import { collectStartGarbage } from '../../base/memory/start-garbage.ts';
 import { TransientMap } from '../../base/memory/transient-entries.ts';
 import { shareGroups } from '../../base/process/process-groups.ts';
 import { type AttemptSink, type Invocation, invoke } from '../../handler/attempt/invoke.ts';
@@ -120,7 +119,6 @@ class ThreadLane implements ConsoleOwner {
       this.#handler = this.#bind(handler);
       this.#lines.flush();
       this.#outbox.push({ kind: 'ready' });
-      collectStartGarbage(() => this.#attempts.size > 0);
     } catch (error) {
       this.#lines.flush();
       const check = error instanceof CheckError ? error.check : undefined;
