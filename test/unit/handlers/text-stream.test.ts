@@ -1,6 +1,17 @@
+// The handlers echo and text-stream.
+
 import { describe, expect, it } from 'vitest';
+import echo from '../../../handlers/echo.ts';
 import textStream from '../../../handlers/text-stream.ts';
 import { collectStream, isAsyncGenerator, makeContext } from '../../support/handler-context.ts';
+
+describe('echo', () => {
+  it('returns its input', async () => {
+    const input = { text: 'ein Echo', list: [1, null, { deep: true }] };
+
+    expect(await echo({ id: 'j', input })).toBe(input);
+  });
+});
 
 async function stream(raw: unknown) {
   const { ctx } = makeContext();

@@ -1,4 +1,4 @@
-// Calls that look at thousands of jobs leave the event loop to others.
+// Calls that look at thousands of jobs or leases leave the event loop to others.
 import { expect, it, onTestFinished } from 'vitest';
 import { SCANNED_AT_ONCE } from '../../../src/queue/job-lists.ts';
 import { countIterations } from '../../support/count-iterations.ts';
@@ -34,4 +34,20 @@ it('a search that finds nothing', async () => {
     expect(jobs).toEqual([]);
   });
   expect(turns).toBeGreaterThanOrEqual(3);
+});
+
+it('a renewal of thousands of leases leaves the event loop to others', async () => {
+  const platform = new Platform();
+  await platform.start();
+  onTestFinished(() => platform.close());
+  const worker = new Hand(() => platform.queue.link(ENDPOINT), { id: 'w' });
+  await worker.hello();
+  await platform.submit();
+  const held = await worker.takeOne();
+  const unknown = Array.from({ length: 2_560 }, (_, n) => ({ ...held, token: `unknown-${n}` }));
+  const turns = await countIterations(async () => {
+    const { ended } = await worker.renew([held, ...unknown]);
+    expect(ended).toHaveLength(2_560);
+  });
+  expect(turns).toBeGreaterThanOrEqual(10);
 });

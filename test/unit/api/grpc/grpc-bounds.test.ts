@@ -1,8 +1,13 @@
-// A worker's message over gRPC is bounded before it is decoded, and the scan that does so sees all that
-// the decoder would build.
+// A worker's message over gRPC is bounded before it is decoded; and keys that another node has just created.
 import { loadSync } from '@grpc/proto-loader';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { MessageBounds } from '../../../../src/api/grpc/message-bounds.ts';
+import { createGrpcServer } from '../../../../src/api/grpc/server.ts';
+import { systemClock } from '../../../../src/base/clock.ts';
+import { silentLog } from '../../../../src/base/log.ts';
+import { Keys } from '../../../../src/control/keys/keys.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import { createGrpcLink } from '../../../../src/transport/grpc/grpc-link.ts';
 import {
   PROTO_OPTIONS,
   PROTO_PATH,
@@ -14,6 +19,7 @@ import {
   MAX_REPORTS,
   MAX_VALUES,
 } from '../../../../src/wire/message-bounds.ts';
+import { ENDPOINT, startPlatform } from '../../../support/api/platform.ts';
 import { fc } from '../../../support/properties.ts';
 
 const definitions = loadSync(PROTO_PATH, PROTO_OPTIONS);
@@ -137,3 +143,55 @@ function tryDecode(bytes: Uint8Array): object | undefined {
     return undefined;
   }
 }
+
+describe('a new key of another node', () => {
+  const HELLO = {
+    ...{ workerId: 'w1', incarnation: 1, protocol: 1, version: '1', slots: 1 },
+    ...{ devices: [], outbox: [] },
+  };
+
+  /** A port whose keys are copies, which a look-up reads again. */
+  async function start() {
+    const { endpoints, queue } = await startPlatform();
+    const store = openSqliteStore({ path: ':memory:' });
+    onTestFinished(() => store.close());
+    const leader = await Keys.open({ store, clock: systemClock });
+    const keys = await Keys.open({ store, clock: systemClock });
+    const looks = { count: 0 };
+    const server = createGrpcServer({
+      ...{ keys, endpoints, clock: systemClock, log: silentLog, host: '127.0.0.1', port: 0 },
+      linkTo: (id) => queue.link(id),
+      noteCrash: () => {},
+      isClosing: () => queue.isClosing,
+      lookUp: async () => {
+        looks.count += 1;
+        await keys.reload();
+      },
+    });
+    const { url } = await server.start();
+    onTestFinished(() => server.close());
+    const sayHello = async (key: string) => {
+      const link = createGrpcLink({ url, endpointId: ENDPOINT, key, log: silentLog });
+      try {
+        return await link.hello(HELLO);
+      } finally {
+        await link.close();
+      }
+    };
+    return { leader, looks, sayHello };
+  }
+
+  it('looks up a key that it does not know, once', async () => {
+    const { leader, looks, sayHello } = await start();
+    const { key } = await leader.issue({ name: 'worker', scopes: [`worker:${ENDPOINT}`] });
+    expect(await sayHello(key)).toMatchObject({ protocol: 1 });
+    expect(await sayHello(key)).toMatchObject({ protocol: 1 });
+    expect(looks.count).toBe(1);
+  });
+
+  it('refuses a key that nobody has, after a look', async () => {
+    const { looks, sayHello } = await start();
+    await expect(sayHello('mr_nobody')).rejects.toMatchObject({ code: 'unauthorized' });
+    expect(looks.count).toBe(1);
+  });
+});

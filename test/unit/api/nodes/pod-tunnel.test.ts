@@ -1,8 +1,8 @@
-// Connections to ports of pods on the machine of another node.
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
+import { readNodeAddress } from '../../../../src/api/nodes/node-client.ts';
 import { connectToPod } from '../../../../src/api/nodes/pod-tunnel.ts';
 import { exchange } from '../../../support/api/platform.ts';
 import { SECRET, startNodes } from '../../../support/api/two-nodes.ts';
@@ -92,4 +92,12 @@ it('of a node that has given up leave no connection to the pod', async () => {
   found.resolve();
   await setTimeout(500);
   expect({ connections, open: open.size }).toEqual({ connections: 0, open: 0 });
+});
+
+it.each([
+  ['http://10.0.0.5:8091', '10.0.0.5', '8091'],
+  ['http://[fd00::5]:8091', 'fd00::5', '8091'],
+  ['http://node-a.internal', 'node-a.internal', '80'],
+])('reads %s', (url, hostname, port) => {
+  expect(readNodeAddress(url)).toEqual({ hostname, port });
 });

@@ -1,10 +1,12 @@
 import { describe, expect, it } from 'vitest';
+import { LoadPeak } from '../../../../src/control/scaling/scaler-demand.ts';
 import { describeCause } from '../../../../src/control/scaling/scaler-reasons.ts';
 import type {
   ScaledWorker,
   ScalerCause,
   ScalerInput,
 } from '../../../../src/wire/resources/scaling.ts';
+import { fc } from '../../../support/properties.ts';
 
 const worker = (id: string, state: ScaledWorker['state']): ScaledWorker => {
   return { id, state, jobs: 0, idleSince: null, isCurrent: true };
@@ -55,5 +57,28 @@ describe('the reason of a decision', () => {
     expect(say('at_maximum', { load, workersMax: 0 })).toMatch(/; the endpoint is switched off/);
     expect(say('at_maximum', { load, workers: [one] })).toMatch(/: 2, 1 of them draining$/);
     expect(say('at_maximum', { load, workers: [one, other] })).toMatch(/2 of them draining$/);
+  });
+});
+
+const WINDOW_MS = 10;
+
+describe('the peak of a load', () => {
+  it('is the greatest value of the window, whatever came earlier', () => {
+    const steps = fc.array(fc.record({ ms: fc.nat(6), value: fc.nat(9) }), { minLength: 1 });
+    fc.assert(
+      fc.property(steps, (all) => {
+        const peak = new LoadPeak();
+        const seen: { at: number; value: number }[] = [];
+        let now = 0;
+        for (const { ms, value } of all) {
+          now += ms;
+          seen.push({ at: now, value });
+          const recent = seen.filter(({ at }) => at >= now - WINDOW_MS);
+          expect(peak.note(value, now, WINDOW_MS)).toBe(
+            Math.max(...recent.map((sample) => sample.value)),
+          );
+        }
+      }),
+    );
   });
 });

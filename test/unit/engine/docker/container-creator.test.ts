@@ -13,6 +13,8 @@ import {
   pinVariables,
   requestGpus,
 } from '../../../../src/engine/docker/container-creator.ts';
+import { readRegistry } from '../../../../src/engine/docker/images.ts';
+import { readReach } from '../../../../src/engine/docker/networks.ts';
 import type { ContainerSpec } from '../../../../src/engine/engine.ts';
 
 function describeSpec(part: Partial<ContainerSpec>, disk: 'limited' | 'unlimited' = 'limited') {
@@ -170,5 +172,57 @@ describe('a container', () => {
 
   it('needs no GPU if it requests none', () => {
     expect(hasGpus({}, [])).toBe(true);
+  });
+});
+
+describe('the registry of an image', () => {
+  it.each([
+    ['busybox', 'docker.io'],
+    ['busybox:1', 'docker.io'],
+    ['ada/thing', 'docker.io'],
+    ['docker.io/ada/thing', 'docker.io'],
+    ['index.docker.io/ada/thing', 'docker.io'],
+    ['ghcr.io/ada/thing:1@sha256:00', 'ghcr.io'],
+    ['localhost/thing', 'localhost'],
+    ['host:5000/thing', 'host:5000'],
+    ['evil.example/ghcr.io/thing', 'evil.example'],
+  ])('of %s is %s', (image, registry) => {
+    expect(readRegistry(image)).toBe(registry);
+  });
+});
+
+describe('the networks', () => {
+  const bridge = { IPAM: { Config: [{ Gateway: 'fd00::1' }, { Gateway: '172.17.0.1' }] } };
+  const linux = { OperatingSystem: 'Debian GNU/Linux 12 (bookworm)' };
+
+  it.each([
+    ['of Docker', { info: linux, version: {}, bridge }, '172.17.0.1', 'gateway'],
+    [
+      'of Docker Desktop',
+      { info: { OperatingSystem: 'Docker Desktop' }, version: {}, bridge },
+      '172.17.0.1',
+      'loopback',
+    ],
+    [
+      'of podman',
+      { info: {}, version: { Components: [{ Name: 'Podman Engine' }] }, bridge },
+      '172.17.0.1',
+      'none',
+    ],
+    [
+      'of Docker since its first start',
+      { info: linux, version: {}, bridge: { IPAM: { Config: [{ Subnet: '172.17.0.0/16' }] } } },
+      '172.17.0.1',
+      'gateway',
+    ],
+    ['without a default network', { info: linux, version: {}, bridge: undefined }, null, 'none'],
+    [
+      'whose network names no gateway',
+      { info: linux, version: {}, bridge: { IPAM: { Config: null } } },
+      null,
+      'none',
+    ],
+  ] as const)('an engine %s', (_what, given, gateway, hostName) => {
+    expect(readReach(given)).toEqual({ gateway, hostName });
   });
 });

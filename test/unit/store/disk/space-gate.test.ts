@@ -1,8 +1,8 @@
 // Writes on a full disk. Here a page limit stands for the disk; test/e2e/storage uses a real one.
-import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DiskReserve, SpaceGate } from '../../../../src/store/disk/space-gate.ts';
 import type { StoreFailure } from '../../../../src/store/disk/store-health.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
@@ -132,4 +132,32 @@ it('a job whose webhook still needs its output is removed without copying the ou
   await store.write((tx) => tx.removeJob(job), ENDING);
   const part = await store.read((tx) => tx.deliveryPart({ endpointId: ENDPOINT, id: 'd' }, 0));
   expect(part).toHaveLength(0.75 * MB);
+});
+
+describe('the disk reserve', () => {
+  let folder: string;
+  let path: string;
+
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), 'millrace-reserve-'));
+    path = join(folder, 'reserve');
+  });
+  afterEach(() => rmSync(folder, { recursive: true }));
+
+  it.each([1, 1_048_576, 1_500_000])('holds %i bytes until it is released', async (bytes) => {
+    const reserve = new DiskReserve({ path, bytes });
+    expect(reserve.isHeld).toBe(false);
+    expect(await reserve.make()).toBe(true);
+    expect(statSync(path).size).toBe(bytes);
+    expect(reserve.isHeld).toBe(true);
+    reserve.release();
+    expect(reserve.isHeld).toBe(false);
+    expect(existsSync(path)).toBe(false);
+  });
+
+  it('is not made if the disk has too little space', async () => {
+    const reserve = new DiskReserve({ path, bytes: 2 ** 50 });
+    expect(await reserve.make()).toBe(false);
+    expect(existsSync(path)).toBe(false);
+  });
 });

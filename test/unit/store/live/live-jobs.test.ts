@@ -1,6 +1,6 @@
-// Random operations on a store whose commits fail now and then: what is in memory always equals the
-// database.
+// Random operations on a store whose commits fail now and then: what is in memory always equals the database.
 import { describe, expect, it } from 'vitest';
+import { count, isZero, noCounts } from '../../../../src/store/live/live-endpoint.ts';
 import { LiveJobs } from '../../../../src/store/live/live-jobs.ts';
 import type { Step, StoredJob, Transaction } from '../../../../src/store/store.ts';
 import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
@@ -226,5 +226,17 @@ describe('jobs in memory', () => {
     expect(kept).not.toContain('job-10');
     const found = await store.read((tx) => tx.job({ endpointId: ENDPOINT, id: 'job-10' }));
     expect(found?.status).toBe('COMPLETED');
+  });
+});
+
+describe('the counts of an endpoint', () => {
+  it('counts of a job that was added and removed need no write', () => {
+    const counts = noCounts();
+    expect(isZero(counts)).toBe(true);
+    count(counts, { before: undefined, after: makeJob({ id: 'a' }), retried: 0 });
+    expect(counts).toEqual({ ...noCounts(), inQueue: 1 });
+    expect(isZero(counts)).toBe(false);
+    count(counts, { before: makeJob({ id: 'a' }), after: undefined, retried: 0 });
+    expect(isZero(counts)).toBe(true);
   });
 });

@@ -3,16 +3,17 @@ import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { SchemaTooNewError } from '../../../../src/store/schema-migration.ts';
 import {
   openSqlite,
   openSqliteStore,
   type SqliteOptions,
 } from '../../../../src/store/sqlite/sqlite.ts';
-import { type Store, StoreUnavailableError } from '../../../../src/store/store.ts';
+import { type Step, type Store, StoreUnavailableError } from '../../../../src/store/store.ts';
 import {
   addEndpoint,
   addJobs,
@@ -266,5 +267,58 @@ describe('space', () => {
     const inMemory = openSqliteStore({ path: ':memory:' });
     await inMemory.reclaim(10);
     await inMemory.close();
+  });
+});
+
+describe('large reads', () => {
+  const MB = 1_048_576;
+
+  function* readZeros(bytes: number): Step<number> {
+    const rows = yield { sql: 'select zeroblob(?) as bytes', params: [bytes] };
+    return rows.length;
+  }
+
+  function openDriver() {
+    const { driver } = openSqlite({ path: ':memory:' });
+    onTestFinished(() => driver.close());
+    return driver;
+  }
+
+  it('lets other work in between large reads', async () => {
+    const driver = openDriver();
+    let done = 0;
+    const reads = Array.from({ length: 20 }, () =>
+      driver.read(() => readZeros(5 * MB)).then(() => done++),
+    );
+    for (let turn = 1; turn <= 5; turn++) {
+      await nextTurn();
+      expect(done).toBeLessThanOrEqual(turn + 1);
+    }
+    await Promise.all(reads);
+  });
+
+  it('keeps large reads in their order', async () => {
+    const driver = openDriver();
+    const order: number[] = [];
+    const reads = Array.from({ length: 10 }, (_, n) =>
+      driver.read(() => readZeros(5 * MB)).then(() => order.push(n)),
+    );
+    await Promise.all(reads);
+    expect(order).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  });
+
+  it('does not delay small reads', async () => {
+    const driver = openDriver();
+    let done = 0;
+    for (let n = 0; n < 1_000; n++) {
+      driver
+        .read(() => readZeros(100))
+        .then(
+          () => done++,
+          () => {},
+        );
+    }
+    await nextTurn();
+    expect(done).toBe(1_000);
   });
 });

@@ -3,9 +3,10 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { ManualClock } from '../../../../src/base/clock.ts';
+import { ManualClock, systemClock } from '../../../../src/base/clock.ts';
 import { readNvidiaSmi, type SmiFault } from '../../../../src/worker/gpu/nvidia-smi.ts';
 import { parseReport, type SmiReport } from '../../../../src/worker/gpu/nvidia-smi-report.ts';
+import { runProgram } from '../../../../src/worker/gpu/program.ts';
 import {
   type Answer,
   type Failure,
@@ -267,3 +268,17 @@ function isAlive(pid: number): boolean {
     return false;
   }
 }
+
+describe('a program', () => {
+  const run = (script: string) =>
+    runProgram({ file: 'sh', args: ['-c', script], timeoutMs: 60_000, clock: systemClock });
+
+  it('a program that a foreign signal ends is broken, and the reason names the signal', async () => {
+    expect(await run('kill -KILL $$')).toEqual({ kind: 'broken', reason: 'ended by SIGKILL' });
+  });
+
+  it('a program that prints too much is broken, and the reason names the output', async () => {
+    const end = await run('exec head -c 68000000 /dev/zero');
+    expect(end).toEqual({ kind: 'broken', reason: expect.stringContaining('maxBuffer') });
+  });
+});

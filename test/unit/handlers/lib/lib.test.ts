@@ -1,5 +1,13 @@
 import { describe, expect, it } from 'vitest';
+import { isTransient } from '../../../../handlers/lib/retry-after.ts';
 import { readServerEvents } from '../../../../handlers/lib/sse.ts';
+
+describe('isTransient', () => {
+  it('is true for overload and server errors, false for client errors', () => {
+    expect([408, 425, 429, 500, 503].filter(isTransient)).toHaveLength(5);
+    expect([200, 301, 400, 401, 404, 422].filter(isTransient)).toEqual([]);
+  });
+});
 
 async function* cut(text: string, size: number) {
   const bytes = Buffer.from(text);

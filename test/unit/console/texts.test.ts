@@ -1,8 +1,19 @@
-// Where a text stops being JSON, compared with JSON.parse.
+// Texts of the console: lines of a log, and where a text stops being JSON.
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { readLines } from '../../../console/src/pages/job/log-lines.ts';
 import { findJsonFault } from '../../../console/src/parts/job/json-fault.ts';
 import { readInput } from '../../../console/src/parts/job/json-input.ts';
+
+it.each([
+  [1_795_734_000_000, 1_795_734_000_000],
+  [1_795_734_000_000_000_000, undefined],
+  [-1e300, undefined],
+  ['2026-11-26', undefined],
+])('have the time %s as %s: the page can show only times of a Date', (time, at) => {
+  const [line] = readLines(`${JSON.stringify({ level: 30, time, msg: 'a' })}\n`);
+  expect(line).toMatchObject({ at, text: 'a' });
+});
 
 function isJson(text: string): boolean {
   try {
