@@ -1,11 +1,11 @@
 // Serves the shards that the plan gives to this node: claims and opens them, hands them over, and drops those that it
 // has lost.
-import { backoffMs } from '../base/backoff.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { ClusterView } from './cluster-view.ts';
 import type { Membership } from './membership.ts';
 import { planShards } from './plan-shards.ts';
+import type { ServedShards } from './served-shards.ts';
 
 /** A shard that this node serves. */
 export interface OpenShard {
@@ -26,8 +26,8 @@ export interface LocalShardsOptions {
   open: (shard: number, onLost: () => void) => Promise<OpenShard>;
   /** Calls the node at this URL, which then looks for its shards at once. Never rejects. */
   callNode: (url: string) => Promise<void>;
-  /** Called when this node has begun or stopped to serve a shard. */
-  onChange: () => void;
+  /** Learns which shards this node serves. */
+  served: ServedShards;
 }
 
 type Held = { state: 'opening' } | { state: 'open'; shard: OpenShard } | { state: 'closing' };
@@ -35,7 +35,6 @@ type Held = { state: 'opening' } | { state: 'open'; shard: OpenShard } | { state
 export class LocalShards {
   readonly #options: LocalShardsOptions;
   readonly #held = new Map<number, Held>();
-  readonly #failures = new ShardFailures();
   readonly #running = new Set<Promise<void>>();
   #isLeaving = false;
 
@@ -43,34 +42,12 @@ export class LocalShards {
     this.#options = options;
   }
 
-  serves(shard: number): boolean {
-    return this.#held.get(shard)?.state === 'open';
-  }
-
-  get served(): number[] {
-    return [...this.#held].filter(([, { state }]) => state === 'open').map(([id]) => id);
-  }
-
-  /** Shards that this node owns and could not open. */
-  get failing(): number[] {
-    const { id: me, view } = this.#options.membership;
-    const own = new Set(view.shards.filter(({ owner }) => owner === me).map(({ id }) => id));
-    return this.#failures.all.filter((id) => own.has(id));
-  }
-
-  /** Shards that this node could not open and has left to other nodes. */
-  get givenUp(): number[] {
-    const { id: me, view } = this.#options.membership;
-    const given = view.shards.filter(({ failedOn, owner }) => failedOn === me && owner !== me);
-    return given.map(({ id }) => id);
-  }
-
   /** Starts to open, hand over and drop shards until this node has those of the plan. */
   follow(view: ClusterView): void {
-    const { membership } = this.#options;
+    const { membership, served } = this.#options;
     for (const { id, owner } of view.shards) {
       // Another node has counted this one dead.
-      if (owner !== membership.id && this.serves(id)) this.#run(this.#drop(id));
+      if (owner !== membership.id && served.has(id)) this.#run(this.#drop(id));
     }
     if (this.#isLeaving) return;
     const { claim, offer } = planShards(view, membership.id);
@@ -79,12 +56,12 @@ export class LocalShards {
       // This node claimed the shard and failed to open it.
       if (owner === membership.id && this.#mayOpen(id)) this.#run(this.#open(id));
     }
-    for (const { shard, to } of offer) if (this.serves(shard)) this.#run(this.#handOver(shard, to));
+    for (const { shard, to } of offer) if (served.has(shard)) this.#run(this.#handOver(shard, to));
   }
 
   /** Hands all shards over. Resolves when they are closed; never rejects. */
   async leave(): Promise<void> {
-    const { log, membership } = this.#options;
+    const { log, membership, served } = this.#options;
     this.#isLeaving = true;
     // Otherwise the others would offer it shards.
     await membership.beginLeaving().catch((error: unknown) => {
@@ -94,7 +71,7 @@ export class LocalShards {
     const others = membership.view.nodes.filter(
       ({ id, isLeaving, isLive }) => isLive && !isLeaving && id !== membership.id,
     );
-    const handovers = this.served.map((id, index) => {
+    const handovers = served.open.map((id, index) => {
       const to = others[index % Math.max(1, others.length)];
       return this.#handOver(id, to?.id ?? null);
     });
@@ -107,19 +84,21 @@ export class LocalShards {
   }
 
   #mayOpen(id: number): boolean {
-    return !this.#held.has(id) && this.#failures.mayTry(id, this.#options.clock.now());
+    return (
+      !this.#held.has(id) && this.#options.served.failures.mayTry(id, this.#options.clock.now())
+    );
   }
 
   /** Never rejects. */
   async #open(id: number): Promise<void> {
-    const { clock, log, membership, onChange, open } = this.#options;
+    const { clock, log, membership, open, served } = this.#options;
     const startedAt = clock.now();
     this.#held.set(id, { state: 'opening' });
     let isOwner = false;
     let isLost = false;
     const onLost = () => {
       isLost = true;
-      if (this.serves(id)) this.#run(this.#drop(id));
+      if (served.has(id)) this.#run(this.#drop(id));
     };
     try {
       if (!(await membership.claim(id))) {
@@ -128,17 +107,16 @@ export class LocalShards {
       }
       isOwner = true;
       const shard = await open(id, onLost);
-      this.#failures.forget(id);
       this.#held.set(id, { state: 'open', shard });
       log.info({ shard: id }, 'shard opened');
-      onChange();
+      served.add(id);
       if (isLost) await this.#drop(id);
     } catch (error) {
       isOwner &&= membership.isServing && !isLost;
       const now = clock.now();
-      this.#failures.note(id, { startedAt, now, isOwner });
+      served.failures.note(id, { startedAt, now, isOwner });
       log.error({ err: error, shard: id }, 'opening a shard failed, retrying');
-      if (this.#failures.isHopeless(id, now)) await this.#giveUp(id);
+      if (served.failures.isHopeless(id, now)) await this.#giveUp(id);
       this.#held.delete(id);
     }
   }
@@ -168,11 +146,11 @@ export class LocalShards {
   }
 
   async #close(id: number, { isLost = false } = {}): Promise<void> {
-    const { log, onChange } = this.#options;
+    const { log, served } = this.#options;
     const held = this.#held.get(id);
     if (held?.state !== 'open') return;
     this.#held.set(id, { state: 'closing' });
-    onChange();
+    served.delete(id);
     try {
       // A connection that is frozen would keep the shard closing for long, and this node could not serve it again.
       if (isLost) held.shard.abandon();
@@ -181,7 +159,6 @@ export class LocalShards {
       log.error({ err: error, shard: id }, 'closing a shard failed');
     }
     this.#held.delete(id);
-    onChange();
   }
 
   /** Never rejects. */
@@ -196,65 +173,5 @@ export class LocalShards {
     } catch (error) {
       log.warn({ err: error, shard: id }, 'shard handover failed');
     }
-  }
-}
-
-/** Pauses between attempts to open a shard. */
-const RETRY = { baseMs: 250, maxMs: 5_000, jitter: 0.2 };
-/** A shard that this node owns and cannot open is given up after so many failed attempts in a row, */
-const GIVE_UP_TIMES = 3;
-/** or at the first failure after this time, ms: the attempts may be long. */
-const GIVE_UP_MS = 4_000;
-
-interface Failure {
-  /** Failed attempts in a row, whatever the reason. */
-  times: number;
-  until: number;
-  /** Of these, those of a shard that this node had claimed. */
-  openings: number;
-  /** Begin of the first of them. */
-  since: number;
-}
-
-export interface FailedAttempt {
-  startedAt: number;
-  now: number;
-  /** The node owned the shard and had its lease, so the fault is with the shard or with its connection. */
-  isOwner: boolean;
-}
-
-export class ShardFailures {
-  readonly #failures = new Map<number, Failure>();
-
-  /** The shards whose last attempt failed. */
-  get all(): number[] {
-    return [...this.#failures.keys()];
-  }
-
-  note(shard: number, { isOwner, now, startedAt }: FailedAttempt): void {
-    const before = this.#failures.get(shard);
-    const times = (before?.times ?? 0) + 1;
-    this.#failures.set(shard, {
-      times,
-      until: now + backoffMs(times, RETRY),
-      openings: isOwner ? (before?.openings ?? 0) + 1 : 0,
-      since: isOwner && before && before.openings > 0 ? before.since : startedAt,
-    });
-  }
-
-  /** The shard is open. */
-  forget(shard: number): void {
-    this.#failures.delete(shard);
-  }
-
-  mayTry(shard: number, now: number): boolean {
-    return now >= (this.#failures.get(shard)?.until ?? 0);
-  }
-
-  /** Whether another node should try, if there is one. */
-  isHopeless(shard: number, now: number): boolean {
-    const failure = this.#failures.get(shard);
-    if (!failure || failure.openings === 0) return false;
-    return failure.openings >= GIVE_UP_TIMES || now - failure.since >= GIVE_UP_MS;
   }
 }

@@ -3,7 +3,6 @@ import type { PostgresTarget } from '../store/postgres/connection-url.ts';
 import type { Migration } from '../store/postgres/schema.ts';
 import type { SessionOptions } from '../store/postgres/session.ts';
 import type { MigrationListener } from '../store/schema-migration.ts';
-import type { ClusterView } from './cluster-view.ts';
 import type { LeaseClocks, LeaseTimes } from './node-lease.ts';
 
 export interface MembershipTimings extends LeaseTimes {
@@ -27,8 +26,6 @@ export interface MembershipOptions {
   shards?: number | undefined;
   /** Those that the program knows. Default: all. */
   migrations?: readonly Migration[];
-  /** Called after each read of the view, also of an unchanged one, once `open` has resolved. Must not throw. */
-  onView: (view: ClusterView) => void;
   /** Called if this node has migrated the schema of an existing database. Default: ignored. */
   onMigrated?: MigrationListener;
   /** Called with each failure of the connection or the database; the membership tries again. */

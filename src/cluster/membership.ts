@@ -30,6 +30,7 @@ export class Membership {
   readonly #rows: ClusterRows;
   readonly #lease: NodeLease;
   readonly #self: NodeRow;
+  readonly #viewListeners = new Set<(view: ClusterView) => void>();
   /** Holds the lock of the node. Undefined while the connection is lost. */
   #session: Session | undefined;
   /** The session through which the view was read last: in a gap between two sessions, others may claim shards. */
@@ -80,6 +81,11 @@ export class Membership {
   /** As read last. */
   get view(): ClusterView {
     return this.#view;
+  }
+
+  /** Calls the listener after each read of the view, also of an unchanged one. It must not throw. */
+  onView(listener: (view: ClusterView) => void): void {
+    this.#viewListeners.add(listener);
   }
 
   /** The node has a lease. Otherwise other nodes may serve its shards. */
@@ -232,7 +238,7 @@ export class Membership {
       this.#dropIfEnded(session, error);
       throw error;
     }
-    if (this.#running !== undefined && !this.#isLeaving) this.#options.onView(this.#view);
+    if (!this.#isLeaving) for (const listener of this.#viewListeners) listener(this.#view);
     this.#viewSession = session;
     if (this.#renewal) this.#lease.accept(this.#renewal);
     this.#renewal = undefined;

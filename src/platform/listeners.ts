@@ -61,7 +61,7 @@ export interface PlatformUrls {
   readonly grpcUrl: string | undefined;
 }
 
-interface Listening extends PlatformUrls {
+export interface Listening extends PlatformUrls {
   /** Tells load balancers and clients to leave; see `ApiServer`. */
   announceShutdown: () => void;
   /** Replaces the certificate of HTTPS and gRPC, and the authorities of gRPC clients if given. @throws the error of the TLS library */
@@ -70,10 +70,11 @@ interface Listening extends PlatformUrls {
   listenAlso: (host: string) => Promise<void>;
 }
 
-type Closers = (() => unknown)[];
-
-/** @throws PlatformOptionError */
-export async function listen(parts: ListenerParts, closers: Closers): Promise<Listening> {
+/** Closed by `stack`. @throws PlatformOptionError */
+export async function listen(
+  parts: ListenerParts,
+  stack: AsyncDisposableStack,
+): Promise<Listening> {
   const { clock, compute, data, host, keys, log, port, queue, tls } = parts;
   const { access, bounds, codeAccess, corsOrigins, listBytes, quotas } = parts;
   const rules = { access, bounds, codeAccess, corsOrigins, listBytes, quotas };
@@ -128,9 +129,9 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Li
       workerAllowance,
     };
     const server = createServer({ ...served, ...rest });
-    closers.push(() => server.close());
+    stack.defer(() => server.close());
     const { url } = await server.start();
-    const streams = await listenForStreams(parts, server, closers);
+    const streams = await listenForStreams(parts, server, stack);
     return {
       url,
       grpcUrl: streams?.url,
@@ -152,7 +153,7 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Li
 async function listenForStreams(
   { bounds, clock, compute, forwarding, grpc, host, keys, log, queue, tls }: ListenerParts,
   { stop, workers }: Pick<ApiServer, 'stop' | 'workers'>,
-  closers: Closers,
+  stack: AsyncDisposableStack,
 ): Promise<{ url: string; server: GrpcServer } | undefined> {
   if (!grpc) return undefined;
   const isClosing = () => queue.isClosing;
@@ -166,7 +167,7 @@ async function listenForStreams(
     log,
     lookUp: forwarding && (() => forwarding.placement.lookUp()),
   });
-  closers.push(async () => {
+  stack.defer(async () => {
     // Open waits are answered before their streams end.
     await stop();
     await opened.server.close();

@@ -4,7 +4,7 @@ import { dirname, sep } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { PlatformOptionError } from '../../platform/option-error.ts';
-import type { RunningPlatform } from '../../platform/platform.ts';
+import type { RunningPlatform } from '../../platform/running-platform.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import { DevEndpoint } from './dev-endpoint.ts';

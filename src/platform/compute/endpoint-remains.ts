@@ -29,15 +29,10 @@ export class EndpointRemains {
   }
 
   /**
-   * Begins to remove the remains of deleted endpoints, which nobody can find from now on. Resolves
-   * when none of these names is being removed any more, so that they may be declared again, with the function
-   * that interrupts it. `lost` interrupts it too, also before that.
+   * Begins to remove the remains of deleted endpoints, which nobody can find from now on. `lost` interrupts it, as
+   * `close` does.
    */
-  async startDeletion(
-    ofQueue: EndpointJobs,
-    names: readonly string[],
-    lost?: AbortSignal,
-  ): Promise<() => Promise<void>> {
+  async startDeletion(ofQueue: EndpointJobs, lost?: AbortSignal): Promise<EndpointDeletion> {
     const { clock, endpoints, log, pods, store, versions } = this.#options;
     const endWorkers = async (endpointId: string) => {
       await Promise.all(pods?.ofEndpoint(endpointId).map(({ id }) => pods.endWorker(id)) ?? []);
@@ -58,9 +53,8 @@ export class EndpointRemains {
       await deletion.close();
       throw error;
     }
-    for (const name of names) await deletion.settled(name);
     void versions.sweep();
-    return () => deletion.close();
+    return deletion;
   }
 
   /** The endpoints and worker pods that exist. */

@@ -8,19 +8,10 @@ import type { PodMachine } from '../../control/limits/capacity.ts';
 import type { Unreachable } from '../../control/pods/pod-observation.ts';
 import type { PodState } from '../../control/pods/pods.ts';
 import { EngineError } from '../../engine/engine.ts';
-import { callNode } from '../nodes/node-calls.ts';
+import { askNode, NODE_CALLS } from '../nodes/node-calls.ts';
+import type { LeadTerm } from './lead-term.ts';
 import type { MachineAgent } from './machine-agent.ts';
-import {
-  type MachineAct,
-  type MachineAnswer,
-  type MachineInfo,
-  type MachineVerb,
-  machineAnswer,
-  machineInfo,
-} from './machine-messages.ts';
-
-/** Name of the call that carries an act. */
-export const MACHINE_CALL = 'machine';
+import type { MachineAct, MachineAnswer, MachineInfo, MachineVerb } from './machine-messages.ts';
 
 /** Longest waits for an answer, ms. A creation may pull an image. */
 const CREATE_MS = 30 * 60_000;
@@ -45,13 +36,13 @@ export interface MachinesOptions {
   cluster: { readonly id: string; readonly view: ClusterView; readonly isServing: boolean };
   /** With connections of its own: acts may take minutes. */
   client: NodeClient;
-  own: { info: () => MachineInfo; agent: MachineAgent };
+  /** Of this machine. */
+  agent: MachineAgent;
+  term: LeadTerm;
   /** The nodes have one machine together, a cluster: this node's agent acts for it. Default: each has its own. */
   isShared?: boolean;
   clock: ResumableClock;
   log: Log;
-  /** A machine was found, or is gone. */
-  onChange: () => void;
 }
 
 interface Machine {
@@ -71,31 +62,42 @@ export class Machines {
   readonly #asking = new Map<string, Promise<void>>();
   /** IDs of nodes with another engine. */
   readonly #unusable = new Set<string>();
-  /** Undefined: another node leads. */
-  #term: number | undefined;
+  readonly #listeners = new Set<() => void>();
+  /** This machine. Undefined: another node leads. */
+  #own: MachineInfo | undefined;
 
   constructor(options: MachinesOptions) {
     this.#options = options;
   }
 
-  /** This node leads from now on. Resolves when every live node has answered, or has not in time. */
-  async begin(): Promise<void> {
-    const { view } = this.#options.cluster;
-    this.#term = view.shards.find(({ id }) => id === 0)?.epoch;
-    this.follow(view);
+  /** Calls the listener when a machine was found, or is gone. */
+  onChange(listener: () => void): void {
+    this.#listeners.add(listener);
+  }
+
+  /**
+   * This node, whose machine is `own`, leads from now on. Resolves when every live node has answered, or has not in
+   * time.
+   */
+  async begin(own: MachineInfo): Promise<void> {
+    const { cluster, term } = this.#options;
+    this.#own = own;
+    term.begin();
+    this.follow(cluster.view);
     await Promise.all(this.#asking.values());
   }
 
   /** Another node leads from now on: open calls are broken off. */
   end(): void {
-    this.#term = undefined;
+    this.#own = undefined;
+    this.#options.term.end();
     for (const { lost } of this.#machines.values()) lost.abort();
     this.#machines.clear();
     this.#unusable.clear();
   }
 
   follow(view: ClusterView): void {
-    if (this.#term === undefined) return;
+    if (!this.#own) return;
     const live = this.#listWithMachine(view);
     const ids = new Set(live.map(({ id }) => id));
     const gone = [...this.#machines.values()].filter(({ nodeId }) => !ids.has(nodeId));
@@ -105,7 +107,7 @@ export class Machines {
       const asking = this.#ask(id, url).finally(() => this.#asking.delete(id));
       this.#asking.set(id, asking);
     }
-    if (gone.length > 0) this.#options.onChange();
+    if (gone.length > 0) this.#notify();
   }
 
   /** Names of the nodes whose machines can be called. */
@@ -127,10 +129,6 @@ export class Machines {
   /** URL of the node for other nodes. */
   urlOf(name: string): string | undefined {
     return this.#find(name)?.url;
-  }
-
-  get term(): number | undefined {
-    return this.#term;
   }
 
   /** The machines that take new pods. */
@@ -172,24 +170,18 @@ export class Machines {
 
   /** @throws EngineError, also if this node does not lead */
   async act(name: string, act: MachineAct): Promise<unknown> {
-    const { client, cluster, own } = this.#options;
+    const { agent, client, cluster } = this.#options;
     const machine = this.#find(name);
     if (!machine) throw new EngineError('unavailable', `node ${name} does not answer`);
-    const term = this.#requireTerm();
+    const term = this.#options.term.require();
     let answer: MachineAnswer;
     try {
       const timeoutMs = TIMEOUTS_MS[act.verb] ?? TIMEOUT_MS + waitOf(act);
       if (machine.nodeId === cluster.id) {
-        answer = await this.#within(
-          timeoutMs,
-          machine.lost.signal,
-          own.agent.answer({ act, term }),
-        );
+        answer = await this.#within(timeoutMs, machine.lost.signal, agent.answer({ act, term }));
       } else {
         const options = { timeoutMs, signal: machine.lost.signal, isLong: LONG.has(act.verb) };
-        answer = machineAnswer.parse(
-          await client.call(machine.url, MACHINE_CALL, { term, act }, options),
-        );
+        answer = await askNode(client, machine.url, NODE_CALLS.machine, { term, act }, options);
       }
     } catch (cause) {
       throw new EngineError('unavailable', `the engine of node ${name} does not answer`, { cause });
@@ -214,26 +206,6 @@ export class Machines {
     });
   }
 
-  /**
-   * For a change that takes several requests to a cluster: throws from the moment on at which this node does not lead any
-   * more, also if it leads again by then. @throws EngineError, already when it opens
-   */
-  openFence(): () => void {
-    const term = this.#requireTerm();
-    return () => {
-      if (this.#requireTerm() !== term) throw replaced();
-    };
-  }
-
-  /** A node that was paused may still believe that it leads; its lease tells. */
-  #requireTerm(): number {
-    const { cluster } = this.#options;
-    const shard = cluster.view.shards.find(({ id }) => id === 0);
-    const leads = shard?.owner === cluster.id && shard.epoch === this.#term;
-    if (this.#term !== undefined && leads && cluster.isServing) return this.#term;
-    throw replaced();
-  }
-
   /** The live nodes whose agents are called. */
   #listWithMachine({ nodes }: ClusterView): NodeView[] {
     const { cluster, isShared = false } = this.#options;
@@ -242,6 +214,10 @@ export class Machines {
 
   #isSilent({ silentSince }: Machine): boolean {
     return silentSince !== undefined && this.#options.clock.monotonic() - silentSince >= SILENT_MS;
+  }
+
+  #notify(): void {
+    for (const listener of this.#listeners) listener();
   }
 
   #isKnown(nodeId: string): boolean {
@@ -271,16 +247,14 @@ export class Machines {
 
   /** Never rejects. */
   async #ask(nodeId: string, url: string): Promise<void> {
-    const { client, cluster, log, onChange, own } = this.#options;
-    const term = this.#term;
+    const { client, cluster, log } = this.#options;
+    const own = this.#own;
+    if (!own) return;
     try {
       const info =
-        nodeId === cluster.id
-          ? own.info()
-          : machineInfo.parse(await callNode(client, url, 'describe', null));
-      if (term !== this.#term || term === undefined) return;
-      const { engine } = own.info();
-      if (info.engine !== engine) {
+        nodeId === cluster.id ? own : await askNode(client, url, NODE_CALLS.describe, null);
+      if (own !== this.#own) return;
+      if (info.engine !== own.engine) {
         const note = { node: url, engine: info.engine };
         this.#unusable.add(nodeId);
         log.error(note, 'node has another engine; its machine is not used');
@@ -299,15 +273,11 @@ export class Machines {
         const urls = [url, other.url];
         log.error({ node: info.name, urls }, 'two nodes have copies of one data folder');
       }
-      onChange();
+      this.#notify();
     } catch (error) {
       log.warn({ err: error, url }, 'asking a node about its machine failed, retrying');
     }
   }
-}
-
-function replaced(): EngineError {
-  return new EngineError('unavailable', 'this node does not lead at the moment');
 }
 
 function waitOf(act: MachineAct): number {

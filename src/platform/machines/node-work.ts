@@ -9,23 +9,23 @@ import type { Log } from '../../base/log.ts';
 import type { WorkLoad, WorkView } from '../../control/scaling/work-view.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { StoreUnavailableError } from '../../store/store.ts';
-import { type KnownScaling, scalingFacts } from '../../wire/resources/scaling.ts';
+import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import type { WorkerHost } from '../compute/pod-control.ts';
-import { callNode } from '../nodes/node-calls.ts';
-import { leaseRefs, machineAnswer, workLoad } from './machine-messages.ts';
-import { MACHINE_CALL, type Machines } from './machines.ts';
+import { askNode, NODE_CALLS, type NodeCalls } from '../nodes/node-calls.ts';
+import type { LeadTerm } from './lead-term.ts';
+import { leaseRefs } from './machine-messages.ts';
+import type { Machines } from './machines.ts';
 
 /** Endpoints that got jobs within this time are told in one call, ms. */
 const GATHER_MS = 20;
 const RETRY_MS = 500;
 const OUTBOX_MS = 10_000;
-const LOAD_MS = 5_000;
 
 export interface NodeWorkOptions {
   queues: Queues;
   client: NodeClient;
+  calls: NodeCalls;
   findOwner: (endpointId: string) => OwnerNode;
-  findLeader: () => OwnerNode;
   /** Whether the platform starts workers of the endpoint. */
   isDeployed: (endpointId: string) => boolean;
   log: Log;
@@ -60,14 +60,13 @@ export class NodeWork implements WorkView {
     const owner = findOwner(endpointId);
     if (owner.kind === 'here') return queues.workerLoads.load(endpointId);
     if (owner.kind === 'none') throw unserved(endpointId);
-    const timing = { timeoutMs: LOAD_MS, signal: this.#interrupted.signal };
-    const answer = await client
-      .call(owner.url, 'load', { endpointId }, timing)
-      .catch((cause: unknown) => {
+    const { signal } = this.#interrupted;
+    return askNode(client, owner.url, NODE_CALLS.load, { endpointId }, { signal }).catch(
+      (cause: unknown) => {
         const problem = `the node of endpoint ${endpointId} does not answer`;
         throw new StoreUnavailableError(problem, { cause });
-      });
-    return workLoad.parse(answer);
+      },
+    );
   }
 
   /** If the owner misses it, the next pass finds a worker that does not drain, and repeats it. */
@@ -76,7 +75,8 @@ export class NodeWork implements WorkView {
     const owner = findOwner(endpointId);
     if (owner.kind === 'here') queues.workerLoads.drain(endpointId, podId);
     if (owner.kind !== 'node') return;
-    callNode(client, owner.url, 'drain', { endpointId, podId }).catch((error: unknown) => {
+    const drained = askNode(client, owner.url, NODE_CALLS.drain, { endpointId, podId });
+    drained.catch((error: unknown) => {
       log.debug({ err: error, pod: podId }, 'draining a worker through its node failed, retrying');
     });
   }
@@ -87,17 +87,17 @@ export class NodeWork implements WorkView {
     const owner = findOwner(ended.endpointId);
     if (owner.kind === 'here') return this.endPodHere(ended);
     if (owner.kind === 'none') throw unserved(ended.endpointId);
-    await callNode(client, owner.url, 'endPod', ended);
+    await askNode(client, owner.url, NODE_CALLS.endPod, ended);
   }
 
   async endPodHere({ endpointId, outbox, podId }: EndedPod): Promise<void> {
     const { client, queues } = this.#options;
     const readOutbox = outbox
       ? async (workerId: string) => {
-          const body = { term: outbox.term, act: { verb: 'readLeft', endpointId, workerId } };
+          const act = { verb: 'readLeft', endpointId, workerId } as const;
+          const body = { term: outbox.term, act };
           const timing = { timeoutMs: OUTBOX_MS };
-          const answer = await client.call(outbox.url, MACHINE_CALL, body, timing);
-          const read = machineAnswer.parse(answer);
+          const read = await askNode(client, outbox.url, NODE_CALLS.machine, body, timing);
           if ('failed' in read) throw new Error(read.failed.message);
           return leaseRefs.parse(read.value);
         }
@@ -138,6 +138,7 @@ export class NodeWork implements WorkView {
 
   /** Repeats a call that fails: without it, jobs of an endpoint without workers would wait. Never rejects. */
   async #tell(): Promise<void> {
+    const { calls } = this.#options;
     const { signal } = this.#closing;
     this.#isTelling = true;
     while (this.#untold.size > 0 && !signal.aborted) {
@@ -145,21 +146,13 @@ export class NodeWork implements WorkView {
       const told = this.#untold;
       this.#untold = new Set();
       try {
-        await this.#tellLeader([...told]);
+        await calls.askLeader(NODE_CALLS.work, { endpointIds: [...told] });
       } catch {
         this.#untold = this.#untold.union(told);
         await pause(RETRY_MS, undefined, { signal }).catch(() => {});
       }
     }
     this.#isTelling = false;
-  }
-
-  async #tellLeader(endpointIds: string[]): Promise<void> {
-    const { client, findLeader } = this.#options;
-    const leader = findLeader();
-    if (leader.kind === 'none') throw new Error('no node leads');
-    if (leader.kind === 'here') this.noteTold(endpointIds);
-    else await callNode(client, leader.url, 'work', { endpointIds });
   }
 }
 
@@ -175,7 +168,7 @@ const USABLE_MS = 10_000;
 const MAX_CACHED = 1_000;
 
 export interface LeaderScalingOptions {
-  client: NodeClient;
+  calls: Pick<NodeCalls, 'askLeader'>;
   clock: Clock;
   findLeader: () => OwnerNode;
   /** What the scaler of this node knows, if it leads. */
@@ -208,12 +201,12 @@ export class LeaderScaling {
     const cached = this.#cached.get(endpointId);
     const age = cached ? clock.now() - cached.at : Number.POSITIVE_INFINITY;
     if (cached && age < FRESH_MS) return cached.scaling;
-    const asked = this.#asking.get(endpointId) ?? this.#ask(endpointId, leader);
+    const asked = this.#asking.get(endpointId) ?? this.#ask(endpointId);
     return cached && age < USABLE_MS ? cached.scaling : asked;
   }
 
-  #ask(endpointId: string, leader: OwnerNode): Promise<KnownScaling> {
-    const asked = this.#call(endpointId, leader).then((scaling) => {
+  #ask(endpointId: string): Promise<KnownScaling> {
+    const asked = this.#call(endpointId).then((scaling) => {
       if (this.#cached.size >= MAX_CACHED) this.#cached.clear();
       this.#cached.set(endpointId, { at: this.#options.clock.now(), scaling });
       this.#asking.delete(endpointId);
@@ -223,13 +216,12 @@ export class LeaderScaling {
     return asked;
   }
 
-  async #call(endpointId: string, leader: OwnerNode): Promise<KnownScaling> {
-    if (leader.kind !== 'node') return 'unknown';
+  async #call(endpointId: string): Promise<KnownScaling> {
     try {
-      const answer = await callNode(this.#options.client, leader.url, 'scaling', { endpointId });
-      return scalingFacts.parse(answer);
+      const known = await this.#options.calls.askLeader(NODE_CALLS.scaling, { endpointId });
+      return known ?? 'unknown';
     } catch {
-      // The leader does not answer, or has not decided yet.
+      // No leader answers.
       return 'unknown';
     }
   }
@@ -242,6 +234,7 @@ const TIDY_MS = 1_000;
 
 export interface NodeWorkerHostOptions {
   machines: Machines;
+  term: LeadTerm;
   work: NodeWork;
   queues: Queues;
   /** For a pod whose node has not told its own. */
@@ -269,7 +262,7 @@ export function createWorkerHost(options: NodeWorkerHostOptions): WorkerHost {
     }),
     endWorker: async ({ endpointId, node, podId }) => {
       const url = node === undefined ? undefined : machines.urlOf(node);
-      const { term } = machines;
+      const term = options.term.current;
       const isRead = hasFolders && url !== undefined && term !== undefined;
       await work.endPod({ endpointId, podId, outbox: isRead ? { url, term } : null });
     },

@@ -1,5 +1,4 @@
 // Reads over all nodes: the list of nodes, and the activity of a user's endpoints.
-import { z } from 'zod';
 import type { Placement } from '../../api/forwarding/placement.ts';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { ClusterView, NodeView } from '../../cluster/cluster-view.ts';
@@ -9,13 +8,12 @@ import type { Pods } from '../../control/pods/pods.ts';
 import { readActivity } from '../../queue/activity/activity.ts';
 import { type FailedListing, type FailedPage, mergeFailed } from '../../queue/job-lists.ts';
 import type { Queues } from '../../queue/queues.ts';
-import { jobSummary } from '../../wire/answer-schemas.ts';
-import { type EndpointActivity, endpointActivity } from '../../wire/resources/activity.ts';
-import { type NodeRecord, type NodeSelf, nodeSelf } from '../../wire/resources/nodes.ts';
+import type { EndpointActivity } from '../../wire/resources/activity.ts';
+import type { NodeRecord, NodeSelf } from '../../wire/resources/nodes.ts';
 import { findNameInId } from '../files/stored-names.ts';
 import type { MachineInfo } from '../machines/machine-messages.ts';
 import type { ReadSelf } from '../node-list.ts';
-import { callNode } from './node-calls.ts';
+import { askNode, NODE_CALLS } from './node-calls.ts';
 
 export interface NodeListOptions {
   cluster: { readonly id: string; readonly view: ClusterView };
@@ -64,9 +62,7 @@ async function readSelf(
 ): Promise<NodeSelf | null> {
   if (!isLive) return null;
   try {
-    return id === cluster.id
-      ? await readOwn()
-      : nodeSelf.parse(await callNode(client, url, 'self', null));
+    return id === cluster.id ? await readOwn() : await askNode(client, url, NODE_CALLS.self, null);
   } catch {
     // The node does not answer.
     return null;
@@ -79,8 +75,6 @@ export interface ClusterActivityOptions {
   client: NodeClient;
 }
 
-const answer = z.record(z.string(), endpointActivity);
-
 /** Each node is asked once. Endpoints of a node that does not answer are missing. Never rejects. */
 export async function readClusterActivity(
   { client, placement, queues }: ClusterActivityOptions,
@@ -90,25 +84,12 @@ export async function readClusterActivity(
   const found = await Promise.all([
     readActivity(queues, here),
     ...[...elsewhere].map(([url, ids]) =>
-      callNode(client, url, 'activity', { endpointIds: ids })
-        .then((body) => answer.parse(body))
-        // The node is gone.
-        .catch(() => ({})),
+      // Nothing, if the node is gone.
+      askNode(client, url, NODE_CALLS.activity, { endpointIds: ids }).catch(() => ({})),
     ),
   ]);
   return Object.assign({}, ...found);
 }
-
-const failedPage = z.object({
-  jobs: z.array(
-    jobSummary.extend({
-      endpointId: z.string(),
-      position: z.number(),
-      endedAt: z.number().nullable(),
-    }),
-  ),
-  next: z.number().exactOptional(),
-});
 
 /** Each node is asked once. Endpoints of a node that does not answer are `unreachable`. */
 export async function readClusterFailed(
@@ -128,8 +109,8 @@ export async function readClusterFailed(
     queues.jobs.listFailed(here, listing),
     ...[...elsewhere].map(async ([url, ids]): Promise<FailedPage> => {
       try {
-        const body = await callNode(client, url, 'failed', { endpointIds: ids, listing: sent });
-        return failedPage.parse(body);
+        const asked = { endpointIds: ids, listing: sent };
+        return await askNode(client, url, NODE_CALLS.failed, asked);
       } catch {
         // The node is gone.
         unreachable.push(...ids);

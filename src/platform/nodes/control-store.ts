@@ -1,8 +1,11 @@
-// The store of endpoints, templates and keys as a node sees it: the leader writes it, all other nodes only read it.
-
+// The store of endpoints, templates and keys as a node sees it: the leader writes it and tells the other nodes, which read
+// it again.
+import { setTimeout as pause } from 'node:timers/promises';
+import type { NodeClient } from '../../api/nodes/node-client.ts';
 import { type ResumableClock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
+import type { Membership } from '../../cluster/membership.ts';
 import {
   type Reader,
   type Store,
@@ -10,6 +13,7 @@ import {
   type Transaction,
   type WriteOptions,
 } from '../../store/store.ts';
+import { askNode, NODE_CALLS } from './node-calls.ts';
 
 export interface ControlStoreOptions {
   /** Reads the rows that the leader has committed. */
@@ -80,6 +84,57 @@ export class ControlStore implements Store {
 
   /** The owner of each store closes it. */
   async close(): Promise<void> {}
+}
+
+/** Longest wait for other nodes to learn what the leader wrote, ms; later they learn it by themselves. */
+const ANNOUNCE_MS = 500;
+
+export interface ControlNewsOptions {
+  membership: Pick<Membership, 'id' | 'noteControl' | 'view'>;
+  client: NodeClient;
+}
+
+/** Tells the other nodes that the leader has written. */
+export class ControlNews {
+  readonly #options: ControlNewsOptions;
+  #number = 0;
+  /** The last number that the database has. */
+  #announced = 0;
+  #announcing = 0;
+
+  constructor(options: ControlNewsOptions) {
+    this.#options = options;
+  }
+
+  /** Resolves when they know it, or when they will learn it by themselves. Never rejects. */
+  async announce(): Promise<void> {
+    const { client, membership } = this.#options;
+    const written = this.#writeNumber();
+    const others = membership.view.nodes.filter(({ id, isLive }) => isLive && id !== membership.id);
+    const told = others.map(async ({ url }) => {
+      await written;
+      await askNode(client, url, NODE_CALLS.changed, null).catch(() => {});
+    });
+    await Promise.race([Promise.all([written, ...told]), pause(ANNOUNCE_MS)]);
+  }
+
+  /** After a failure: the database has no number of the last write. */
+  repeat(): void {
+    if (this.#announced < this.#number && this.#announcing === 0) void this.announce();
+  }
+
+  async #writeNumber(): Promise<void> {
+    const number = ++this.#number;
+    this.#announcing += 1;
+    try {
+      await this.#options.membership.noteControl(number);
+      this.#announced = Math.max(this.#announced, number);
+    } catch {
+      // The next view of the cluster repeats it.
+    } finally {
+      this.#announcing -= 1;
+    }
+  }
 }
 
 export interface ControlCopiesOptions {

@@ -1,67 +1,136 @@
-// The part of a platform that only the owner of shard 0 has, and what other nodes ask of it.
-import type { Placement } from '../../api/forwarding/placement.ts';
-import { NodeCallError, type NodeClient } from '../../api/nodes/node-client.ts';
-import type { EndpointJobs } from '../../control/endpoints/endpoint-deletion.ts';
+// The part of a platform that only the owner of shard 0 has: it removes deleted endpoints from all shards, and manages
+// the pods of all nodes.
+import { type Clock, sleep } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { OpenShard } from '../../cluster/local-shards.ts';
+import type { EndpointDeletion, EndpointJobs } from '../../control/endpoints/endpoint-deletion.ts';
 import type { Keys } from '../../control/keys/keys.ts';
-import type { SessionChange } from '../../control/keys/sessions.ts';
 import type { Queue } from '../../queue/queue.ts';
-import type { Store } from '../../store/store.ts';
-import { ProblemError } from '../../wire/problem.ts';
-import { type UseCounts, useCounts } from '../../wire/resources/limits.ts';
 import type { Compute } from '../compute/compute.ts';
-import { type PlatformKeys, prepareKeys } from '../files/key-file.ts';
-import { callNode } from './node-calls.ts';
+import type { WorkerHost } from '../compute/pod-control.ts';
+import type { MachineInfo } from '../machines/machine-messages.ts';
+import type { Machines } from '../machines/machines.ts';
+import type { NodeWork } from '../machines/node-work.ts';
+import type { ControlStore } from './control-store.ts';
+
+const RETRY_MS = 1_000;
 
 export interface LeaderOptions {
-  store: Store;
+  clock: Clock;
+  log: Log;
+  store: ControlStore;
   keys: Keys;
   compute: Compute;
-  keyFile: string | undefined;
-  /** Endpoints to declare. */
-  names: readonly string[];
-  declare: (endpointId: string) => Promise<void>;
+  /** Undefined without an engine. */
+  pods: LeaderPods | undefined;
+  /** Opens shard 0, with the store of the control plane. */
+  open: (onLost: () => void) => Promise<OpenShard & { queue: Queue }>;
   /** Removes an endpoint's jobs and rows from its shard, on whichever node that is. Rejects if it cannot now. */
   removeFromShard: (shard: number, endpointId: string, signal: AbortSignal) => Promise<boolean>;
 }
 
-/** Declares endpoints, creates the first keys, and removes deleted endpoints from all shards. */
+export interface LeaderPods {
+  machines: Machines;
+  work: NodeWork;
+  host: WorkerHost;
+  /** Of this machine. */
+  info: MachineInfo;
+}
+
 export class Leader {
   readonly #options: LeaderOptions;
-  #stop: (() => Promise<void>) | undefined;
-  #firstKeys: PlatformKeys | undefined;
+  #deletion: EndpointDeletion | undefined;
+  /** Counts the times that this node began to lead, and ended. */
+  #turn = 0;
 
   constructor(options: LeaderOptions) {
     this.#options = options;
   }
 
-  /** Undefined if this node has not created or read them. */
-  get firstKeys(): PlatformKeys | undefined {
-    return this.#firstKeys;
+  /** Opens shard 0: this node leads until it is closed or lost. */
+  async open(onLost: () => void): Promise<OpenShard> {
+    const { compute, open, store } = this.#options;
+    // Without it, a deletion that can never end would keep this node from leading again.
+    const lost = new AbortController();
+    const lose = () => {
+      store.own(undefined);
+      lost.abort();
+      onLost();
+    };
+    const opened = await open(lose).catch((error: unknown) => {
+      store.own(undefined);
+      throw error;
+    });
+    const close = async () => {
+      try {
+        await this.#end();
+      } finally {
+        await opened.close().finally(() => store.own(undefined));
+        // No request for pods is served any more.
+        compute.pods?.live.clear();
+      }
+    };
+    try {
+      await this.#begin(opened.queue, lost.signal);
+    } catch (error) {
+      await close();
+      throw error;
+    }
+    return { close, abandon: opened.abandon };
   }
 
-  /**
-   * `queue`: that of shard 0. `isStart`: the node has just started, and does not take over. `lost`: aborts when another
-   * node leads; without it, a deletion that can never end would keep this node from leading again.
-   */
-  async begin(
-    queue: Queue,
-    { isStart, lost }: { isStart: boolean; lost: AbortSignal },
-  ): Promise<void> {
-    const { compute, declare, keyFile, keys, names } = this.#options;
-    this.#stop = await compute.remains.startDeletion(
-      this.#jobsOf(queue),
-      isStart ? names : [],
-      lost,
-    );
-    if (!isStart) return;
-    for (const name of names) await declare(name);
-    this.#firstKeys = await prepareKeys(keys, { endpoints: names, keyFile });
+  /** Resolves when none of these endpoints is being removed any more, so that they may be declared again. */
+  async settled(endpointIds: readonly string[]): Promise<void> {
+    for (const id of endpointIds) await this.#deletion?.settled(id);
   }
 
-  /** Another node leads from now on. */
-  async end(): Promise<void> {
-    await this.#stop?.();
-    this.#stop = undefined;
+  async #begin(queue: Queue, lost: AbortSignal): Promise<void> {
+    const { compute } = this.#options;
+    // Before deletions of endpoints, which end their workers.
+    await compute.load();
+    this.#deletion = await compute.remains.startDeletion(this.#jobsOf(queue), lost);
+    this.#beginPods(lost);
+  }
+
+  /** Other nodes may be slow: it does not wait for them. */
+  #beginPods(lost: AbortSignal): void {
+    const { pods } = this.#options;
+    if (!pods) return;
+    lost.addEventListener('abort', () => this.#interrupt(), { once: true });
+    if (lost.aborted) return;
+    const turn = ++this.#turn;
+    void pods.machines.begin(pods.info).then(() => this.#manage(pods.host, turn));
+  }
+
+  /** Never rejects. */
+  async #manage(host: WorkerHost, turn: number): Promise<void> {
+    const { clock, compute, keys, log } = this.#options;
+    while (turn === this.#turn) {
+      try {
+        await compute.begin(keys, host);
+        return;
+      } catch (error) {
+        log.error({ err: error }, 'starting to manage pods failed, retrying');
+        await compute.end();
+        await sleep(clock, RETRY_MS);
+      }
+    }
+  }
+
+  /** Another node leads from now on: nothing is called and written any more. */
+  async #end(): Promise<void> {
+    const { compute } = this.#options;
+    this.#interrupt();
+    compute.balancer?.refuseWaiting();
+    await compute.end();
+    await this.#deletion?.close();
+    this.#deletion = undefined;
+  }
+
+  #interrupt(): void {
+    this.#turn += 1;
+    this.#options.pods?.machines.end();
+    this.#options.pods?.work.interrupt();
   }
 
   #jobsOf(queue: Queue): EndpointJobs {
@@ -74,65 +143,5 @@ export class Leader {
       },
       forget: (id) => queue.removal.forget(id),
     };
-  }
-}
-
-interface LeaderRoute {
-  client: NodeClient;
-  /** Undefined while this node starts. */
-  findLeader: () => Pick<Placement, 'find'> | undefined;
-}
-
-/**
- * Sends changes of sessions to the node that leads, because only the leader writes them.
- * @returns false if this node leads
- * @throws ProblemError `unavailable` if the leader cannot be reached
- */
-export async function sendToLeader(
-  change: SessionChange,
-  { client, findLeader }: LeaderRoute,
-): Promise<boolean> {
-  const leader = findLeader()?.find(undefined) ?? { kind: 'none' };
-  if (leader.kind === 'here') return false;
-  const retry = { retryAfterMs: 1_000 };
-  if (leader.kind === 'none') throw new ProblemError('unavailable', 'no node leads now', retry);
-  try {
-    await callNode(client, leader.url, 'session', change);
-    return true;
-  } catch (cause) {
-    if (!(cause instanceof NodeCallError)) throw cause;
-    throw new ProblemError('unavailable', 'the node that leads does not answer', {
-      ...retry,
-      cause,
-    });
-  }
-}
-
-export interface LeaderUseOptions {
-  client: NodeClient;
-  placement: Pick<Placement, 'find'>;
-  /** On this node, if it leads. */
-  countHere: (userId: string) => Promise<UseCounts>;
-}
-
-const RETRY = { retryAfterMs: 1_000 };
-
-/**
- * What a user uses of the quotas, from the node that leads: other nodes know neither pods nor versions.
- * @throws ProblemError `unavailable`
- */
-export async function readLeaderUse(
-  userId: string,
-  { client, countHere, placement }: LeaderUseOptions,
-): Promise<UseCounts> {
-  const leader = placement.find(undefined);
-  if (leader.kind === 'here') return countHere(userId);
-  if (leader.kind === 'none') throw new ProblemError('unavailable', 'no node leads now', RETRY);
-  try {
-    return useCounts.parse(await callNode(client, leader.url, 'userUse', { userId }));
-  } catch (cause) {
-    if (!(cause instanceof NodeCallError)) throw cause;
-    const detail = 'the node that leads does not answer';
-    throw new ProblemError('unavailable', detail, { ...RETRY, cause });
   }
 }

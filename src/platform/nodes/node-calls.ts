@@ -1,15 +1,36 @@
-// What nodes ask of each other, besides forwarding requests.
+// What nodes ask of each other, besides forwarding requests: each call with the schemas of its body and its answer.
 import { z } from 'zod';
-import type { NodeClient } from '../../api/nodes/node-client.ts';
+import type { OwnerNode } from '../../api/forwarding/placement.ts';
+import { NodeCallError, type NodeClient } from '../../api/nodes/node-client.ts';
 import { sessionChange } from '../../control/keys/sessions.ts';
+import { jobSummary } from '../../wire/answer-schemas.ts';
 import { ERROR_CODES } from '../../wire/job/job.ts';
 import { describeIssues, ProblemError } from '../../wire/problem.ts';
-import { FAILED_LIMIT } from '../../wire/resources/activity.ts';
-import { machineBody } from '../machines/machine-messages.ts';
-import { ratesBody } from './rate-counts.ts';
+import { endpointActivity, FAILED_LIMIT } from '../../wire/resources/activity.ts';
+import { useCounts } from '../../wire/resources/limits.ts';
+import { nodeSelf } from '../../wire/resources/nodes.ts';
+import { scalingFacts } from '../../wire/resources/scaling.ts';
+import {
+  machineAnswer,
+  machineBody,
+  machineInfo,
+  useAnswer,
+  workLoad,
+} from '../machines/machine-messages.ts';
+import { ratesAnswer, ratesBody } from './rate-counts.ts';
 
 /** Of one node. */
 export const MAX_SECRETS = 500;
+
+export interface NodeCall<Body, Answer> {
+  name: string;
+  body: z.ZodType<Body>;
+  answer: z.ZodType<Answer>;
+  timeoutMs: number;
+}
+
+const endpointIds = z.array(z.string()).max(1_000);
+const ofPod = { endpointId: z.string(), podId: z.string() };
 
 /** With it a node that starts shows which webhook secrets it has. */
 const secretDigests = z.object({
@@ -18,145 +39,180 @@ const secretDigests = z.object({
   /** HMAC-SHA-256 of each secret with the salt as the key, hex. */
   digests: z.array(z.string().length(64)).max(MAX_SECRETS),
 });
-
 export type SecretDigests = z.infer<typeof secretDigests>;
 
-export type SecretsVerdict = 'equal' | 'shared' | 'different';
+const secretsVerdict = z.enum(['equal', 'shared', 'different']);
+export type SecretsVerdict = z.infer<typeof secretsVerdict>;
 
-const CALLS = {
-  /** A shard was offered to the node: it looks for its shards at once. */
-  shards: { body: z.null(), timeoutMs: 2_000 },
-  /** The leader has changed endpoints, templates or keys. */
-  changed: { body: z.null(), timeoutMs: 2_000 },
-  /** Removes a deleted endpoint from its shard, and answers when nothing is left. */
-  remove: { body: z.object({ shard: z.number(), endpointId: z.string() }), timeoutMs: 60_000 },
-  /** Declares an endpoint; for the leader. */
-  declare: {
-    body: z.object({ endpointId: z.string(), maxAttempts: z.number().optional() }),
-    timeoutMs: 10_000,
-  },
-  /** Reports calls of users and workers, and asks for slices of their limits; for the leader. */
-  rates: { body: ratesBody, timeoutMs: 1_000 },
-  /** Starts, uses or ends the session of a browser; for the leader. */
-  session: { body: sessionChange, timeoutMs: 10_000 },
-  /** What the machine of the node is. */
-  describe: { body: z.null(), timeoutMs: 3_000 },
-  /** Something to do on the machine of the node; machines.ts knows how long each may take. */
-  machine: { body: machineBody, timeoutMs: 30_000 },
-  /** Endpoints that have got jobs, and workers that the leader starts; for the leader. */
-  work: { body: z.object({ endpointIds: z.array(z.string()) }), timeoutMs: 2_000 },
-  /** The load of an endpoint; for its owner. */
-  load: { body: z.object({ endpointId: z.string() }), timeoutMs: 5_000 },
-  /** What happens at endpoints now, by ID; for their owner. */
-  activity: { body: z.object({ endpointIds: z.array(z.string()).max(1_000) }), timeoutMs: 3_000 },
-  /** Failed jobs of endpoints; for their owner. */
-  failed: {
-    body: z.object({
-      endpointIds: z.array(z.string()).max(1_000),
-      listing: z.object({
-        before: z.number().exactOptional(),
-        limit: z.int().min(1).max(FAILED_LIMIT.max),
-        errorCode: z.enum(ERROR_CODES).exactOptional(),
-      }),
+const failedListing = z.object({
+  before: z.number().exactOptional(),
+  limit: z.int().min(1).max(FAILED_LIMIT.max),
+  errorCode: z.enum(ERROR_CODES).exactOptional(),
+});
+
+const failedPage = z.object({
+  jobs: z.array(
+    jobSummary.extend({
+      endpointId: z.string(),
+      position: z.number(),
+      endedAt: z.number().nullable(),
     }),
-    timeoutMs: 5_000,
-  },
+  ),
+  next: z.number().exactOptional(),
+});
+
+/** Answered when it is done. */
+const done = z.unknown();
+
+export const NODE_CALLS = {
+  /** A shard was offered to the node: it looks for its shards at once. */
+  shards: call('shards', z.null(), done, 2_000),
+  /** The leader has changed endpoints, templates or keys. */
+  changed: call('changed', z.null(), done, 2_000),
+  /** Removes a deleted endpoint from its shard, and answers when nothing is left. */
+  remove: call('remove', z.object({ shard: z.number(), endpointId: z.string() }), done, 60_000),
+  /** Declares an endpoint; for the leader. */
+  declare: call(
+    'declare',
+    z.object({ endpointId: z.string(), maxAttempts: z.number().optional() }),
+    done,
+    10_000,
+  ),
+  /** Reports calls of users and workers, and asks for slices of their limits; for the leader. */
+  rates: call('rates', ratesBody, ratesAnswer, 1_000),
+  /** Starts, uses or ends the session of a browser; for the leader. */
+  session: call('session', sessionChange, done, 10_000),
+  /** What the machine of the node is. */
+  describe: call('describe', z.null(), machineInfo, 3_000),
+  /** Something to do on the machine of the node; machines.ts knows how long each may take. */
+  machine: call('machine', machineBody, machineAnswer, 30_000),
+  /** Endpoints that have got jobs, and workers that the leader starts; for the leader. */
+  work: call('work', z.object({ endpointIds: z.array(z.string()) }), done, 2_000),
+  /** The load of an endpoint; for its owner. */
+  load: call('load', z.object({ endpointId: z.string() }), workLoad, 5_000),
+  /** What happens at endpoints now, by ID; for their owner. */
+  activity: call(
+    'activity',
+    z.object({ endpointIds }),
+    z.record(z.string(), endpointActivity),
+    3_000,
+  ),
+  /** Failed jobs of endpoints; for their owner. */
+  failed: call('failed', z.object({ endpointIds, listing: failedListing }), failedPage, 5_000),
   /** Version, start and store of the node. */
-  self: { body: z.null(), timeoutMs: 2_000 },
+  self: call('self', z.null(), nodeSelf, 2_000),
   /** What a user uses of the quotas; for the leader. */
-  userUse: { body: z.object({ userId: z.string() }), timeoutMs: 3_000 },
-  /** What the scaler knows of an endpoint's workers; for the leader. */
-  scaling: { body: z.object({ endpointId: z.string() }), timeoutMs: 1_000 },
+  userUse: call('userUse', z.object({ userId: z.string() }), useCounts, 3_000),
+  /** What the scaler knows of an endpoint's workers; for the leader. Null: it has not decided yet. */
+  scaling: call('scaling', z.object({ endpointId: z.string() }), scalingFacts.nullable(), 1_000),
   /** Drains the workers of a pod; for the owner of their endpoint. */
-  drain: { body: z.object({ endpointId: z.string(), podId: z.string() }), timeoutMs: 5_000 },
+  drain: call('drain', z.object(ofPod), done, 5_000),
   /**
    * Releases the leases of a pod that has ended; for the owner of its endpoint. `outbox`: the node on whose machine
    * its undelivered outcomes are; null: nobody can read them.
    */
-  endPod: {
-    body: z.object({
-      endpointId: z.string(),
-      podId: z.string(),
-      outbox: z.object({ url: z.string(), term: z.number() }).nullable(),
-    }),
-    timeoutMs: 30_000,
-  },
+  endPod: call(
+    'endPod',
+    z.object({ ...ofPod, outbox: z.object({ url: z.string(), term: z.number() }).nullable() }),
+    done,
+    30_000,
+  ),
   /** The endpoints and worker pods that exist; for the leader. */
-  use: { body: z.null(), timeoutMs: 10_000 },
+  use: call('use', z.null(), useAnswer, 10_000),
   /** Compares the webhook secrets of a node that starts with those of the node that answers. */
-  webhooks: { body: secretDigests, timeoutMs: 2_000 },
-} as const;
-
-type Calls = typeof CALLS;
-type NodeCallName = keyof Calls;
-type BodyOf<Name extends NodeCallName> = z.infer<Calls[Name]['body']>;
-
-/** Resolves with the answer, if there is one, when it is done; rejects if it cannot be done now. */
-type NodeCallHandlers = {
-  readonly [Name in NodeCallName]: (body: BodyOf<Name>) => Promise<unknown>;
+  webhooks: call('webhooks', secretDigests, z.object({ secrets: secretsVerdict }), 2_000),
 };
 
-/** Resolves with the answer's JSON. @throws NodeCallError */
-export async function callNode<Name extends NodeCallName>(
+function call<Body, Answer>(
+  name: string,
+  body: z.ZodType<Body>,
+  answer: z.ZodType<Answer>,
+  timeoutMs: number,
+): NodeCall<Body, Answer> {
+  return { name, body, answer, timeoutMs };
+}
+
+const NAMES: ReadonlySet<string> = new Set(Object.values(NODE_CALLS).map(({ name }) => name));
+const RETRY = { retryAfterMs: 1_000 };
+
+/** How a call differs from the usual ones. */
+interface Asking {
+  /** Default: that of the call. */
+  timeoutMs?: number;
+  /** Breaks the call off. */
+  signal?: AbortSignal;
+  /** It may take minutes. */
+  isLong?: boolean;
+}
+
+/** @throws NodeCallError, ZodError */
+export async function askNode<Body, Answer>(
   client: NodeClient,
   url: string,
-  ...[name, body]: [name: Name, body: BodyOf<Name>]
-): Promise<unknown> {
-  const { timeoutMs } = CALLS[name];
-  return client.call(url, name, body, { timeoutMs });
+  { answer, name, timeoutMs }: NodeCall<Body, Answer>,
+  body: Body,
+  asking: Asking = {},
+): Promise<Answer> {
+  return answer.parse(await client.call(url, name, body, { timeoutMs, ...asking }));
 }
 
-/** Answers calls of other nodes. @throws ProblemError `not_found`, `invalid` */
-export function answerCalls(handlers: NodeCallHandlers) {
-  const calls: Readonly<Record<string, (body: unknown) => Promise<unknown>>> = {
-    shards: (body) => handlers.shards(read(CALLS.shards.body, body)),
-    changed: (body) => handlers.changed(read(CALLS.changed.body, body)),
-    remove: (body) => handlers.remove(read(CALLS.remove.body, body)),
-    declare: (body) => handlers.declare(read(CALLS.declare.body, body)),
-    rates: (body) => handlers.rates(read(CALLS.rates.body, body)),
-    session: (body) => handlers.session(read(CALLS.session.body, body)),
-    describe: (body) => handlers.describe(read(CALLS.describe.body, body)),
-    machine: (body) => handlers.machine(read(CALLS.machine.body, body)),
-    work: (body) => handlers.work(read(CALLS.work.body, body)),
-    load: (body) => handlers.load(read(CALLS.load.body, body)),
-    activity: (body) => handlers.activity(read(CALLS.activity.body, body)),
-    failed: (body) => handlers.failed(read(CALLS.failed.body, body)),
-    self: (body) => handlers.self(read(CALLS.self.body, body)),
-    userUse: (body) => handlers.userUse(read(CALLS.userUse.body, body)),
-    scaling: (body) => handlers.scaling(read(CALLS.scaling.body, body)),
-    drain: (body) => handlers.drain(read(CALLS.drain.body, body)),
-    endPod: (body) => handlers.endPod(read(CALLS.endPod.body, body)),
-    use: (body) => handlers.use(read(CALLS.use.body, body)),
-    webhooks: (body) => handlers.webhooks(read(CALLS.webhooks.body, body)),
-  };
-  return async (name: string, body: unknown): Promise<unknown> => {
-    const call = Object.hasOwn(calls, name) ? calls[name] : undefined;
-    if (!call) throw new ProblemError('not_found', `call ${name} not found`);
-    return (await call(body)) ?? {};
-  };
+export interface NodeCallsOptions {
+  client: NodeClient;
+  findLeader: () => OwnerNode;
 }
 
-function read<T>(schema: z.ZodType<T>, body: unknown): T {
-  const parsed = schema.safeParse(body);
-  if (parsed.success) return parsed.data;
-  throw new ProblemError('invalid', describeIssues(parsed.error, 'call').join('; '));
-}
+/** The calls that this node answers, and asks of the leader, whichever node that is. */
+export class NodeCalls {
+  readonly #options: NodeCallsOptions;
+  readonly #handlers = new Map<string, (body: unknown) => Promise<unknown>>();
 
-export type MachineCallHandlers = Pick<
-  NodeCallHandlers,
-  'describe' | 'machine' | 'work' | 'load' | 'scaling' | 'drain' | 'endPod' | 'use'
->;
+  constructor(options: NodeCallsOptions) {
+    this.#options = options;
+  }
 
-/** For handlers that do not exist yet when other nodes begin to call. */
-export function forwardMachineCalls(find: () => MachineCallHandlers): MachineCallHandlers {
-  return {
-    describe: (body) => find().describe(body),
-    machine: (body) => find().machine(body),
-    work: (body) => find().work(body),
-    load: (body) => find().load(body),
-    scaling: (body) => find().scaling(body),
-    drain: (body) => find().drain(body),
-    endPod: (body) => find().endPod(body),
-    use: (body) => find().use(body),
+  /** From now on the node answers the call. */
+  answer<Body, Answer>(
+    { body: schema, name }: NodeCall<Body, Answer>,
+    handler: (body: Body) => Promise<Answer>,
+  ): void {
+    this.#handlers.set(name, async (body) => {
+      const parsed = schema.safeParse(body);
+      if (parsed.success) return handler(parsed.data);
+      throw new ProblemError('invalid', describeIssues(parsed.error, 'call').join('; '));
+    });
+  }
+
+  /** Like `answer`, for calls that only the leader can answer. */
+  answerAsLeader<Body, Answer>(
+    asked: NodeCall<Body, Answer>,
+    handler: (body: Body) => Promise<Answer>,
+  ): void {
+    this.answer(asked, async (body) => {
+      if (this.#options.findLeader().kind === 'here') return handler(body);
+      throw new ProblemError('unavailable', 'this node does not lead', RETRY);
+    });
+  }
+
+  /** Answers a call of another node. @throws ProblemError `not_found`, `invalid`, `unavailable` while the node starts */
+  readonly receive = async (name: string, body: unknown): Promise<unknown> => {
+    if (!NAMES.has(name)) throw new ProblemError('not_found', `call ${name} not found`);
+    const handler = this.#handlers.get(name);
+    if (!handler) throw new ProblemError('unavailable', 'this node is starting', RETRY);
+    return handler(body);
   };
+
+  /** @throws ProblemError `unavailable` without a leader that answers, and the errors of this node if it leads */
+  async askLeader<Body, Answer>(asked: NodeCall<Body, Answer>, body: Body): Promise<Answer> {
+    const { client, findLeader } = this.#options;
+    const leader = findLeader();
+    if (leader.kind === 'here') return asked.answer.parse(await this.receive(asked.name, body));
+    if (leader.kind === 'none') throw new ProblemError('unavailable', 'no node leads now', RETRY);
+    try {
+      return await askNode(client, leader.url, asked, body);
+    } catch (cause) {
+      if (!(cause instanceof NodeCallError)) throw cause;
+      const detail = 'the node that leads does not answer';
+      throw new ProblemError('unavailable', detail, { ...RETRY, cause });
+    }
+  }
 }

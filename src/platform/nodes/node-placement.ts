@@ -1,17 +1,45 @@
-// Finds the node that serves an endpoint: from the view of the cluster, and from the shards that are open here.
+// Finds the node that serves a shard or an endpoint: from the view of the cluster, and from the shards that are open here.
 import { EventEmitter, once, setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { OwnerNode, Placement } from '../../api/forwarding/placement.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
+import type { ServedShards } from '../../cluster/served-shards.ts';
 
 /** Unknown keys and endpoints cost the database no more than one read in this time, ms. */
 const LOOK_UP_EVERY_MS = 200;
 
+export interface Cluster {
+  readonly id: string;
+  readonly view: ClusterView;
+  readonly isServing: boolean;
+}
+
+export class ShardOwners {
+  readonly cluster: Cluster;
+  readonly #served: Pick<ServedShards, 'has'>;
+
+  constructor(cluster: Cluster, served: Pick<ServedShards, 'has'>) {
+    this.cluster = cluster;
+    this.#served = served;
+  }
+
+  find(shard: number): OwnerNode {
+    const { id: me, isServing, view } = this.cluster;
+    if (this.#served.has(shard)) return { kind: isServing ? 'here' : 'none' };
+    const owner = view.shards.find(({ id }) => id === shard)?.owner;
+    const node = view.nodes.find(({ id, isLive }) => id === owner && isLive);
+    if (!node || node.id === me) return { kind: 'none' };
+    return { kind: 'node', url: node.url };
+  }
+
+  /** The owner of shard 0 leads. */
+  readonly findLeader = (): OwnerNode => this.find(0);
+}
+
 export interface NodePlacementOptions {
   /** Undefined for an unknown endpoint: the leader answers for it. */
   shardOf: (endpointId: string) => number | undefined;
-  cluster: { readonly id: string; readonly view: ClusterView; readonly isServing: boolean };
-  serves: (shard: number) => boolean;
+  owners: ShardOwners;
   /** Reads the view, and what the leader has changed. */
   reload: () => Promise<void>;
 }
@@ -31,18 +59,12 @@ export class NodePlacement implements Placement {
   }
 
   find(endpointId: string | undefined): OwnerNode {
-    const { cluster, serves, shardOf } = this.#options;
-    const shard = (endpointId === undefined ? 0 : shardOf(endpointId)) ?? 0;
-    if (serves(shard)) return { kind: cluster.isServing ? 'here' : 'none' };
-    const { nodes, shards } = cluster.view;
-    const owner = shards.find(({ id }) => id === shard)?.owner;
-    const node = nodes.find(({ id, isLive }) => id === owner && isLive);
-    if (!node || node.id === cluster.id) return { kind: 'none' };
-    return { kind: 'node', url: node.url };
+    const { owners, shardOf } = this.#options;
+    return owners.find((endpointId === undefined ? 0 : shardOf(endpointId)) ?? 0);
   }
 
   isDead(url: string): boolean {
-    const known = this.#options.cluster.view.nodes.filter((node) => node.url === url);
+    const known = this.#options.owners.cluster.view.nodes.filter((node) => node.url === url);
     return known.length > 0 && known.every(({ isLive }) => !isLive);
   }
 
@@ -57,8 +79,9 @@ export class NodePlacement implements Placement {
     return this.#requests.get(shard) ?? 0;
   }
 
-  refresh(): Promise<void> {
-    return this.#options.reload();
+  async refresh(): Promise<void> {
+    await this.#options.reload();
+    this.noteChange();
   }
 
   /** Never rejects: an unknown name then stays unknown. */

@@ -1,26 +1,15 @@
 // The condition of a node's database, for `/readyz` and the metrics.
 import type { ShardCounts, StoreSizes, StoreStatus } from '../../api/metrics/store-status.ts';
+import type { ServedShards } from '../../cluster/served-shards.ts';
 import type { DatabaseSize } from '../../store/postgres/database-size.ts';
 import type { PostgresFailures } from '../postgres-store.ts';
-
-/** IDs of shards. */
-interface NodeShards {
-  open: readonly number[];
-  /** Owned by this node, which cannot open them. */
-  failing: readonly number[];
-  /** Left to other nodes, because this one could not open them. */
-  givenUp: readonly number[];
-}
 
 export interface NodeStatusOptions {
   failures: PostgresFailures;
   /** Why this node cannot serve anything now; undefined if it can. */
   findFault: () => string | undefined;
-  /** Undefined while the node starts. */
-  findShards: () => NodeShards | undefined;
+  served: Pick<ServedShards, 'open' | 'failing' | 'givenUp'>;
 }
-
-const NO_SHARDS: NodeShards = { open: [], failing: [], givenUp: [] };
 
 export class NodeStatus implements StoreStatus {
   readonly #options: NodeStatusOptions;
@@ -31,7 +20,7 @@ export class NodeStatus implements StoreStatus {
   }
 
   get warnings(): string[] {
-    const { failing = [], givenUp = [] } = this.#options.findShards() ?? {};
+    const { failing, givenUp } = this.#options.served;
     return [
       ...this.#options.failures.warnings,
       ...failing.map((id) => `this node cannot open shard ${id} and tries again; see its log`),
@@ -43,7 +32,7 @@ export class NodeStatus implements StoreStatus {
   }
 
   get shards(): ShardCounts {
-    const { failing, givenUp, open } = this.#options.findShards() ?? NO_SHARDS;
+    const { failing, givenUp, open } = this.#options.served;
     return { open: open.length, failing: failing.length, givenUp: givenUp.length };
   }
 

@@ -1,9 +1,7 @@
 // Opens a shard that this node has claimed: its store, its queue, and the endpoints that belong to it.
-import { isDeepStrictEqual } from 'node:util';
 import { type ResumableClock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { OpenShard } from '../../cluster/local-shards.ts';
-import type { LiveEndpoint } from '../../control/endpoints/endpoint-records.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Queue } from '../../queue/queue.ts';
 import type { ShardedQueues } from '../../queue/sharded-queues.ts';
@@ -15,6 +13,7 @@ import { logMigration } from '../../store/schema-migration.ts';
 import { ENDING, type Store } from '../../store/store.ts';
 import type { StoreLimits } from '../platform-options.ts';
 import type { PostgresFailures } from '../postgres-store.ts';
+import type { EndpointCopies } from './endpoint-copies.ts';
 
 export interface ShardStore {
   store: Store;
@@ -30,7 +29,8 @@ export interface ShardOpenerOptions {
   clock: ResumableClock;
   log: Log;
   queues: ShardedQueues;
-  endpoints: Pick<Endpoints, 'all' | 'has'>;
+  endpoints: Pick<Endpoints, 'has'>;
+  copies: EndpointCopies;
   /** Opens the schema of the shard, and ends the session of an earlier owner. */
   openStore: (shard: number, onLost: () => void) => Promise<ShardStore>;
   createQueue: (store: Store, shard: number) => Queue;
@@ -58,38 +58,28 @@ export class ShardOpener {
   }
 
   async open(shard: number, onLost: () => void): Promise<OpenShard & { queue: Queue }> {
-    const { createQueue, openStore, queues, reloadControl } = this.#options;
+    const { copies, createQueue, openStore, queues, reloadControl } = this.#options;
     const { abandon, store } = await openStore(shard, onLost);
     let queue: Queue | undefined;
     try {
       // After the shard belongs to this node: all of its endpoints are in the control plane now, or deleted.
       await reloadControl();
+      const deleted = await copies.add(shard, store);
       queue = createQueue(store, shard);
       const served = { store, queue };
-      await this.#copyEndpoints(shard, store);
       await queue.start();
-      // `putEndpoint` writes the changes from now on. Before, nobody has.
       this.#served.set(shard, served);
-      const deleted = await this.#copyEndpoints(shard, store);
       queues.add(shard, queue);
       for (const id of deleted) void this.removeEndpoint(shard, id);
       return { queue, abandon, close: () => this.#close(shard, served) };
     } catch (error) {
-      this.#served.delete(shard);
+      copies.remove(shard);
       // Its sweeper may run already.
       await queue?.close().catch(() => {});
       await store.close().catch(() => {});
       this.#options.noteClosed(shard);
       throw error;
     }
-  }
-
-  /** An endpoint was added or changed. Resolves when its shard knows it, if this node serves the shard. */
-  async putEndpoint(endpoint: LiveEndpoint): Promise<void> {
-    const { shard } = endpoint;
-    const served = this.#served.get(shard);
-    if (shard === 0 || !served) return;
-    await served.store.write((tx) => tx.putEndpoint({ ...endpoint, deleted: false }), ENDING);
   }
 
   /**
@@ -126,33 +116,9 @@ export class ShardOpener {
     }
   }
 
-  /** Brings the rows of the shard up to date. @returns endpoints that no longer exist */
-  async #copyEndpoints(shard: number, store: Store): Promise<string[]> {
-    if (shard === 0) return [];
-    const stored = new Map(
-      (await store.read((tx) => tx.endpoints())).map((endpoint) => [endpoint.id, endpoint]),
-    );
-    // After the read: an endpoint of the shard that is new since then must not look deleted.
-    const own = this.#options.endpoints.all().filter((endpoint) => endpoint.shard === shard);
-    const isSame = (endpoint: LiveEndpoint) => {
-      const known = stored.get(endpoint.id);
-      if (!known || known.deleted) return false;
-      const { createdAt, deployment, id, settings, userId } = known;
-      return isDeepStrictEqual({ createdAt, deployment, id, settings, shard, userId }, endpoint);
-    };
-    const changed = own.filter((endpoint) => !isSame(endpoint));
-    if (changed.length > 0) {
-      await store.write((tx) => {
-        for (const endpoint of changed) tx.putEndpoint({ ...endpoint, deleted: false });
-      }, ENDING);
-    }
-    const kept = new Set(own.map(({ id }) => id));
-    return [...stored.keys()].filter((id) => !kept.has(id));
-  }
-
   /** Open waits are answered with the current state; requests under way may end. */
   async #close(shard: number, { queue, store }: Served): Promise<void> {
-    const { clock, countRequests, noteClosed, queues } = this.#options;
+    const { clock, copies, countRequests, noteClosed, queues } = this.#options;
     try {
       await queue.close();
       const until = clock.monotonic() + DRAIN_MS;
@@ -161,6 +127,7 @@ export class ShardOpener {
       }
     } finally {
       this.#served.delete(shard);
+      copies.remove(shard);
       queues.remove(shard);
       await store.close().finally(() => noteClosed(shard));
     }

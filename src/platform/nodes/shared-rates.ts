@@ -1,11 +1,9 @@
 // One count of calls over all nodes: asks the leader for slices of limits, and answers other nodes while this node leads.
-import type { OwnerNode } from '../../api/forwarding/placement.ts';
 import type { CreateRateCounter, RateCount } from '../../api/limits/rate-limit.ts';
-import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { ClusterView } from '../../cluster/cluster-view.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { callNode } from './node-calls.ts';
-import { RateCounts, type RatesAnswer, type RatesBody, ratesAnswer } from './rate-counts.ts';
+import { NODE_CALLS, type NodeCalls } from './node-calls.ts';
+import { RateCounts, type RatesAnswer, type RatesBody } from './rate-counts.ts';
 import { RateSlices, type RateSubject } from './rate-slices.ts';
 
 /** Longest wait of a request for the leader's answer, ms. */
@@ -13,9 +11,7 @@ const WAIT_MS = 250;
 
 export interface SharedRatesOptions {
   cluster: { readonly id: string; readonly view: ClusterView };
-  client: NodeClient;
-  /** The node that leads. */
-  findLeader: () => OwnerNode;
+  calls: NodeCalls;
 }
 
 interface Waiter {
@@ -36,6 +32,7 @@ export class SharedRates {
     this.#options = options;
     const countNodes = () => this.#listLive().length;
     this.#slices = new RateSlices({ node: options.cluster.id, countNodes });
+    options.calls.answerAsLeader(NODE_CALLS.rates, async (body) => this.#answer(body));
   }
 
   readonly createCounter: CreateRateCounter = ({ limit, name, seconds }) => {
@@ -54,10 +51,10 @@ export class SharedRates {
     void this.#call();
   }
 
-  /** Answers a node. @throws ProblemError `unavailable` if this node does not lead */
-  answer(body: RatesBody): RatesAnswer {
+  /** @throws ProblemError `unavailable` if this node does not own shard 0 any more */
+  #answer(body: RatesBody): RatesAnswer {
     const term = this.#findTerm();
-    if (term?.owner !== this.#options.cluster.id || this.#options.findLeader().kind !== 'here') {
+    if (term?.owner !== this.#options.cluster.id) {
       throw new ProblemError('unavailable', 'this node does not lead', { retryAfterMs: 1_000 });
     }
     const now = performance.now();
@@ -94,7 +91,7 @@ export class SharedRates {
       for (;;) {
         const body = this.#slices.report(performance.now());
         if (!body) return;
-        await this.#send(body).then(
+        await this.#options.calls.askLeader(NODE_CALLS.rates, body).then(
           (answer) => this.#slices.learn(answer, performance.now()),
           () => this.#slices.fail(performance.now()),
         );
@@ -103,13 +100,6 @@ export class SharedRates {
     } finally {
       this.#isCalling = false;
     }
-  }
-
-  async #send(body: RatesBody): Promise<RatesAnswer> {
-    const leader = this.#options.findLeader();
-    if (leader.kind === 'none') throw new Error('no node leads');
-    if (leader.kind === 'here') return this.answer(body);
-    return ratesAnswer.parse(await callNode(this.#options.client, leader.url, 'rates', body));
   }
 
   #retryWaiters(): void {

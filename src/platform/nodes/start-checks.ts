@@ -1,14 +1,18 @@
 // What a node that starts compares with the running nodes: its engine, in a cluster also its name, because whichever node
 // leads manages the pods of all; and its webhook secrets.
 import { createHmac, randomBytes } from 'node:crypto';
-import { z } from 'zod';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { Log } from '../../base/log.ts';
 import type { Membership } from '../../cluster/membership.ts';
 import type { EngineKind } from '../../control/endpoints/templates.ts';
-import { machineInfo } from '../machines/machine-messages.ts';
 import { PlatformOptionError } from '../option-error.ts';
-import { callNode, MAX_SECRETS, type SecretDigests, type SecretsVerdict } from './node-calls.ts';
+import {
+  askNode,
+  MAX_SECRETS,
+  NODE_CALLS,
+  type SecretDigests,
+  type SecretsVerdict,
+} from './node-calls.ts';
 
 interface LocalEngine {
   engine: EngineKind;
@@ -50,14 +54,12 @@ async function readEngine(
   url: string,
 ): Promise<{ engine?: EngineKind; name?: string }> {
   try {
-    const { engine, name } = machineInfo.parse(await callNode(client, url, 'describe', null));
+    const { engine, name } = await askNode(client, url, NODE_CALLS.describe, null);
     return { engine, name };
   } catch {
     return {};
   }
 }
-
-const answer = z.object({ secrets: z.enum(['equal', 'shared', 'different']) });
 
 // Any node may send a webhook, so receivers must be able to verify the secrets of all. Secrets do not leave their node:
 // salted digests do.
@@ -99,8 +101,8 @@ export async function checkWebhookSecrets(options: SecretsCheckOptions): Promise
   const body = { salt, digests: digestSecrets(secrets, salt) };
   const verdicts = await Promise.all(
     others.map(async (url) => {
-      const answered = await callNode(client, url, 'webhooks', body).catch(() => undefined);
-      return { url, verdict: answer.safeParse(answered).data?.secrets };
+      const answer = await askNode(client, url, NODE_CALLS.webhooks, body).catch(() => undefined);
+      return { url, verdict: answer?.secrets };
     }),
   );
   for (const { url, verdict } of verdicts) {

@@ -41,16 +41,19 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
 
   interface Choices extends Partial<MembershipOptions> {
     isBreakable?: boolean;
+    onView?: (view: ClusterView) => void;
   }
 
-  async function join(id: string, { isBreakable = false, ...options }: Choices = {}) {
+  async function join(
+    id: string,
+    { isBreakable = false, onView = () => {}, ...options }: Choices = {},
+  ) {
     const url = server.url();
     const member = await Membership.open({
       ...{
         id,
         url: `http://${id}`,
         shards: SHARDS,
-        onView: () => {},
         onFailure: () => {},
         onEnd: () => {},
       },
@@ -62,6 +65,7 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
         ...options.timings,
       },
     });
+    member.onView(onView);
     joined.push(member);
     return member;
   }
@@ -367,7 +371,7 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
   });
 
   it('lets nodes share the shards by their plans, and take over those of dead ones', async () => {
-    const carryOut = (id: string): Partial<MembershipOptions> => ({
+    const carryOut = (id: string): Choices => ({
       onView: async (view: ClusterView) => {
         const member = joined.find((each) => each.id === id);
         const plan = planShards(view, id);

@@ -76,7 +76,6 @@ describe.skipIf(isLeftOut)('a version with one migration more', () => {
         url: `http://${id}`,
         shards: 4,
         migrations,
-        onView: () => {},
         onFailure: () => {},
         onEnd,
         onMigrated,

@@ -3,7 +3,8 @@ import { randomBytes } from 'node:crypto';
 import { chmodSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { z } from 'zod';
-import { openPlatform, type RunningPlatform } from '../../../src/platform/platform.ts';
+import { openPlatform } from '../../../src/platform/platform.ts';
+import type { RunningPlatform } from '../../../src/platform/running-platform.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 import { canMountDisks, SmallDisk } from '../../support/runs/small-disk.ts';
 

@@ -3,8 +3,10 @@ import { type ResumableClock, SteadyTime } from '../../../src/base/clock.ts';
 import { silentLog as log } from '../../../src/base/log.ts';
 import { LocalShards } from '../../../src/cluster/local-shards.ts';
 import { Membership } from '../../../src/cluster/membership.ts';
+import { ServedShards } from '../../../src/cluster/served-shards.ts';
 import type { LiveEndpoint } from '../../../src/control/endpoints/endpoint-records.ts';
-import { NodePlacement } from '../../../src/platform/nodes/node-placement.ts';
+import { EndpointCopies } from '../../../src/platform/nodes/endpoint-copies.ts';
+import { NodePlacement, ShardOwners } from '../../../src/platform/nodes/node-placement.ts';
 import { ShardOpener } from '../../../src/platform/nodes/shard-opener.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { completeSettings, type QueueSettings } from '../../../src/queue/settings.ts';
@@ -75,10 +77,7 @@ export class SimulatedNode {
 
   /** Reads what the cluster is now, and acts on it. */
   async reload(): Promise<void> {
-    const { membership, placement, shards } = this.#parts ?? {};
-    if (!membership) return;
-    shards?.follow(await membership.refresh());
-    placement?.noteChange();
+    await this.#parts?.membership.refresh();
   }
 
   /** Hands its shards over, leaves, and ends. */
@@ -98,14 +97,9 @@ export class SimulatedNode {
     const { callNode, endpoints, onOpen, postgres, settings, time } = this.#options;
     const connect: NonNullable<SessionOptions['connect']> = (options) =>
       postgres.connect(this, options);
-    let parts: Parts | undefined;
     const membership = await Membership.open({
       ...{ target: TARGET, id: this.id, url: this.url, connect },
       clocks: { monotonic: time.now, wall: () => time.now() + this.wallOffsetMs },
-      onView: (view) => {
-        parts?.shards.follow(view);
-        parts?.placement.noteChange();
-      },
       onFailure: () => {},
       onEnd: () => this.process.kill(),
     });
@@ -113,16 +107,20 @@ export class SimulatedNode {
     const shardOf = (id: string) => endpoints.find((endpoint) => endpoint.id === id)?.shard;
     const queues = new ShardedQueues({ settings: completeSettings(settings), shardOf });
     queues.reached();
+    const served = new ServedShards(membership);
     const placement = new NodePlacement({
-      ...{ shardOf, cluster: membership, reload: () => this.reload() },
-      serves: (shard) => parts?.shards.serves(shard) ?? false,
+      ...{ shardOf, owners: new ShardOwners(membership, served), reload: () => this.reload() },
     });
+    served.onChange(() => placement.noteChange());
+    const copied = {
+      all: () => [...endpoints],
+      find: (id: string) => endpoints.find((endpoint) => endpoint.id === id),
+      onChange: () => () => {},
+    };
     const opener = new ShardOpener({
       ...{ clock, log, queues, noteClosed: () => {}, reloadControl: async () => {} },
-      endpoints: {
-        all: () => [...endpoints],
-        has: (id) => shardOf(id) !== undefined,
-      },
+      endpoints: { has: (id) => shardOf(id) !== undefined },
+      copies: new EndpointCopies({ endpoints: copied, log }),
       openStore: async (shard, onLost) => {
         const opened = await this.#openStore(shard, { connect, membership, onLost });
         onOpen(shard);
@@ -136,10 +134,13 @@ export class SimulatedNode {
       ...{ membership, clock, log },
       open: (shard, onLost) => opener.open(shard, onLost),
       callNode: (url) => callNode(this, url).catch(() => {}),
-      onChange: () => placement.noteChange(),
+      served,
     });
-    parts = { membership, placement, queues, shards };
-    this.#parts = parts;
+    membership.onView((view) => {
+      shards.follow(view);
+      placement.noteChange();
+    });
+    this.#parts = { membership, placement, queues, shards };
     shards.follow(membership.view);
   }
 

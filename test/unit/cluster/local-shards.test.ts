@@ -4,6 +4,7 @@ import { letOthersRun, ManualClock } from '../../../src/base/clock.ts';
 import { silentLog as log } from '../../../src/base/log.ts';
 import type { ClusterView, ShardView } from '../../../src/cluster/cluster-view.ts';
 import { LocalShards, type OpenShard } from '../../../src/cluster/local-shards.ts';
+import { ServedShards } from '../../../src/cluster/served-shards.ts';
 
 const ME = 'a';
 const OTHER = 'b';
@@ -27,6 +28,7 @@ let isServing: boolean;
 /** Nodes besides this one. */
 let others: string[];
 let offer: () => Promise<void>;
+let served: ServedShards;
 let shards: LocalShards;
 
 const view = (): ClusterView => ({
@@ -50,29 +52,31 @@ beforeEach(() => {
   offer = async () => {
     shard = { ...shard, owner: null };
   };
-  shards = new LocalShards({
-    membership: {
-      id: ME,
-      get view() {
-        return view();
-      },
-      get isServing() {
-        return isServing;
-      },
-      beginLeaving: async () => {},
-      giveUp: async (_id, to) => {
-        givenTo.push(to);
-        shard = { ...shard, owner: null, offeredTo: to, failedOn: ME };
-      },
-      claim: async () => {
-        shard = { ...shard, owner: ME, epoch: shard.epoch + 1 };
-        return true;
-      },
-      offer: async (_id, to) => {
-        offers.push(to);
-        await offer();
-      },
+  const membership = {
+    id: ME,
+    get view() {
+      return view();
     },
+    get isServing() {
+      return isServing;
+    },
+    beginLeaving: async () => {},
+    giveUp: async (_id: number, to: string) => {
+      givenTo.push(to);
+      shard = { ...shard, owner: null, offeredTo: to, failedOn: ME };
+    },
+    claim: async () => {
+      shard = { ...shard, owner: ME, epoch: shard.epoch + 1 };
+      return true;
+    },
+    offer: async (_id: number, to: string | null) => {
+      offers.push(to);
+      await offer();
+    },
+  };
+  served = new ServedShards(membership);
+  shards = new LocalShards({
+    membership,
     ...{ clock, log },
     open: (_id, onLost) => {
       openings += 1;
@@ -80,7 +84,7 @@ beforeEach(() => {
       return opening.promise;
     },
     callNode: async () => {},
-    onChange: () => {},
+    served,
   });
 });
 
@@ -106,10 +110,10 @@ it('opens a claimed shard again after a failure, with a pause', async () => {
   opening = Promise.withResolvers();
   opening.resolve(opened);
   await follow();
-  expect([openings, shards.served]).toEqual([1, []]);
+  expect([openings, served.open]).toEqual([1, []]);
   await clock.advance(5_000);
   await follow();
-  expect([openings, shards.served]).toEqual([2, [SHARD]]);
+  expect([openings, served.open]).toEqual([2, [SHARD]]);
 });
 
 async function failToOpen(times: number) {
@@ -124,9 +128,9 @@ async function failToOpen(times: number) {
 it('leaves a shard that it cannot open to the next node', async () => {
   others = ['c', OTHER];
   await failToOpen(1);
-  expect([givenTo, shards.failing, shards.givenUp]).toEqual([[], [SHARD], []]);
+  expect([givenTo, served.failing, served.givenUp]).toEqual([[], [SHARD], []]);
   await failToOpen(1);
-  expect([givenTo, shards.failing, shards.givenUp]).toEqual([[OTHER], [], [SHARD]]);
+  expect([givenTo, served.failing, served.givenUp]).toEqual([[OTHER], [], [SHARD]]);
   // It is the turn of the other node.
   const before = openings;
   await clock.advance(60_000);
@@ -137,11 +141,11 @@ it('leaves a shard that it cannot open to the next node', async () => {
 it('keeps a shard that it cannot open if there is no other node', async () => {
   others = [];
   await failToOpen(5);
-  expect([givenTo, shards.failing]).toEqual([[], expect.arrayContaining([SHARD])]);
+  expect([givenTo, served.failing]).toEqual([[], expect.arrayContaining([SHARD])]);
   opening = Promise.withResolvers();
   opening.resolve(opened);
   await follow();
-  expect(shards.served).toContain(SHARD);
+  expect(served.open).toContain(SHARD);
 });
 
 it('closes a shard that was lost while it was opened, and may open it again', async () => {
@@ -149,7 +153,7 @@ it('closes a shard that was lost while it was opened, and may open it again', as
   lose();
   opening.resolve(opened);
   await letOthersRun();
-  expect([closed, shards.served]).toEqual([1, []]);
+  expect([closed, served.open]).toEqual([1, []]);
   shard = { ...shard, owner: ME };
   await follow();
   expect(openings).toBe(2);
@@ -166,7 +170,7 @@ it('closes a shard once that is lost while it is closed', async () => {
   await follow();
   end.resolve();
   await letOthersRun();
-  expect([closed, shards.served, openings]).toEqual([1, [], 1]);
+  expect([closed, served.open, openings]).toEqual([1, [], 1]);
 });
 
 it('drops a shard that another node has claimed', async () => {
@@ -174,7 +178,7 @@ it('drops a shard that another node has claimed', async () => {
   await follow();
   shard = { ...shard, owner: OTHER };
   await follow();
-  expect([closed, abandoned, shards.served, offers]).toEqual([1, 1, [], []]);
+  expect([closed, abandoned, served.open, offers]).toEqual([1, 1, [], []]);
 });
 
 it('hands over a shard that is still being opened when the node leaves', async () => {
@@ -183,7 +187,7 @@ it('hands over a shard that is still being opened when the node leaves', async (
   await letOthersRun();
   opening.resolve(opened);
   await left;
-  expect([closed, abandoned, shards.served, offers]).toEqual([1, 0, [], [OTHER]]);
+  expect([closed, abandoned, served.open, offers]).toEqual([1, 0, [], [OTHER]]);
   await follow();
   expect(openings).toBe(1);
 });
@@ -193,7 +197,7 @@ it('leaves although an offer fails', async () => {
   await follow();
   offer = () => Promise.reject(new Error('no connection'));
   await shards.leave();
-  expect([closed, shards.served]).toEqual([1, []]);
+  expect([closed, served.open]).toEqual([1, []]);
 });
 
 it('serves a shard again whose offer has failed', async () => {
@@ -207,5 +211,5 @@ it('serves a shard again whose offer has failed', async () => {
   await letOthersRun();
   shard = { ...shard, owner: ME };
   await follow();
-  expect(shards.served).toContain(SHARD);
+  expect(served.open).toContain(SHARD);
 });

@@ -6,6 +6,7 @@ import { silentLog } from '../../../../src/base/log.ts';
 import type { ClusterView } from '../../../../src/cluster/cluster-view.ts';
 import { DOCKER_CAPABILITIES } from '../../../../src/engine/docker/docker-engine.ts';
 import { EngineError } from '../../../../src/engine/engine.ts';
+import { LeadTerm } from '../../../../src/platform/machines/lead-term.ts';
 import { MachineAgent } from '../../../../src/platform/machines/machine-agent.ts';
 import {
   type MachineAct,
@@ -74,19 +75,29 @@ async function startMachines({
     machines.follow(cluster.view);
   };
   let changes = 0;
+  const term = new LeadTerm(cluster);
   const machines = new Machines({
     ...{ cluster, client, clock, isShared, log: silentLog },
-    own: {
-      agent: agentOf(hosts.own, () => seen.ownTerm),
-      info: () => describeMachine('own'),
-    },
-    onChange: () => {
-      changes += 1;
-    },
+    agent: agentOf(hosts.own, () => seen.ownTerm),
+    term,
+  });
+  machines.onChange(() => {
+    changes += 1;
   });
   setView(1);
-  await machines.begin();
-  return { machines, hosts, cluster, seen, calls, setView, countChanges: () => changes };
+  const begin = () => machines.begin(describeMachine('own'));
+  await begin();
+  return {
+    begin,
+    machines,
+    term,
+    hosts,
+    cluster,
+    seen,
+    calls,
+    setView,
+    countChanges: () => changes,
+  };
 }
 
 const refusal = { name: 'EngineError', code: 'unavailable' };
@@ -152,20 +163,20 @@ describe('the machines of nodes', () => {
   });
 
   it('end a change of several requests when its leader is replaced, also if it leads again', async () => {
-    const { cluster, machines, setView } = await startMachines();
-    const fence = machines.openFence();
+    const { begin, cluster, machines, setView, term } = await startMachines();
+    const fence = term.openFence();
     fence();
     cluster.isServing = false;
     expect(fence).toThrow(expect.objectContaining(refusal));
-    expect(() => machines.openFence()).toThrow(expect.objectContaining(refusal));
+    expect(() => term.openFence()).toThrow(expect.objectContaining(refusal));
     cluster.isServing = true;
     setView(2, { leader: 'node_other' });
     expect(fence).toThrow(expect.objectContaining(refusal));
     machines.end();
     setView(3);
-    await machines.begin();
+    await begin();
     expect(fence).toThrow(expect.objectContaining(refusal));
-    machines.openFence()();
+    term.openFence()();
   });
 
   it('are gone with their node, and found again under the same name', async () => {

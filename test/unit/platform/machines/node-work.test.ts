@@ -4,6 +4,7 @@ import type { OwnerNode } from '../../../../src/api/forwarding/placement.ts';
 import { NodeClient } from '../../../../src/api/nodes/node-client.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { LeaderScaling } from '../../../../src/platform/machines/node-work.ts';
+import { NodeCalls } from '../../../../src/platform/nodes/node-calls.ts';
 import type { ScalingFacts } from '../../../../src/wire/resources/scaling.ts';
 import { SECRET, startNodes } from '../../../support/api/two-nodes.ts';
 
@@ -29,7 +30,9 @@ async function start() {
   const clock = new ManualClock();
   let place: OwnerNode = { kind: 'node', url: owner.nodeUrl };
   const own = () => 'unknown' as const;
-  const scaling = new LeaderScaling({ client, clock, findLeader: () => place, own });
+  const findLeader = () => place;
+  const calls = new NodeCalls({ client, findLeader });
+  const scaling = new LeaderScaling({ calls, clock, findLeader, own });
   const lead = (given: OwnerNode) => {
     place = given;
   };

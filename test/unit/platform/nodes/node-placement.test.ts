@@ -1,11 +1,11 @@
 import { expect, it } from 'vitest';
-import { NodePlacement } from '../../../../src/platform/nodes/node-placement.ts';
+import { NodePlacement, ShardOwners } from '../../../../src/platform/nodes/node-placement.ts';
 
 it('counts the requests of each shard, and those of the control plane for shard 0', () => {
+  const cluster = { id: 'node', view: { nodes: [], shards: [] }, isServing: true };
   const placement = new NodePlacement({
     shardOf: (id) => (id === 'known' ? 5 : undefined),
-    cluster: { id: 'node', view: { nodes: [], shards: [] }, isServing: true },
-    serves: () => true,
+    owners: new ShardOwners(cluster, { has: () => true }),
     reload: async () => {},
   });
   const ends = [placement.begin('known'), placement.begin(undefined), placement.begin('unknown')];

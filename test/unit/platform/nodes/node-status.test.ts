@@ -8,7 +8,7 @@ it('the status of a node warns while the disk of the database server is full', (
   const status = new NodeStatus({
     failures,
     findFault: () => undefined,
-    findShards: () => undefined,
+    served: { open: [], failing: [], givenUp: [] },
   });
   expect(status.warnings).toEqual([]);
   failures.note(Object.assign(new Error('could not extend file'), { code: '53100' }));
@@ -19,7 +19,7 @@ it('the status of a node names the shards that it cannot open', () => {
   const status = new NodeStatus({
     failures: new PostgresFailures(silentLog),
     findFault: () => undefined,
-    findShards: () => ({ open: [0, 1], failing: [2], givenUp: [3] }),
+    served: { open: [0, 1], failing: [2], givenUp: [3] },
   });
   expect(status.warnings).toEqual([
     'this node cannot open shard 2 and tries again; see its log',

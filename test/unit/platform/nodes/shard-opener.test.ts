@@ -3,6 +3,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { systemClock as clock } from '../../../../src/base/clock.ts';
 import { silentLog as log } from '../../../../src/base/log.ts';
 import { Endpoints } from '../../../../src/control/endpoints/endpoints.ts';
+import { EndpointCopies } from '../../../../src/platform/nodes/endpoint-copies.ts';
 import { ShardOpener } from '../../../../src/platform/nodes/shard-opener.ts';
 import { Queue } from '../../../../src/queue/queue.ts';
 import { completeSettings } from '../../../../src/queue/settings.ts';
@@ -16,6 +17,7 @@ let control: Store;
 let shardStore: Store;
 let endpoints: Endpoints;
 let queues: ShardedQueues;
+let copies: EndpointCopies;
 let opener: ShardOpener;
 /** Runs before the queue of a shard is started. */
 let beforeStart: () => Promise<void>;
@@ -44,8 +46,9 @@ beforeEach(async () => {
       closed += 1;
     },
   };
+  copies = new EndpointCopies({ endpoints, log });
   opener = new ShardOpener({
-    ...{ clock, log, endpoints, queues },
+    ...{ clock, log, endpoints, queues, copies },
     openStore: async () => ({ store, abandon: () => {} }),
     createQueue: (store) => {
       const queue = new Queue({ store, clock, log });
@@ -74,9 +77,9 @@ const readShard = (id: string) => shardStore.read((tx) => tx.endpoint(id));
 it('writes endpoints to the shard that are created while the shard is opened', async () => {
   await endpoints.ensureEndpoint('early');
   beforeStart = async () => {
-    const endpoint = await endpoints.ensureEndpoint('late');
     // The node has been told of it.
-    await opener.putEndpoint(endpoint);
+    await endpoints.ensureEndpoint('late');
+    await copies.settled();
   };
   await opener.open(SHARD, () => {});
   expect(await readShard('early')).toMatchObject({ deleted: false });
@@ -86,7 +89,8 @@ it('writes endpoints to the shard that are created while the shard is opened', a
 it('writes settings to the shard that change while the shard is opened', async () => {
   await endpoints.ensureEndpoint('ep');
   beforeStart = async () => {
-    await opener.putEndpoint(await endpoints.ensureEndpoint('ep', { maxAttempts: 7 }));
+    await endpoints.ensureEndpoint('ep', { maxAttempts: 7 });
+    await copies.settled();
   };
   await opener.open(SHARD, () => {});
   expect(await readShard('ep')).toMatchObject({ settings: { maxAttempts: 7 } });
@@ -102,7 +106,8 @@ it('closes the queue of a shard that could not be opened', async () => {
   expect(noted).toEqual([SHARD]);
   expect(queues.serves(SHARD)).toBe(false);
   // Nothing is written for a shard that this node does not serve.
-  await opener.putEndpoint(await endpoints.ensureEndpoint('ep'));
+  await endpoints.ensureEndpoint('ep');
+  await copies.settled();
   expect(await readShard('ep')).toBeUndefined();
 });
 
