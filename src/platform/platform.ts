@@ -39,7 +39,7 @@ export async function openPlatform(
   const stack = new AsyncDisposableStack();
   let closing: Promise<void> | undefined;
   const close = () => {
-    closing ??= stack.disposeAsync();
+    closing ??= stack.disposeAsync().catch(raiseFirst);
     return closing;
   };
   try {
@@ -51,6 +51,13 @@ export async function openPlatform(
     );
     throw explainStoreError(error, options);
   }
+}
+
+/** The first failure of several says most. */
+function raiseFirst(error: unknown): never {
+  let first = error;
+  while (first instanceof SuppressedError) first = first.suppressed;
+  throw first;
 }
 
 async function open(
