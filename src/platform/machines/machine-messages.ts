@@ -144,7 +144,6 @@ export const useAnswer = z.object({
   endpoints: ids,
   pods: z.array(z.tuple([z.string(), z.string()])),
 });
-export type UseAnswer = z.infer<typeof useAnswer>;
 
 /** Load of an endpoint's queue. */
 export const workLoad = z.object({
