@@ -1,5 +1,5 @@
 // Lets one process at a time use a folder. Why not a lock file:
-// docs/decisions/0007-the-outbox-holds-attempts-that-are-over.md.
+// docs/decisions/0007-the-outbox.md.
 //
 // Each process listens on a socket of its own in the folder. Then it connects to every other socket
 // there, and each process answers with its claim:
