@@ -1,7 +1,13 @@
 // Defines commands of the `millrace` program and their shared exit codes. A command is `millrace
 // <command>`, or belongs to a group: `millrace <noun> <verb>`.
 import { EXIT_HANDLER_NOT_LOADED, EXIT_REFUSED } from '../wire/link/worker-link.ts';
-import { findFirstWord } from './option-parser.ts';
+import {
+  checkArguments,
+  findFirstWord,
+  type ParsedArguments,
+  type Positional,
+  parseOptions,
+} from './option-parser.ts';
 import { type OptionTable, UnknownWordError, UsageError } from './options.ts';
 
 export const EXIT = {
@@ -39,19 +45,8 @@ export class UnfitError extends CommandError {
   override readonly exitCode: number = EXIT.unfit;
 }
 
-export interface Positional {
-  /**
-   * `<handler>` is required, `[folder]` optional; `<files…>` takes one or more; `[-- command…]`
-   * follows the options.
-   */
-  name: string;
-  help: string;
-}
-
-export interface ExitCode {
-  code: number;
-  meaning: string;
-}
+/** What the exit codes of a command mean; `usage` is "wrong usage" by default. */
+export type ExitMeanings = Readonly<Partial<Record<keyof typeof EXIT, string>>>;
 
 export interface CommandHelp {
   /** The first words: `millrace serve`, `millrace pods list`. */
@@ -61,7 +56,7 @@ export interface CommandHelp {
   positionals: readonly Positional[];
   options: OptionTable;
   examples: readonly string[];
-  exitCodes: readonly ExitCode[];
+  exitCodes: ExitMeanings;
 }
 
 export interface Command extends CommandHelp {
@@ -73,6 +68,46 @@ export interface Command extends CommandHelp {
 export interface Verb extends Omit<Command, 'name'> {
   /** One line for the group's list of commands, without a full stop. */
   summary: string;
+}
+
+interface Described<Table extends OptionTable> {
+  /** Default: none. */
+  description?: readonly string[];
+  /** Default: none. */
+  positionals?: readonly Positional[];
+  options: Table;
+  examples: readonly string[];
+  exitCodes: ExitMeanings;
+  run: (given: ParsedArguments<Table>) => Promise<number>;
+}
+
+/** Defines a command that runs with the values of its options. */
+export function defineCommand<Table extends OptionTable>(
+  command: Described<Table> & { name: string },
+): Command {
+  return { ...parseFirst(command), name: command.name };
+}
+
+export function defineVerb<Table extends OptionTable>(
+  verb: Described<Table> & { summary: string },
+): Verb {
+  return { ...parseFirst(verb), summary: verb.summary };
+}
+
+function parseFirst<Table extends OptionTable>(described: Described<Table>): Omit<Command, 'name'> {
+  const { description = [], examples, exitCodes, options, positionals = [], run } = described;
+  return {
+    description,
+    positionals,
+    options,
+    examples,
+    exitCodes,
+    async run(args) {
+      const given = parseOptions(options, args);
+      checkArguments(positionals, given.positionals);
+      return run(given);
+    },
+  };
 }
 
 /** Commands for one kind of resource: `millrace pods list`, `millrace pods create`, … */

@@ -1,5 +1,5 @@
 // Renders help texts from the tables that also parse the arguments.
-import type { CommandGroup, CommandHelp } from './command.ts';
+import { type CommandGroup, type CommandHelp, EXIT, type ExitMeanings } from './command.ts';
 import { flagName, type HelpSection, type Option, type OptionTable } from './options.ts';
 
 const WIDTH = 88;
@@ -24,10 +24,7 @@ export function renderHelp(command: CommandHelp): string {
     ...renderGroups(options),
     renderBlock('Advanced', optionRows(options, 'advanced')),
     examples.length > 0 && ['Examples:', ...examples.map((line) => INDENT + line)].join('\n'),
-    renderBlock(
-      'Exit codes',
-      exitCodes.map(({ code, meaning }) => [String(code), meaning]),
-    ),
+    renderBlock('Exit codes', listExitCodes(exitCodes)),
   ];
   return `${blocks.filter((block) => block !== false && block !== '').join('\n\n')}\n`;
 }
@@ -46,6 +43,14 @@ export function renderGroupHelp({ description, examples, name, verbs }: CommandG
     ['Examples:', ...examples.map((line) => INDENT + line)].join('\n'),
   ];
   return `${blocks.join('\n\n')}\n`;
+}
+
+function listExitCodes(meanings: ExitMeanings): [code: string, meaning: string][] {
+  const shown: ExitMeanings = { usage: 'wrong usage', ...meanings };
+  return Object.entries(EXIT).flatMap(([name, code]) => {
+    const meaning = Object.entries(shown).find(([each]) => each === name)?.[1];
+    return meaning === undefined ? [] : [[String(code), meaning]];
+  });
 }
 
 /** Renders two columns under a title; an empty text without rows. */

@@ -1,7 +1,6 @@
 // Parses arguments with the tables of options.ts: flags win over the environment, the environment over
 // defaults.
 import { parseArgs } from 'node:util';
-import type { Positional } from './command.ts';
 import { readVariable } from './config.ts';
 import {
   flagName,
@@ -12,6 +11,15 @@ import {
   UnknownWordError,
   UsageError,
 } from './options.ts';
+
+export interface Positional {
+  /**
+   * `<handler>` is required, `[folder]` optional; `<files…>` takes one or more; `[-- command…]`
+   * follows the options.
+   */
+  name: string;
+  help: string;
+}
 
 export interface ParsedArguments<Table extends OptionTable> {
   values: OptionValues<Table>;
@@ -90,7 +98,7 @@ function parseNamed(source: string, option: Option<unknown>, texts: string[]): u
 
 function readTokens(table: OptionTable, args: readonly string[]) {
   return parseArgs({
-    args: [...args],
+    args: spellOut(table, args),
     strict: false,
     allowPositionals: true,
     tokens: true,
@@ -101,6 +109,19 @@ function readTokens(table: OptionTable, args: readonly string[]) {
       ]),
     ),
   }).tokens;
+}
+
+/** Replaces other spellings of flags. */
+function spellOut(table: OptionTable, args: readonly string[]): string[] {
+  const end = args.indexOf('--');
+  const aliases = new Map(
+    Object.entries(table).map(([name, { alias }]) => [alias, flagName(name)]),
+  );
+  return args.map((arg, at) => {
+    const [flag = '', ...value] = arg.split('=');
+    const spelled = end >= 0 && at > end ? undefined : aliases.get(flag);
+    return spelled === undefined ? arg : [spelled, ...value].join('=');
+  });
 }
 
 function collectTexts(table: OptionTable, args: readonly string[]) {
@@ -146,6 +167,7 @@ function checkValue({ rawName, value, inlineValue }: OptionToken): string {
 export function checkArguments(declared: readonly Positional[], given: readonly string[]): void {
   const missing = declared.slice(given.length).find(({ name }) => name.startsWith('<'));
   if (missing) throw new UsageError(`${missing.name} is missing; give the ${missing.help}`);
-  const surplus = given[declared.length];
+  const takesMany = declared.at(-1)?.name.includes('…') ?? false;
+  const surplus = takesMany ? undefined : given[declared.length];
   if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
 }

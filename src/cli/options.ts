@@ -39,6 +39,8 @@ export interface Option<T> {
   readonly group: string | undefined;
   /** Environment variable that applies if the flag is not given. */
   readonly env: string | undefined;
+  /** Other spelling of the flag: `-f`. */
+  readonly alias: string | undefined;
   /** Members of `PlatformOptions` that the option sets, by which the platform's errors name it. */
   readonly sets: readonly string[];
   /** Default in the form that the help shows. */
@@ -61,6 +63,7 @@ export type OptionValues<Table extends OptionTable> = {
 interface OptionDescription {
   help: string;
   env?: string;
+  alias?: string;
   section?: HelpSection;
   sets?: readonly string[];
 }
@@ -72,8 +75,17 @@ interface ValueOption extends OptionDescription {
 type OwnPart<T> = Pick<Option<T>, 'kind' | 'placeholder' | 'fallback' | 'parse'>;
 
 function describeOption<T>(options: OptionDescription, own: OwnPart<T>): Option<T> {
-  const { env, help, section = 'main', sets = [] } = options;
-  const described = { env, help, section, sets, group: undefined, choices: [], required: false };
+  const { alias, env, help, section = 'main', sets = [] } = options;
+  const described = {
+    alias,
+    env,
+    help,
+    section,
+    sets,
+    group: undefined,
+    choices: [],
+    required: false,
+  };
   return { ...described, defaultText: undefined, rangeText: undefined, ...own };
 }
 

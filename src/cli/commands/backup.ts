@@ -3,8 +3,8 @@
 import { resolve } from 'node:path';
 import { type Backup, BackupError, backUp, restore } from '../../platform/backup.ts';
 import { explainFailure, nameStorageFailure } from '../../store/disk/sqlite-errors.ts';
-import { type Command, CommandError, EXIT } from '../command.ts';
-import { checkArguments, parseOptions } from '../option-parser.ts';
+import { CommandError, defineCommand, EXIT } from '../command.ts';
+import type { ParsedArguments } from '../option-parser.ts';
 import { dataOption, explainPlatformError } from '../options/platform-flags.ts';
 import { flag } from '../options.ts';
 import { formatTable, print, printNote } from '../output.ts';
@@ -17,7 +17,7 @@ const backupOptions = {
   json: flag({ help: 'print one line of JSON' }),
 };
 
-export const backupCommand: Command = {
+export const backupCommand = defineCommand({
   name: 'millrace backup',
   description: [
     'Writes a new folder with a consistent copy of the database, large payloads included, and the small files ' +
@@ -29,17 +29,17 @@ export const backupCommand: Command = {
   positionals: [{ name: '<folder>', help: 'folder to write; it must not exist' }],
   options: backupOptions,
   examples: ['millrace backup /backups/monday --data /var/lib/millrace'],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'the backup is complete and on disk' },
-    { code: EXIT.failed, meaning: 'no backup was written' },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-  ],
+  exitCodes: {
+    ok: 'the backup is complete and on disk',
+    failed: 'no backup was written',
+  },
   run: runBackup,
-};
+});
 
-async function runBackup(args: readonly string[]): Promise<number> {
-  const { positionals, values } = parseOptions(backupOptions, args);
-  checkArguments(backupCommand.positionals, positionals);
+async function runBackup({
+  positionals,
+  values,
+}: ParsedArguments<typeof backupOptions>): Promise<number> {
   const target = resolve(positionals[0] ?? '');
   const dataFolder = resolve(values.data);
   const made = await backUp({
@@ -79,7 +79,7 @@ const restoreOptions = {
   data: dataOption('data folder to restore to; it is created if it is missing'),
 };
 
-export const restoreCommand: Command = {
+export const restoreCommand = defineCommand({
   name: 'millrace restore',
   description: [
     'Checks the hash of every file of a backup and copies the files to the data folder. Stop the platform first. ' +
@@ -91,20 +91,17 @@ export const restoreCommand: Command = {
   positionals: [{ name: '<folder>', help: 'folder that `millrace backup` has written' }],
   options: restoreOptions,
   examples: ['millrace restore /backups/monday --data /var/lib/millrace'],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'restored' },
-    {
-      code: EXIT.failed,
-      meaning: 'the backup is incomplete or has changed, or the data folder is in use or not empty',
-    },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-  ],
+  exitCodes: {
+    ok: 'restored',
+    failed: 'the backup is incomplete or has changed, or the data folder is in use or not empty',
+  },
   run: runRestore,
-};
+});
 
-async function runRestore(args: readonly string[]): Promise<number> {
-  const { positionals, values } = parseOptions(restoreOptions, args);
-  checkArguments(restoreCommand.positionals, positionals);
+async function runRestore({
+  positionals,
+  values,
+}: ParsedArguments<typeof restoreOptions>): Promise<number> {
   const backup = resolve(positionals[0] ?? '');
   const dataFolder = resolve(values.data);
   const { createdAt, files } = await restore({ backup, dataFolder }).catch((error: unknown) => {

@@ -1,8 +1,7 @@
 // `millrace completion`: prints a script that completes command lines in bash, zsh or fish. The script has the words of
 // all commands, so that completion starts no process.
 import { quoteWord } from '../../base/text/shell-words.ts';
-import { type Command, type CommandGroup, EXIT } from '../command.ts';
-import { checkArguments, parseOptions } from '../option-parser.ts';
+import { type Command, type CommandGroup, defineCommand, EXIT } from '../command.ts';
 import { flagName, type OptionTable, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 
@@ -21,7 +20,7 @@ interface LazyCommand {
 }
 
 export function createCompletionCommand(all: Readonly<Record<string, LazyCommand>>): Command {
-  return {
+  return defineCommand({
     name: 'millrace completion',
     description: [
       'Prints a script that completes commands, options and their values. Write it to the place where your shell looks ' +
@@ -34,13 +33,10 @@ export function createCompletionCommand(all: Readonly<Record<string, LazyCommand
       'millrace completion zsh > ~/.zfunc/_millrace',
       'millrace completion fish > ~/.config/fish/completions/millrace.fish',
     ],
-    exitCodes: [
-      { code: EXIT.ok, meaning: 'done' },
-      { code: EXIT.usage, meaning: 'wrong usage' },
-    ],
-    async run(args) {
-      const { positionals: words } = parseOptions({}, args);
-      checkArguments(positionals, words);
+    exitCodes: {
+      ok: 'done',
+    },
+    async run({ positionals: words }) {
       const [shell = ''] = words;
       const render = Object.hasOwn(SHELLS, shell) ? SHELLS[shell] : undefined;
       if (!render) {
@@ -55,7 +51,7 @@ export function createCompletionCommand(all: Readonly<Record<string, LazyCommand
       await print(render(composeTable(loaded)));
       return EXIT.ok;
     },
-  };
+  });
 }
 
 interface CompletedWord {

@@ -11,12 +11,11 @@ import {
 import {
   CommandError,
   type CommandGroup,
+  defineVerb,
   EXIT,
-  type ExitCode,
-  type Positional,
-  type Verb,
+  type ExitMeanings,
 } from '../command.ts';
-import { checkArguments, parseOptions } from '../option-parser.ts';
+import type { Positional } from '../option-parser.ts';
 import {
   choice,
   flag,
@@ -97,12 +96,11 @@ const platformOptions = {
 export type WorkerValues = OptionValues<typeof workerOptions>;
 type PlatformValues = OptionValues<typeof platformOptions>;
 
-const exitCodes: readonly ExitCode[] = [
-  { code: EXIT.ok, meaning: 'all checks that apply hold' },
-  { code: EXIT.failed, meaning: 'a check fails, or there was nothing to test' },
-  { code: EXIT.usage, meaning: 'wrong usage' },
-  { code: EXIT.interrupted, meaning: 'interrupted' },
-];
+const exitCodes: ExitMeanings = {
+  ok: 'all checks that apply hold',
+  failed: 'a check fails, or there was nothing to test',
+  interrupted: 'interrupted',
+};
 
 const workerPositionals: readonly Positional[] = [
   {
@@ -111,7 +109,7 @@ const workerPositionals: readonly Positional[] = [
   },
 ];
 
-const workerVerb: Verb = {
+const workerVerb = defineVerb({
   summary: 'tests a worker: listens as a platform and checks what the worker does',
   description: [
     'Gives jobs to the worker that connects, injects faults, and checks how the worker reacts. With a ' +
@@ -128,33 +126,29 @@ const workerVerb: Verb = {
     'millrace conformance worker --protocol runpod -- python3 -u handler.py',
   ],
   exitCodes,
-  async run(args) {
-    const { values, positionals: command } = parseOptions(workerOptions, args);
+  async run({ values, positionals: command }) {
     checkLink(values);
     return judge('worker', values, (test) => checkWorker({ ...test, values, command }));
   },
-};
+});
 
-const platformVerb: Verb = {
+const platformVerb = defineVerb({
   summary: 'tests a platform: acts as a worker of it and checks its answers',
   description: [
     'Submits jobs, takes them, and sends valid and invalid reports. It waits for leases to expire, so it ' +
       'takes a while. The endpoint must have no workers and no other jobs.',
   ],
-  positionals: [],
   options: platformOptions,
   examples: [
     'millrace conformance platform --url http://127.0.0.1:8000 --endpoint test --key mr_…',
     'millrace conformance platform --protocol runpod --url URL/runpod/v2 --endpoint test --key mr_…',
   ],
   exitCodes,
-  async run(args) {
-    const { values, positionals } = parseOptions(platformOptions, args);
-    checkArguments([], positionals);
+  async run({ values }) {
     checkLink(values);
     return judge('platform', values, (test) => checkPlatform({ ...test, values }));
   },
-};
+});
 
 export const conformanceCommands: CommandGroup = {
   name: 'millrace conformance',

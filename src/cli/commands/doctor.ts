@@ -16,10 +16,10 @@ import {
   type DeviceSet,
   type DeviceSets,
 } from '../../worker/gpu/device-sets.ts';
-import { type Command, EXIT } from '../command.ts';
+import { defineCommand, EXIT } from '../command.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';
 import { renderBlock } from '../help.ts';
-import { checkArguments, parseOptions } from '../option-parser.ts';
+import type { ParsedArguments } from '../option-parser.ts';
 import { flag, text } from '../options.ts';
 import { print } from '../output.ts';
 import { readPerWorker } from '../worker/worker-devices.ts';
@@ -49,22 +49,20 @@ const options = {
   }),
 };
 
-export const doctorCommand: Command = {
+export const doctorCommand = defineCommand({
   name: 'millrace doctor',
   description: [
     'Checks everything that a worker needs: Node, memory, disk, GPUs and their driver. Prints the proxies ' +
       'of the environment, the devices of each worker process and the variables that pin it. Starts no worker and changes nothing.',
   ],
-  positionals: [],
   options,
   examples: ['millrace doctor', 'millrace doctor --gpus-per-worker 2 --devices 0,1,2,3 --json'],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'this machine can run a worker' },
-    { code: EXIT.failed, meaning: 'a problem was found; the remedy is printed' },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-  ],
+  exitCodes: {
+    ok: 'this machine can run a worker',
+    failed: 'a problem was found; the remedy is printed',
+  },
   run,
-};
+});
 
 interface Findings {
   healthy: boolean;
@@ -85,9 +83,7 @@ interface Findings {
   problems: DeviceProblem[];
 }
 
-async function run(args: readonly string[]): Promise<number> {
-  const { values, positionals } = parseOptions(options, args);
-  checkArguments([], positionals);
+async function run({ values }: ParsedArguments<typeof options>): Promise<number> {
   const perWorker = readPerWorker(values.gpusPerWorker);
   const findings = await examine({ ...values, perWorker });
   void print(values.json ? `${toJson(findings)}\n` : describe(findings));

@@ -4,8 +4,8 @@ import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { stopLeftPods } from '../../platform/compute/left-pods.ts';
 import { findHolder, lockDataFolder } from '../../platform/files/data-lock.ts';
-import { type Command, CommandError, EXIT } from '../command.ts';
-import { checkArguments, parseOptions } from '../option-parser.ts';
+import { CommandError, defineCommand, EXIT } from '../command.ts';
+import type { ParsedArguments } from '../option-parser.ts';
 import { engineOptions, kubernetesOptions, readKubernetes } from '../options/engine-options.ts';
 import { dataOption, explainPlatformError } from '../options/platform-flags.ts';
 import { integer } from '../options.ts';
@@ -35,7 +35,7 @@ const options = {
   }),
 };
 
-export const downCommand: Command = {
+export const downCommand = defineCommand({
   name: 'millrace down',
   description: [
     'Sends SIGTERM to the platform that uses the data folder, if one does, and then to its pods and workers. ' +
@@ -44,23 +44,16 @@ export const downCommand: Command = {
     'Pods on other machines keep running. A process manager such as systemd may restart the platform; stop it ' +
       'there first.',
   ],
-  positionals: [],
   options,
   examples: ['millrace down', 'millrace down --data /var/lib/millrace --engine docker'],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'neither the platform nor a pod runs' },
-    {
-      code: EXIT.failed,
-      meaning: 'the folder has no platform data, or the platform or a pod could not be stopped',
-    },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-  ],
+  exitCodes: {
+    ok: 'neither the platform nor a pod runs',
+    failed: 'the folder has no platform data, or the platform or a pod could not be stopped',
+  },
   run,
-};
+});
 
-async function run(args: readonly string[]): Promise<number> {
-  const { positionals, values } = parseOptions(options, args);
-  checkArguments(downCommand.positionals, positionals);
+async function run({ values }: ParsedArguments<typeof options>): Promise<number> {
   const { dockerHost, engine: kind, graceMs, stopMs } = values;
   const dataFolder = resolve(values.data);
   if (!existsSync(resolve(dataFolder, 'lock.db'))) {

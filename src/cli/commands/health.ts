@@ -1,8 +1,8 @@
 // `millrace health`: asks a worker's health port on this machine, for health checks of containers
 // and for scripts. The worker decides whether it is healthy.
 import { http } from '../../base/net/node-http.ts';
-import { type Command, CommandError, EXIT } from '../command.ts';
-import { checkArguments, parseOptions } from '../option-parser.ts';
+import { CommandError, defineCommand, EXIT } from '../command.ts';
+import type { ParsedArguments } from '../option-parser.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 
@@ -38,29 +38,25 @@ const options = {
   }),
 };
 
-export const healthCommand: Command = {
+export const healthCommand = defineCommand({
   name: 'millrace health',
   description: [
     "Calls a worker's health port and prints the response. The command reads the same environment " +
       'variables as the worker, so a container needs no options.',
   ],
-  positionals: [],
   options,
   examples: [
     'millrace health --health-port 9090',
     'millrace health --ready   # with MILLRACE_HEALTH_PORT in the environment',
   ],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'healthy' },
-    { code: EXIT.failed, meaning: 'not healthy, or no response' },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-  ],
+  exitCodes: {
+    ok: 'healthy',
+    failed: 'not healthy, or no response',
+  },
   run,
-};
+});
 
-async function run(args: readonly string[]): Promise<number> {
-  const { values, positionals } = parseOptions(options, args);
-  checkArguments([], positionals);
+async function run({ values }: ParsedArguments<typeof options>): Promise<number> {
   const { healthPort: port, healthHost, timeoutMs } = values;
   if (port === undefined) throw new UsageError('--health-port PORT is required');
   const host = LOOPBACK[healthHost] ?? healthHost;

@@ -14,9 +14,9 @@ import { basename, dirname, join, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { packageRoot, readPackageInfo } from '../../base/package-info.ts';
 import { isPlainObject } from '../../wire/json.ts';
-import { type Command, CommandError, EXIT } from '../command.ts';
+import { CommandError, defineCommand, EXIT } from '../command.ts';
 import { inheritWithoutKeys } from '../config.ts';
-import { checkArguments, parseOptions } from '../option-parser.ts';
+import type { ParsedArguments } from '../option-parser.ts';
 import { flag, text, UnknownWordError, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 import { findNpm } from '../worker/npm-run.ts';
@@ -117,7 +117,7 @@ const options = {
   }),
 };
 
-export const initCommand: Command = {
+export const initCommand = defineCommand({
   name: 'millrace init',
   description: [
     'Writes a TypeScript handler with its test, a package.json, a tsconfig.json, a Dockerfile and a ' +
@@ -136,17 +136,14 @@ export const initCommand: Command = {
     'millrace init my-proxy --template openai-proxy',
     'millrace init my-handler --from ./millrace-0.1.0.tgz',
   ],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'done' },
-    { code: EXIT.failed, meaning: 'the folder is not empty, or cannot be written' },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-  ],
+  exitCodes: {
+    ok: 'done',
+    failed: 'the folder is not empty, or cannot be written',
+  },
   run,
-};
+});
 
-async function run(args: readonly string[]): Promise<number> {
-  const { values, positionals } = parseOptions(options, args);
-  checkArguments(initCommand.positionals, positionals);
+async function run({ values, positionals }: ParsedArguments<typeof options>): Promise<number> {
   const [given = '.'] = positionals;
   const folder = resolve(given);
   const template = findTemplate(values.template);

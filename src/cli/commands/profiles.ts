@@ -3,9 +3,15 @@
 
 import { ApiError } from '../../client/api-caller.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
-import { type Command, CommandError, type CommandGroup, EXIT, type ExitCode } from '../command.ts';
+import {
+  CommandError,
+  type CommandGroup,
+  defineCommand,
+  defineVerb,
+  EXIT,
+  type ExitMeanings,
+} from '../command.ts';
 import { readVariable } from '../config.ts';
-import { checkArguments, parseOptions } from '../option-parser.ts';
 import { flag, readKeyOf, text, UsageError } from '../options.ts';
 import { formatTable, print, printNote, readTableWidth } from '../output.ts';
 import {
@@ -36,11 +42,10 @@ const optionalName = [
   { name: '[name]', help: 'profile; default: MILLRACE_PROFILE, else the current one' },
 ];
 
-const exitCodes: readonly ExitCode[] = [
-  { code: EXIT.ok, meaning: 'done' },
-  { code: EXIT.failed, meaning: 'no such profile, or the file cannot be read or changed' },
-  { code: EXIT.usage, meaning: 'wrong usage' },
-];
+const exitCodes: ExitMeanings = {
+  ok: 'done',
+  failed: 'no such profile, or the file cannot be read or changed',
+};
 
 export const profilesCommands: CommandGroup = {
   name: 'millrace profiles',
@@ -49,30 +54,23 @@ export const profilesCommands: CommandGroup = {
       '--profile, else of MILLRACE_PROFILE, else the current one.',
   ],
   verbs: {
-    list: {
+    list: defineVerb({
       summary: 'lists the profiles of this machine; * marks the current one',
-      description: [],
-      positionals: [],
       options: listOptions,
       exitCodes,
       examples: ['millrace profiles list'],
-      async run(args) {
-        const { positionals: words, values } = parseOptions(listOptions, args);
-        checkArguments([], words);
+      async run({ values }) {
         void print(`${values.json ? describeJson() : describeTable(readTableWidth(values))}\n`);
         return EXIT.ok;
       },
-    },
-    use: {
+    }),
+    use: defineVerb({
       summary: 'makes a profile the current one',
-      description: [],
       positionals,
       options: {},
       exitCodes,
       examples: ['millrace profiles use staging'],
-      async run(args) {
-        const { positionals: words } = parseOptions({}, args);
-        checkArguments(positionals, words);
+      async run({ positionals: words }) {
         const [name = ''] = words;
         const { byName } = readProfiles();
         const profile = byName.get(name);
@@ -81,19 +79,16 @@ export const profilesCommands: CommandGroup = {
         void print(`${name}  ${profile.url}\n`);
         return EXIT.ok;
       },
-    },
-    key: {
+    }),
+    key: defineVerb({
       summary: 'prints the key of a profile, for a command such as curl',
-      description: [],
       options: {},
       exitCodes,
       positionals: optionalName,
       examples: [
         'curl -H "authorization: Bearer $(millrace profiles key)" https://millrace.example.com/v1/endpoints',
       ],
-      async run(args) {
-        const { positionals: words } = parseOptions({}, args);
-        checkArguments(optionalName, words);
+      async run({ positionals: words }) {
         const { byName, current } = readProfiles();
         const name = words[0] ?? readVariable('MILLRACE_PROFILE') ?? current;
         if (name === undefined) throw new CommandError('no profile is current; give a name');
@@ -102,7 +97,7 @@ export const profilesCommands: CommandGroup = {
         void print(`${readKeyOf(locateProfiles(), profile.key)}\n`);
         return EXIT.ok;
       },
-    },
+    }),
   },
   examples: ['millrace profiles list', 'millrace profiles use staging'],
 };
@@ -137,7 +132,7 @@ const loginOptions = {
   }),
 };
 
-export const loginCommand: Command = {
+export const loginCommand = defineCommand({
   name: 'millrace login',
   description: [
     'Asks for an API key, checks it at the platform, and stores URL and key as a profile in ' +
@@ -146,24 +141,18 @@ export const loginCommand: Command = {
     'The profile becomes the current one: commands that call a platform use it, unless flags or the variables ' +
       'MILLRACE_URL and MILLRACE_KEY say otherwise. The key of a profile is only sent to the URL of the profile.',
   ],
-  positionals: [],
   options: loginOptions,
   examples: [
     'millrace login --url https://queue.example.com',
     'millrace login --profile staging --url https://staging.example.com < key.txt',
   ],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'logged in' },
-    {
-      code: EXIT.failed,
-      meaning: 'the platform refused the key or did not respond, or the profile cannot be stored',
-    },
-    { code: EXIT.usage, meaning: 'wrong usage, or no key' },
-    { code: EXIT.interrupted, meaning: 'interrupted' },
-  ],
-  async run(args) {
-    const { positionals, values } = parseOptions(loginOptions, args);
-    checkArguments([], positionals);
+  exitCodes: {
+    ok: 'logged in',
+    failed: 'the platform refused the key or did not respond, or the profile cannot be stored',
+    usage: 'wrong usage, or no key',
+    interrupted: 'interrupted',
+  },
+  async run({ values }) {
     const name = checkProfileName(values.profile ?? DEFAULT_PROFILE);
     const { byName } = readProfiles();
     const given = values.url ?? byName.get(name)?.url;
@@ -179,7 +168,7 @@ export const loginCommand: Command = {
     void print(`Logged in to ${url}; profile ${name} is stored in ${locateProfiles()}.\n`);
     return EXIT.ok;
   },
-};
+});
 
 const logoutOptions = {
   profile: text({
@@ -189,22 +178,18 @@ const logoutOptions = {
   }),
 };
 
-export const logoutCommand: Command = {
+export const logoutCommand = defineCommand({
   name: 'millrace logout',
   description: [
     'Removes a profile with its key from this machine. The key stays valid; `millrace keys revoke` ends it.',
   ],
-  positionals: [],
   options: logoutOptions,
   examples: ['millrace logout', 'millrace logout --profile staging'],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'removed' },
-    { code: EXIT.failed, meaning: 'no such profile, or the file cannot be changed' },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-  ],
-  async run(args) {
-    const { positionals, values } = parseOptions(logoutOptions, args);
-    checkArguments([], positionals);
+  exitCodes: {
+    ok: 'removed',
+    failed: 'no such profile, or the file cannot be changed',
+  },
+  async run({ values }) {
     const { byName, current } = readProfiles();
     const name = values.profile ?? current;
     if (name === undefined)
@@ -218,7 +203,7 @@ export const logoutCommand: Command = {
     }
     return EXIT.ok;
   },
-};
+});
 
 /** A key may lack the scope of this read and still be good. @throws CommandError */
 async function checkKey(url: string, key: string): Promise<void> {

@@ -5,10 +5,10 @@ import { LIMITS } from '../../wire/job/job.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 import { type ExecutionEnd, HandlerNotLoadedError } from '../../worker/execution/executor.ts';
 import { ThreadExecutor } from '../../worker/execution/thread-executor.ts';
-import { type Command, CommandError, EXIT } from '../command.ts';
+import { CommandError, defineCommand, EXIT } from '../command.ts';
 import { withholdKeys } from '../config.ts';
 import { findHandlerFile } from '../dev/handler-files.ts';
-import { parseOptions } from '../option-parser.ts';
+import type { ParsedArguments } from '../option-parser.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
 import { forceOnSecond, listenForStop } from '../stop-signals.ts';
 import { createTerminalLog } from '../terminal-log.ts';
@@ -25,6 +25,7 @@ const options = {
     help: 'file that contains the input; "-": standard input',
   }),
   testInput: text({
+    alias: '--test_input',
     placeholder: 'JSON',
     help: 'a whole job, {"input":…}; also spelled --test_input; default, if no input is given: ./test_input.json if it exists',
   }),
@@ -37,7 +38,7 @@ const options = {
   json: flag({ help: 'print events as lines of JSON, see above' }),
 };
 
-export const runCommand: Command = {
+export const runCommand = defineCommand({
   name: 'millrace run',
   description: [
     'Loads the handler, runs one attempt of one job and prints its output. A streaming handler prints each ' +
@@ -63,19 +64,17 @@ export const runCommand: Command = {
     `millrace run handler.ts --test_input '{"input":{"prompt":"Hi"}}'`,
     'generate-input | millrace run handler.ts - --json | jq .output',
   ],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'the job is COMPLETED' },
-    { code: EXIT.failed, meaning: 'the job is FAILED, or the handler cannot be loaded' },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-    { code: EXIT.timedOut, meaning: 'the job is TIMED_OUT' },
-    { code: EXIT.interrupted, meaning: 'interrupted by a signal; the job was cancelled' },
-  ],
+  exitCodes: {
+    ok: 'the job is COMPLETED',
+    failed: 'the job is FAILED, or the handler cannot be loaded',
+    timedOut: 'the job is TIMED_OUT',
+    interrupted: 'interrupted by a signal; the job was cancelled',
+  },
   run,
-};
+});
 
-async function run(args: readonly string[]): Promise<number> {
+async function run({ positionals, values }: ParsedArguments<typeof options>): Promise<number> {
   withholdKeys();
-  const { values, positionals } = parseOptions(options, args.map(respell));
   const [handler, dash, ...rest] = positionals;
   const fromStdin = dash === '-';
   const handlerPath = findHandlerFile(
@@ -135,11 +134,6 @@ function chooseFormat(json: boolean): RunFormat {
 
 function isText(value: string | undefined): value is string {
   return value !== undefined;
-}
-
-/** Accepts `--test_input`, the spelling of RunPod's SDK. */
-function respell(arg: string): string {
-  return arg.replace(/^--test_input(?==|$)/, '--test-input');
 }
 
 function makeLeases({ id, inputs, isList }: AskedJobs, executionTimeoutMs: number): Lease[] {

@@ -8,8 +8,8 @@ import { packageVersion } from '../../base/package-info.ts';
 import { countLeftPods, type LeftPods } from '../../platform/compute/left-pods.ts';
 import { openPlatform } from '../../platform/platform.ts';
 import type { RunningPlatform } from '../../platform/running-platform.ts';
-import { type Command, EXIT } from '../command.ts';
-import { checkArguments, parseOptions } from '../option-parser.ts';
+import { defineCommand, EXIT } from '../command.ts';
+import type { ParsedArguments } from '../option-parser.ts';
 import { CertificateFiles } from '../options/certificates.ts';
 import { readKubernetes } from '../options/engine-options.ts';
 import { readGrpcPort, readTls } from '../options/listener-options.ts';
@@ -30,7 +30,7 @@ import { findUsableDevices } from '../worker/worker-devices.ts';
 /** Names of endpoints that the start prints. */
 const SHOWN_ENDPOINTS = 20;
 
-export const serveCommand: Command = {
+export const serveCommand = defineCommand({
   name: 'millrace serve',
   description: [
     'Serves the job API and the worker API under /v2/<endpoint>/; pods, endpoints, templates, the catalog ' +
@@ -45,7 +45,6 @@ export const serveCommand: Command = {
       'and the second signal ends this time only. No signal loses anything acknowledged. Pods keep running; ' +
       '`millrace down` stops the platform and its pods.',
   ],
-  positionals: [],
   options: serveOptions,
   examples: [
     'millrace serve --endpoint echo --endpoint image',
@@ -54,24 +53,18 @@ export const serveCommand: Command = {
     'millrace serve --grpc-port 8001',
     'millrace serve --store postgres://millrace@db.example.com/millrace?sslmode=verify-full',
   ],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'stopped by a signal' },
-    {
-      code: EXIT.failed,
-      meaning:
-        'the port, the data folder or the database is in use, or cannot be used; the disk failed to store a commit; or a second SIGTERM or SIGHUP',
-    },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-    { code: EXIT.interrupted, meaning: 'a second Ctrl-C' },
-  ],
+  exitCodes: {
+    ok: 'stopped by a signal',
+    failed:
+      'the port, the data folder or the database is in use, or cannot be used; the disk failed to store a commit; or a second SIGTERM or SIGHUP',
+    interrupted: 'a second Ctrl-C',
+  },
   run,
-};
+});
 
-async function run(args: readonly string[]): Promise<number> {
+async function run({ values }: ParsedArguments<typeof serveOptions>): Promise<number> {
   outliveOutput();
   letHeapGrow();
-  const { values, positionals } = parseOptions(serveOptions, args);
-  checkArguments([], positionals);
   const tls = readTls(values);
   const { leaseMs, renewEveryMs } = values;
   if (renewEveryMs >= leaseMs) {

@@ -5,8 +5,13 @@ import type { CopiedTable, CopyStep } from '../../platform/copy-store.ts';
 import { checkIntegrity } from '../../store/disk/integrity.ts';
 import { explainFailure, nameStorageFailure } from '../../store/disk/sqlite-errors.ts';
 import { backUpStore, describeStore, type StoreFiles } from '../../store/disk/store-files.ts';
-import { CommandError, type CommandGroup, EXIT, type ExitCode, type Verb } from '../command.ts';
-import { checkArguments, parseOptions } from '../option-parser.ts';
+import {
+  CommandError,
+  type CommandGroup,
+  defineVerb,
+  EXIT,
+  type ExitMeanings,
+} from '../command.ts';
 import { dataOption, explainPlatformError } from '../options/platform-flags.ts';
 import { passwordFileOption, readPostgresPassword } from '../options/store-options.ts';
 import { flag, integer, type OptionValues, requiredText } from '../options.ts';
@@ -26,49 +31,42 @@ const checkOptions = {
 
 type Values = OptionValues<typeof placeOptions>;
 
-const exitCodes: readonly ExitCode[] = [
-  { code: EXIT.ok, meaning: 'done' },
-  { code: EXIT.failed, meaning: 'the database is damaged, incomplete, missing or cannot be read' },
-  { code: EXIT.usage, meaning: 'wrong usage' },
-];
+const exitCodes: ExitMeanings = {
+  ok: 'done',
+  failed: 'the database is damaged, incomplete, missing or cannot be read',
+};
 
-const checkVerb: Verb = {
+const checkVerb = defineVerb({
   summary: 'looks for damaged pages and missing files of large payloads',
   description: [
     'Progress goes to standard error. While the check runs, the write-ahead log of a running platform grows.',
   ],
-  positionals: [],
   options: checkOptions,
   examples: ['millrace store check --data /var/lib/millrace'],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'no damage found' },
-    ...exitCodes.slice(1),
-    { code: EXIT.interrupted, meaning: 'interrupted by Ctrl-C' },
-  ],
-  async run(args) {
-    const { positionals, values } = parseOptions(checkOptions, args);
-    checkArguments([], positionals);
+  exitCodes: {
+    ...exitCodes,
+    ok: 'no damage found',
+    interrupted: 'interrupted by Ctrl-C',
+  },
+  async run({ values }) {
     return check(locate(values), values);
   },
-};
+});
 
-const infoVerb: Verb = {
+const infoVerb = defineVerb({
   summary: 'prints sizes, large payloads, free pages and the number of jobs, endpoints and keys',
   description: [],
-  positionals: [],
   options: placeOptions,
   exitCodes,
   examples: ['millrace store info --json'],
-  async run(args) {
-    const { positionals, values } = parseOptions(placeOptions, args);
-    checkArguments([], positionals);
+  async run({ values }) {
     return info(locate(values), values);
   },
-};
+});
 
 const backupPositionals = [{ name: '<file>', help: 'file to write; it must not exist' }];
 
-const backupVerb: Verb = {
+const backupVerb = defineVerb({
   summary: 'writes a consistent copy to a new file',
   description: [
     'The copy also has the large inputs and outputs, which are files in millrace.db.payloads. To restore it, stop the ' +
@@ -79,12 +77,10 @@ const backupVerb: Verb = {
   options: placeOptions,
   examples: ['millrace store backup /backups/millrace-monday.db --data /var/lib/millrace'],
   exitCodes,
-  async run(args) {
-    const { positionals, values } = parseOptions(placeOptions, args);
-    checkArguments(backupPositionals, positionals);
+  async run({ positionals, values }) {
     return backUp(locate(values), resolve(positionals[0] ?? ''), values);
   },
-};
+});
 
 /** Between two lines of progress. */
 const PROGRESS_MS = 1_000;
@@ -112,7 +108,7 @@ const copyOptions = {
   }),
 };
 
-const copyVerb: Verb = {
+const copyVerb = defineVerb({
   summary: 'copies the database to SQLite or Postgres',
   description: [
     'Stop the platform first: the copy locks both databases. The target must be empty. The copy migrates the source ' +
@@ -123,24 +119,20 @@ const copyVerb: Verb = {
       'webhook-secrets, are not part of it.',
     'Progress goes to standard error if that is a terminal.',
   ],
-  positionals: [],
   options: copyOptions,
   examples: [
     'millrace store copy --from sqlite:/var/lib/millrace --to postgres://millrace@db.example.com/jobs',
     'millrace store copy --from postgres://millrace@db.example.com/jobs --to sqlite:/var/lib/millrace',
   ],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'all rows are copied' },
-    { code: EXIT.failed, meaning: 'a database is in use, not empty, or cannot be used' },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-    { code: EXIT.interrupted, meaning: 'interrupted by Ctrl-C; run the command again to continue' },
-  ],
-  async run(args) {
-    const { positionals, values } = parseOptions(copyOptions, args);
-    checkArguments([], positionals);
+  exitCodes: {
+    ok: 'all rows are copied',
+    failed: 'a database is in use, not empty, or cannot be used',
+    interrupted: 'interrupted by Ctrl-C; run the command again to continue',
+  },
+  async run({ values }) {
     return copy(values);
   },
-};
+});
 
 export const storeCommands: CommandGroup = {
   name: 'millrace store',

@@ -5,8 +5,8 @@ import type { Platform } from '../../client/platform-client.ts';
 import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
 import type { Rollout } from '../../wire/resources/rollout.ts';
 import type { VersionRecord } from '../../wire/resources/version.ts';
-import { type Command, EXIT } from '../command.ts';
-import { parseOptions } from '../option-parser.ts';
+import { defineCommand, EXIT } from '../command.ts';
+import type { ParsedArguments } from '../option-parser.ts';
 import { flag, type OptionValues, text, UsageError } from '../options.ts';
 import {
   formatSize,
@@ -66,7 +66,7 @@ const options = {
   ...clientOptions,
 };
 
-export const deployCommand: Command = {
+export const deployCommand = defineCommand({
   name: 'millrace deploy',
   description: [
     "Packs the handler's project, uploads it as a new version of the endpoint, and replaces the workers. First " +
@@ -90,12 +90,11 @@ export const deployCommand: Command = {
   ],
   exitCodes: DEPLOY_EXIT_CODES,
   run,
-};
+});
 
 type Values = OptionValues<typeof options>;
 
-async function run(args: readonly string[]): Promise<number> {
-  const { positionals, values } = parseOptions(options, args);
+async function run({ positionals, values }: ParsedArguments<typeof options>): Promise<number> {
   if (values.list) return listVersions(positionals, values);
   const project = findProject(positionals, values.root);
   const name = chooseName(values.name, project);

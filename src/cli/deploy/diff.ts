@@ -1,8 +1,8 @@
 // `millrace diff`: compares a handler's project with the version that runs.
 
 import { diff } from 'node:util';
-import { type Command, CommandError, EXIT } from '../command.ts';
-import { parseOptions } from '../option-parser.ts';
+import { CommandError, defineCommand, EXIT } from '../command.ts';
+import type { ParsedArguments } from '../option-parser.ts';
 import { flag, integer, text } from '../options.ts';
 import { formatSize, print } from '../output.ts';
 import { callPlatform, clientOptions, connectPlatform } from '../resources/client-options.ts';
@@ -36,7 +36,7 @@ const SIGNS: Readonly<Record<FileChange['kind'], string>> = {
   mode: 'X',
 };
 
-export const diffCommand: Command = {
+export const diffCommand = defineCommand({
   name: 'millrace diff',
   description: [
     'Compares the files that `millrace deploy` would send with those of the running version. Prints one line ' +
@@ -46,16 +46,14 @@ export const diffCommand: Command = {
   positionals: [{ name: '<handler>', help: 'handler module, .ts or .js' }],
   options,
   examples: ['millrace diff handler.ts', 'millrace diff handler.ts --version 3 --stat'],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'compared, with or without differences' },
-    { code: EXIT.failed, meaning: 'the files break a limit, or the platform refused a request' },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-  ],
+  exitCodes: {
+    ok: 'compared, with or without differences',
+    failed: 'the files break a limit, or the platform refused a request',
+  },
   run,
-};
+});
 
-async function run(args: readonly string[]): Promise<number> {
-  const { positionals, values } = parseOptions(options, args);
+async function run({ positionals, values }: ParsedArguments<typeof options>): Promise<number> {
   const project = findProject(positionals, values.root);
   const name = chooseName(values.name, project);
   const packed = await packProject(project);

@@ -1,7 +1,7 @@
 // `millrace rollback`: deploys an earlier version of an endpoint's handler again.
 import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
-import { type Command, CommandError } from '../command.ts';
-import { parseOptions } from '../option-parser.ts';
+import { CommandError, defineCommand } from '../command.ts';
+import type { ParsedArguments } from '../option-parser.ts';
 import { UsageError } from '../options.ts';
 import { StatusLine } from '../output.ts';
 import { clientOptions, connectPlatform } from '../resources/client-options.ts';
@@ -12,7 +12,7 @@ import { needEndpoint } from './target.ts';
 
 const options = { name: nameOption, ...rolloutOptions, ...clientOptions };
 
-export const rollbackCommand: Command = {
+export const rollbackCommand = defineCommand({
   name: 'millrace rollback',
   description: [
     'Redeploys an earlier version. If it does not load, the running version keeps running. ' +
@@ -28,10 +28,9 @@ export const rollbackCommand: Command = {
   examples: ['millrace rollback --name chat', 'millrace rollback 3 --name chat'],
   exitCodes: DEPLOY_EXIT_CODES,
   run,
-};
+});
 
-async function run(args: readonly string[]): Promise<number> {
-  const { positionals, values } = parseOptions(options, args);
+async function run({ positionals, values }: ParsedArguments<typeof options>): Promise<number> {
   const given = readVersion(positionals);
   const name = needName(values.name);
   const { json, noFollow, timeout } = values;

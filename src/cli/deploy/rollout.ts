@@ -7,7 +7,7 @@ import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
 import type { Rollout } from '../../wire/resources/rollout.ts';
 import { fillPath } from '../../wire/routes/route.ts';
 import { JOB_ROUTES } from '../../wire/routes/routes.ts';
-import { CommandError, EXIT, type ExitCode, NotLoadedError } from '../command.ts';
+import { CommandError, EXIT, type ExitMeanings, NotLoadedError } from '../command.ts';
 import { chooseExample } from '../example-input.ts';
 import { flag, integer, text } from '../options.ts';
 import { print, printNote } from '../output.ts';
@@ -29,17 +29,13 @@ export const rolloutOptions = {
   json: flag({ help: 'print the result as one line of JSON' }),
 };
 
-export const DEPLOY_EXIT_CODES: readonly ExitCode[] = [
-  { code: EXIT.ok, meaning: 'the version is running; with --no-follow, its rollout has started' },
-  {
-    code: EXIT.failed,
-    meaning:
-      'the files break a limit, the platform refused a request or did not respond, or it was superseded by another deployment',
-  },
-  { code: EXIT.usage, meaning: 'wrong usage' },
-  { code: EXIT.notLoaded, meaning: 'the handler does not load; the earlier version keeps running' },
-  { code: EXIT.interrupted, meaning: 'interrupted by a signal; the rollout continues' },
-];
+export const DEPLOY_EXIT_CODES: ExitMeanings = {
+  ok: 'the version is running; with --no-follow, its rollout has started',
+  failed:
+    'the files break a limit, the platform refused a request or did not respond, or it was superseded by another deployment',
+  notLoaded: 'the handler does not load; the earlier version keeps running',
+  interrupted: 'interrupted by a signal; the rollout continues',
+};
 
 const POLL_MS = 500;
 

@@ -10,9 +10,9 @@ import { packageVersion } from '../../base/package-info.ts';
 import { openPlatform } from '../../platform/platform.ts';
 import type { PlatformOptions } from '../../platform/platform-options.ts';
 import type { PlatformSeams, RunningPlatform } from '../../platform/running-platform.ts';
-import { type Command, EXIT } from '../command.ts';
+import { defineCommand, EXIT } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
-import { parseOptions } from '../option-parser.ts';
+import type { ParsedArguments } from '../option-parser.ts';
 import { exitOnStoreLoss, explainPlatformError } from '../options/platform-flags.ts';
 import { serveOptions } from '../options/serve-options.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
@@ -54,7 +54,7 @@ const options = {
   logLevel: logLevelOption('warn'),
 };
 
-export const devCommand: Command = {
+export const devCommand = defineCommand({
   name: 'millrace dev',
   description: [
     'Runs a platform and one worker process for each handler file. The name of the file is the ID of its ' +
@@ -75,26 +75,18 @@ export const devCommand: Command = {
   ],
   options,
   examples: ['millrace dev handlers', 'millrace dev src/resize.ts --port 0 --data ./.millrace/dev'],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'stopped by a signal' },
-    {
-      code: EXIT.failed,
-      meaning:
-        'the port or the data folder is in use, or cannot be used; or a second SIGTERM or SIGHUP',
-    },
-    {
-      code: EXIT.usage,
-      meaning: 'wrong usage, no handler found, or two handlers of the same name',
-    },
-    { code: EXIT.interrupted, meaning: 'a second Ctrl-C' },
-  ],
+  exitCodes: {
+    ok: 'stopped by a signal',
+    failed:
+      'the port or the data folder is in use, or cannot be used; or a second SIGTERM or SIGHUP',
+    usage: 'wrong usage, no handler found, or two handlers of the same name',
+    interrupted: 'a second Ctrl-C',
+  },
   run,
-};
+});
 
-async function run(args: readonly string[]): Promise<number> {
+async function run({ positionals, values }: ParsedArguments<typeof options>): Promise<number> {
   outliveOutput();
-  const { values, positionals } = parseOptions(options, args);
-  if (positionals.length === 0) throw new UsageError('name at least one handler file or folder');
   if (findHandlers(positionals).length === 0) {
     throw new UsageError(`no handler found in ${positionals.join(', ')}`);
   }

@@ -3,8 +3,7 @@
 import { randomBytes } from 'node:crypto';
 import { endpointId } from '../../wire/resources/endpoint.ts';
 import { RUNPOD_BASE } from '../../wire/routes/routes.ts';
-import { EXIT, type Verb } from '../command.ts';
-import { checkArguments, parseOptions } from '../option-parser.ts';
+import { defineVerb, EXIT } from '../command.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 import { clientOptions, DEFAULT_URL } from '../resources/client-options.ts';
@@ -37,7 +36,7 @@ const options = {
 
 const positionals = [{ name: '<id>', help: 'endpoint ID' }];
 
-export const environmentVerb: Verb = {
+export const environmentVerb = defineVerb({
   summary: 'prints the environment of a worker that you start yourself',
   description: [
     'Prints one variable a line, in the format of `docker run --env-file`, without a call to the platform. ' +
@@ -50,20 +49,17 @@ export const environmentVerb: Verb = {
   examples: [
     'MILLRACE_KEY=mr_… millrace endpoints env image --runpod --url https://q.example.com > worker.env',
   ],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'done' },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-  ],
-  async run(args) {
-    const { positionals: words, values } = parseOptions(options, args);
-    checkArguments(positionals, words);
+  exitCodes: {
+    ok: 'done',
+  },
+  async run({ positionals: words, values }) {
     const [endpoint = ''] = words;
     const environment = describeEnvironment({ endpoint, ...values });
     const lines = Object.entries(environment).map(([name, value]) => `${name}=${value}`);
     void print(`${values.json ? JSON.stringify(environment) : lines.join('\n')}\n`);
     return EXIT.ok;
   },
-};
+});
 
 interface WorkerEnvironment {
   endpoint: string;

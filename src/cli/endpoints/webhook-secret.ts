@@ -1,8 +1,8 @@
 // `millrace endpoints webhook-secret`: prints the secrets that verify the webhooks of one endpoint.
 import { resolve } from 'node:path';
 import { locateWebhookSecrets, readReceiverSecrets } from '../../platform/files/secret-files.ts';
-import { CommandError, EXIT, type Verb } from '../command.ts';
-import { checkArguments, parseOptions } from '../option-parser.ts';
+import { CommandError, defineVerb, EXIT } from '../command.ts';
+import type { ParsedArguments } from '../option-parser.ts';
 import {
   dataOption,
   explainPlatformError,
@@ -22,7 +22,7 @@ const positionals = [
   },
 ];
 
-export const webhookSecretVerb: Verb = {
+export const webhookSecretVerb = defineVerb({
   summary: "prints the secret that verifies the endpoint's webhooks, on the platform's machine",
   description: [
     "The receivers of an endpoint's webhooks pass the secret to verifyWebhook of millrace/client. Each " +
@@ -37,20 +37,18 @@ export const webhookSecretVerb: Verb = {
     'millrace endpoints webhook-secret echo',
     'millrace endpoints webhook-secret echo --data /var/lib/millrace',
   ],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'secrets printed, one a line' },
-    {
-      code: EXIT.failed,
-      meaning: 'the secrets file does not exist: no platform has used this data folder',
-    },
-    { code: EXIT.usage, meaning: 'wrong usage, or the secrets file cannot be read or is invalid' },
-  ],
+  exitCodes: {
+    ok: 'secrets printed, one a line',
+    failed: 'the secrets file does not exist: no platform has used this data folder',
+    usage: 'wrong usage, or the secrets file cannot be read or is invalid',
+  },
   run,
-};
+});
 
-async function run(args: readonly string[]): Promise<number> {
-  const { values, positionals: words } = parseOptions(options, args);
-  checkArguments(positionals, words);
+async function run({
+  values,
+  positionals: words,
+}: ParsedArguments<typeof options>): Promise<number> {
   const [endpoint = ''] = words;
   const path = values.webhookSecretFile ?? locateWebhookSecrets(resolve(values.data));
   const own = read(path, endpoint);

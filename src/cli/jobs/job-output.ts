@@ -53,7 +53,7 @@ function toIso(ms: number | null): string | null {
 }
 
 export const followOptions = {
-  follow: flag({ help: 'print new lines until the job ends; also -f' }),
+  follow: flag({ alias: '-f', help: 'print new lines until the job ends; also -f' }),
   json: flag({ help: 'print lines of JSON on a terminal too' }),
 };
 

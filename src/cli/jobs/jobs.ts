@@ -4,7 +4,7 @@ import type { Client, JobPolicy, JobRecord } from '../../client.ts';
 import { ERROR_CODES, JOB_STATUSES, LIMITS } from '../../wire/job/job.ts';
 import { FAILED_LIMIT, type FailedJobList } from '../../wire/resources/activity.ts';
 import { ACTIVITY_ROUTES } from '../../wire/routes/routes.ts';
-import { type CommandGroup, EXIT, type ExitCode, type Verb } from '../command.ts';
+import { type CommandGroup, EXIT, type ExitMeanings, type Verb } from '../command.ts';
 import { checkArguments, parseSharedOptions } from '../option-parser.ts';
 import {
   choice,
@@ -56,7 +56,7 @@ interface JobVerb<Table extends OptionTable> {
   takesJob: boolean;
   options: Table;
   /** Default: those of every call. */
-  exitCodes?: readonly ExitCode[];
+  exitCodes?: ExitMeanings;
   examples: readonly string[];
   act: (request: JobRequest<Table>) => Promise<number>;
 }
@@ -176,20 +176,12 @@ export const jobsCommands: CommandGroup = {
       ],
       takesJob: false,
       options: submitOptions,
-      exitCodes: [
-        {
-          code: EXIT.ok,
-          meaning:
-            'job submitted; with --each: all jobs submitted; with --wait: the job is COMPLETED',
-        },
-        {
-          code: EXIT.failed,
-          meaning:
-            'the platform rejected a job or did not respond; with --each: or a line is not a JSON object; with --wait: ' +
-            'the job is not COMPLETED',
-        },
-        { code: EXIT.usage, meaning: 'wrong usage' },
-      ],
+      exitCodes: {
+        ok: 'job submitted; with --each: all jobs submitted; with --wait: the job is COMPLETED',
+        failed:
+          'the platform rejected a job or did not respond; with --each: or a line is not a JSON object; with --wait: ' +
+          'the job is not COMPLETED',
+      },
       examples: [
         `millrace jobs submit --endpoint text-stream --input '{"text":"One. Two."}' --wait`,
         'millrace jobs submit --endpoint echo --input-file input.json --ttl 3600000',
@@ -282,8 +274,7 @@ function defineJobVerb<Table extends OptionTable>(verb: JobVerb<Table>): Verb {
     exitCodes,
     options: { endpoint, ...callOptions, ...options },
     async run(args) {
-      const spelled = args.map((arg) => (arg === '-f' ? '--follow' : arg));
-      const parsed = parseSharedOptions(options, sharedOptions, spelled);
+      const parsed = parseSharedOptions(options, sharedOptions, args);
       checkArguments(positionals, parsed.positionals);
       const { shared, values } = parsed;
       const [job = ''] = parsed.positionals;

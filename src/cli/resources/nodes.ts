@@ -8,8 +8,7 @@ import { makeKeyFile } from '../../platform/files/key-file.ts';
 import { makeSecretsKey, makeWebhookSecrets } from '../../platform/files/secret-files.ts';
 import { createOptionFile, PlatformOptionError } from '../../platform/option-error.ts';
 import type { NodeRecord } from '../../wire/resources/nodes.ts';
-import { CommandError, type CommandGroup, EXIT, type Verb } from '../command.ts';
-import { checkArguments, parseOptions } from '../option-parser.ts';
+import { CommandError, type CommandGroup, defineVerb, EXIT } from '../command.ts';
 import { print } from '../output.ts';
 import { defineApiVerb, formatItems, type ListKind, showRecord } from './resource-command.ts';
 
@@ -51,7 +50,7 @@ const SECRET_FILES: readonly { name: string; flag: string; make: (path: string) 
 
 const positionals = [{ name: '[folder]', help: 'folder of the files; default: millrace-secrets' }];
 
-const initVerb: Verb = {
+const initVerb = defineVerb({
   summary: 'writes the secrets that all nodes of a platform share',
   description: [
     'Writes the secret of the nodes, the secrets of webhooks, the keys and the key that encrypts the secrets of ' +
@@ -60,14 +59,11 @@ const initVerb: Verb = {
   positionals,
   options: {},
   examples: ['millrace nodes init', 'millrace nodes init /etc/millrace'],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'the files exist' },
-    { code: EXIT.failed, meaning: 'a file cannot be written' },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-  ],
-  run(args) {
-    const { positionals: words } = parseOptions({}, args);
-    checkArguments(positionals, words);
+  exitCodes: {
+    ok: 'the files exist',
+    failed: 'a file cannot be written',
+  },
+  run({ positionals: words }) {
     const folder = resolve(words[0] ?? 'millrace-secrets');
     const flags = writeSecrets(folder).map(([flag, path]) => `  ${flag} ${path}`);
     void print(
@@ -75,7 +71,7 @@ const initVerb: Verb = {
     );
     return Promise.resolve(EXIT.ok);
   },
-};
+});
 
 /** Returns the flag and the path of each file. @throws CommandError */
 function writeSecrets(folder: string): [string, string][] {

@@ -111,7 +111,7 @@ const logOptions = {
     placeholder: 'N',
     help: 'print at most this many bytes from the end',
   }),
-  follow: flag({ help: 'print new output until the pod stops; also -f' }),
+  follow: flag({ alias: '-f', help: 'print new output until the pod stops; also -f' }),
 };
 
 const logPositionals = [{ name: '<id>', help: 'pod ID or name' }];
@@ -127,12 +127,11 @@ const podLogVerb: Verb = {
   examples: ['millrace pods logs pod_01912f4e-… --bytes 2000', 'millrace pods logs notes -f'],
   exitCodes: CALL_EXIT_CODES,
   async run(args) {
-    const spelled = args.map((arg) => (arg === '-f' ? '--follow' : arg));
     const {
       positionals: words,
       shared,
       values,
-    } = parseSharedOptions(logOptions, callOptions, spelled);
+    } = parseSharedOptions(logOptions, callOptions, args);
     checkArguments(logPositionals, words);
     const { bytes, follow } = values;
     if (follow && shared.json)

@@ -11,8 +11,8 @@ import {
 } from '../../client/resource-calls.ts';
 import { spellName } from '../../wire/routes/route.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
-import { EXIT, type ExitCode, type Positional, type Verb } from '../command.ts';
-import { checkArguments, parseSharedOptions } from '../option-parser.ts';
+import { EXIT, type ExitMeanings, type Verb } from '../command.ts';
+import { checkArguments, type Positional, parseSharedOptions } from '../option-parser.ts';
 import { flag, integer, type OptionTable, type OptionValues, text } from '../options.ts';
 import { formatTable, print, readTableWidth } from '../output.ts';
 import { confirm, yesOption } from '../prompt.ts';
@@ -217,11 +217,10 @@ export const callOptions = {
   ...clientOptions,
 };
 
-export const CALL_EXIT_CODES: readonly ExitCode[] = [
-  { code: EXIT.ok, meaning: 'done' },
-  { code: EXIT.failed, meaning: 'the platform rejected the request or did not respond' },
-  { code: EXIT.usage, meaning: 'wrong usage' },
-];
+export const CALL_EXIT_CODES: ExitMeanings = {
+  ok: 'done',
+  failed: 'the platform rejected the request or did not respond',
+};
 
 export interface ApiRequest<Table extends OptionTable> {
   caller: ApiCaller;

@@ -1,7 +1,7 @@
 // `millrace worker`: arguments and help. The process becomes a supervisor and starts the same
 // command again for each worker process; with --unsupervised or --under-dev it is the worker.
 import { flushCompileCache } from 'node:module';
-import { type Command, EXIT } from '../command.ts';
+import type { Command } from '../command.ts';
 import { readVariable, withholdKeys } from '../config.ts';
 import { findHandlerFile } from '../dev/handler-files.ts';
 import { outliveOutput } from '../output.ts';
@@ -38,24 +38,17 @@ export const workerCommand: Command = {
     'millrace worker handler.ts --url grpcs://10.0.0.5:8001 --endpoint echo --ca ca.pem',
     'millrace worker handler.ts --gpus-per-worker 2 --state-dir /var/lib/millrace --health-port 9090',
   ],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'stopped by a signal; all outcomes delivered' },
-    {
-      code: EXIT.failed,
-      meaning:
-        'the GPUs cannot be used, the health port, the state folder or the worker ID is in use, an outcome is undelivered, or a second SIGTERM or SIGHUP came',
-    },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-    { code: EXIT.gaveUp, meaning: 'crash loop: no worker process became ready' },
-    { code: EXIT.unfit, meaning: 'a check of the machine or of the handler failed' },
-    { code: EXIT.notLoaded, meaning: 'the handler cannot be loaded' },
-    {
-      code: EXIT.refused,
-      meaning:
-        'the platform refused the key, or had no such endpoint, for the time of --auth-timeout',
-    },
-    { code: EXIT.interrupted, meaning: 'a second Ctrl-C' },
-  ],
+  exitCodes: {
+    ok: 'stopped by a signal; all outcomes delivered',
+    failed:
+      'the GPUs cannot be used, the health port, the state folder or the worker ID is in use, an outcome is undelivered, or a second SIGTERM or SIGHUP came',
+    gaveUp: 'crash loop: no worker process became ready',
+    unfit: 'a check of the machine or of the handler failed',
+    notLoaded: 'the handler cannot be loaded',
+    refused:
+      'the platform refused the key, or had no such endpoint, for the time of --auth-timeout',
+    interrupted: 'a second Ctrl-C',
+  },
   run,
 };
 

@@ -49,7 +49,10 @@ const WRONG: [args: string[], message: string][] = [
     'millrace serve: --renew-every-ms: must be less than --lease-ms, which is 4000',
   ],
   [['worker'], 'millrace worker: --url URL is required (or MILLRACE_URL in the environment)'],
-  [['dev'], 'millrace dev: name at least one handler file or folder'],
+  [
+    ['dev'],
+    'millrace dev: <files or folders…> is missing; give the handler modules, or folders of handler modules',
+  ],
   [['dev', 'nowhere'], 'millrace dev: nowhere: file or folder not found'],
   [['dev', '.'], 'millrace dev: no handler found in .'],
   [['run'], 'millrace run: <handler> is missing'],
