@@ -40,7 +40,7 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
   },
   rollback: {
     summary: 'redeploys an earlier version of a handler',
-    load: async () => (await import('./deploy/rollback.ts')).rollbackCommand,
+    load: async () => (await import('./deploy/deploy.ts')).rollbackCommand,
   },
   diff: {
     summary: 'compares a handler and its files with the version that runs',
@@ -96,7 +96,7 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
   },
   billing: {
     summary: 'prints what pods, endpoints and network volumes cost',
-    load: async () => (await import('./resources/billing.ts')).billingCommand,
+    load: async () => (await import('./resources/usage.ts')).billingCommand,
   },
   catalog: {
     summary: 'lists the GPU types, CPU flavors and data centers of a platform',
@@ -112,7 +112,7 @@ const COMMANDS: Readonly<Record<string, CommandEntry>> = {
   },
   limits: {
     summary: 'prints the rate limits and quotas of your user, and their use',
-    load: async () => (await import('./resources/limits.ts')).limitsCommand,
+    load: async () => (await import('./resources/usage.ts')).limitsCommand,
   },
   login: {
     summary: 'stores the URL and the key of a platform as a profile',

@@ -11,22 +11,20 @@ import { loginCommand, logoutCommand, profilesCommands } from '../../src/cli/com
 import { runCommand } from '../../src/cli/commands/run.ts';
 import { serveCommand } from '../../src/cli/commands/serve.ts';
 import { storeCommands } from '../../src/cli/commands/store.ts';
-import { deployCommand } from '../../src/cli/deploy/deploy.ts';
+import { deployCommand, rollbackCommand } from '../../src/cli/deploy/deploy.ts';
 import { diffCommand } from '../../src/cli/deploy/diff.ts';
-import { rollbackCommand } from '../../src/cli/deploy/rollback.ts';
 import { devCommand } from '../../src/cli/dev/dev.ts';
 import { endpointsCommands } from '../../src/cli/endpoints/endpoints.ts';
 import { jobsCommands } from '../../src/cli/jobs/jobs.ts';
-import { billingCommand } from '../../src/cli/resources/billing.ts';
 import { budgetsCommands } from '../../src/cli/resources/budgets.ts';
 import { catalogCommands } from '../../src/cli/resources/catalog.ts';
 import { keysCommands } from '../../src/cli/resources/keys.ts';
-import { limitsCommand } from '../../src/cli/resources/limits.ts';
 import { networkVolumesCommands } from '../../src/cli/resources/network-volumes.ts';
 import { nodesCommands } from '../../src/cli/resources/nodes.ts';
 import { podsCommands } from '../../src/cli/resources/pods.ts';
 import { registriesCommands } from '../../src/cli/resources/registries.ts';
 import { templatesCommands } from '../../src/cli/resources/templates.ts';
+import { billingCommand, limitsCommand } from '../../src/cli/resources/usage.ts';
 import { workerCommand } from '../../src/cli/worker/worker.ts';
 
 export const groups = [

@@ -1,5 +1,4 @@
 // `millrace init`: scaffolds a handler project from the files of init-template/.
-
 import { execFileSync } from 'node:child_process';
 import {
   copyFileSync,
@@ -19,7 +18,7 @@ import { inheritWithoutKeys } from '../config.ts';
 import type { ParsedArguments } from '../option-parser.ts';
 import { flag, text, UnknownWordError, UsageError } from '../options.ts';
 import { print } from '../output.ts';
-import { findNpm } from '../worker/npm-run.ts';
+import { findNpm } from '../worker/version-install.ts';
 
 const COMMON = fileURLToPath(new URL('./init-template/', import.meta.url));
 const PYTHON_LIBRARY = fileURLToPath(

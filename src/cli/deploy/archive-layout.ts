@@ -10,12 +10,12 @@ import {
   type LocalPackage,
   listContent,
   nameFile,
+  type Project,
   readJsonFile,
   readLocalPackage,
   toPath,
   writeManifest,
-} from './local-packages.ts';
-import type { Project } from './project.ts';
+} from './project.ts';
 
 const MANIFEST = 'package.json';
 const LOCK_FILES = ['package-lock.json', 'npm-shrinkwrap.json'];

@@ -1,11 +1,11 @@
-// `millrace deploy`: packs a handler's project, uploads it as a new version, and rolls it out; --list prints the versions.
-
+// `millrace deploy` packs a handler's project, uploads it as a new version, and rolls it out; --list prints the versions.
+// `millrace rollback` deploys an earlier version again.
 import { escapeLine } from '../../base/text/printable.ts';
 import type { Platform } from '../../client/platform-client.ts';
 import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
 import type { Rollout } from '../../wire/resources/rollout.ts';
 import type { VersionRecord } from '../../wire/resources/version.ts';
-import { defineCommand, EXIT } from '../command.ts';
+import { CommandError, defineCommand, EXIT } from '../command.ts';
 import type { ParsedArguments } from '../option-parser.ts';
 import { flag, type OptionValues, text, UsageError } from '../options.ts';
 import {
@@ -36,6 +36,7 @@ import {
   DEPLOY_EXIT_CODES,
   findInput,
   finish,
+  isUnderWay,
   nameOption,
   type RolloutGoal,
   rolloutOptions,
@@ -222,4 +223,80 @@ function describeState(
   if (version === running) return 'running';
   if (rollout?.version !== version) return '-';
   return rollout.state === 'DONE' ? '-' : rollout.state.toLowerCase();
+}
+
+const rollbackOptions = { name: nameOption, ...rolloutOptions, ...clientOptions };
+
+export const rollbackCommand = defineCommand({
+  name: 'millrace rollback',
+  description: [
+    'Redeploys an earlier version. If it does not load, the running version keeps running. ' +
+      '`millrace deploy --list` prints the versions.',
+  ],
+  positionals: [
+    {
+      name: '[version]',
+      help: 'number of the version; default: the one that ran before; if a deployment has failed since, the newest one with a smaller number',
+    },
+  ],
+  options: rollbackOptions,
+  examples: ['millrace rollback --name chat', 'millrace rollback 3 --name chat'],
+  exitCodes: DEPLOY_EXIT_CODES,
+  run: runRollback,
+});
+
+async function runRollback({
+  positionals,
+  values,
+}: ParsedArguments<typeof rollbackOptions>): Promise<number> {
+  const given = readVersion(positionals);
+  const name = needName(values.name);
+  const { json, noFollow, timeout } = values;
+  const { platform, ...target } = connectPlatform(values);
+  const status = new StatusLine();
+  return withStatus(status, async () => {
+    let endpoint = await needEndpoint(platform, name);
+    const versions = platform.endpoints.versions(endpoint.id);
+    const known = await Array.fromAsync(versions.list(), (each) => each.version);
+    if (given !== undefined && !known.includes(given)) {
+      const how = `\`millrace deploy --list --name ${name}\` prints the versions`;
+      throw new CommandError(`${name} has no version ${given}; ${how}`);
+    }
+    const version = given ?? chooseEarlier(endpoint, known);
+    const common = { name, version, target, json };
+    if (version === endpoint.version && !isUnderWay(endpoint.rollout)) {
+      return finish({ ...common, endpoint, end: { kind: 'unchanged' } });
+    }
+    const goal = await startRollout(platform, endpoint, { version, timeout });
+    if (noFollow) return finish({ ...common, endpoint, end: { kind: 'started' } });
+    const end = await follow(platform, endpoint, goal, status);
+    endpoint = await platform.endpoints.get(endpoint.id);
+    return finish({ ...common, endpoint, end });
+  });
+}
+
+/** @throws UsageError */
+function readVersion([given, surplus]: readonly string[]): number | undefined {
+  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
+  if (given === undefined) return undefined;
+  if (/^[1-9]\d{0,8}$/.test(given)) return Number(given);
+  throw new UsageError(`${given}: a version is a whole number from 1`);
+}
+
+/**
+ * While a rollout is under way, the version that it replaces; else the one that ran before the running one. If another
+ * deployment has failed since, the platform does not know that one: then the newest one with a smaller number.
+ * @throws CommandError if there is none
+ */
+export function chooseEarlier(
+  { name, rollout, version }: Pick<EndpointRecord, 'name' | 'rollout' | 'version'>,
+  known: readonly number[],
+): number {
+  if (version === null) throw new CommandError(`${name} runs no version`);
+  if (isUnderWay(rollout)) return version;
+  const isOfRunning = rollout?.state === 'DONE' && rollout.version === version;
+  const smaller = known.filter((each) => each < version);
+  const earlier = isOfRunning ? rollout.from : smaller.length > 0 ? Math.max(...smaller) : null;
+  if (earlier !== null) return earlier;
+  throw new CommandError(`no version of ${name} ran before version ${version}; give a number`);
 }

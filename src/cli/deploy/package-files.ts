@@ -15,8 +15,7 @@ import { CommandError, NotLoadedError } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
 import { formatSize } from '../output.ts';
 import type { ArchiveLayout } from './archive-layout.ts';
-import { toPath } from './local-packages.ts';
-import type { Project } from './project.ts';
+import { type Project, toPath } from './project.ts';
 
 /** Number of files that a summary names. */
 const NAMED_FILES = 3;

@@ -20,10 +20,9 @@ import { outliveOutput, print } from '../output.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.ts';
 import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
 import { findUsableDevices } from '../worker/worker-devices.ts';
-import { Activity } from './activity.ts';
-import { describeEndpoint, renderBanner } from './dev-banner.ts';
 import type { DevEndpoint } from './dev-endpoint.ts';
 import { DevHandlers } from './dev-handlers.ts';
+import { Activity, describeEndpoint, renderBanner } from './dev-output.ts';
 import { FolderWatch } from './folder-watch.ts';
 import { findHandlers } from './handler-files.ts';
 

@@ -30,9 +30,8 @@ import {
   showList,
   showRecord,
 } from '../resources/resource-command.ts';
-import { environmentVerb } from './endpoint-environment.ts';
+import { environmentVerb, webhookSecretVerb } from './endpoint-credentials.ts';
 import { describeDecisions, explainDecisions, readState, readStates } from './endpoint-state.ts';
-import { webhookSecretVerb } from './webhook-secret.ts';
 
 /** Options of the endpoint's fields, also for `millrace deploy`. */
 export const updateOptions = {

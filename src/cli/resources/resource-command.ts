@@ -11,7 +11,7 @@ import {
 } from '../../client/resource-calls.ts';
 import { spellName } from '../../wire/routes/route.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
-import { EXIT, type ExitMeanings, type Verb } from '../command.ts';
+import { type Command, EXIT, type ExitMeanings, type Verb } from '../command.ts';
 import { checkArguments, type Positional, parseSharedOptions } from '../option-parser.ts';
 import { flag, integer, type OptionTable, type OptionValues, text } from '../options.ts';
 import { formatTable, print, readTableWidth } from '../output.ts';
@@ -268,4 +268,13 @@ export function defineApiVerb<Table extends OptionTable>(verb: ApiVerb<Table>): 
       return EXIT.ok;
     },
   };
+}
+
+/** Defines a command that belongs to no group. */
+export function defineApiCommand<Table extends OptionTable>({
+  name,
+  ...command
+}: Omit<ApiVerb<Table>, 'summary'> & { name: string }): Command {
+  const { summary: _, ...verb } = defineApiVerb({ ...command, summary: '' });
+  return { ...verb, name };
 }

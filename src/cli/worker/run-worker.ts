@@ -258,7 +258,7 @@ interface Feeding {
 /** A supervisor samples the GPUs of all its workers. */
 async function openFeed({ isSupervised, ...own }: Feeding) {
   if (isSupervised || own.devices.every(({ kind }) => kind === 'cpu')) return undefined;
-  const { checkGpuSampling, createSingleGpuFeed } = await import('./gpu-sampling.ts');
+  const { checkGpuSampling, createSingleGpuFeed } = await import('./worker-machine.ts');
   checkGpuSampling(own.values);
   return createSingleGpuFeed(own);
 }

@@ -59,7 +59,7 @@ async function run(args: readonly string[]): Promise<number> {
   const handlerPath = await findHandler(positionals, values);
   // In a worker process, the supervisor has already checked the machine.
   if (readVariable(DEVICE_SET_VARIABLE) === undefined && !values.underDev) {
-    const { checkMachine } = await import('./fitness.ts');
+    const { checkMachine } = await import('./worker-machine.ts');
     await checkMachine(values);
   }
   if (values.unsupervised || values.underDev) {

@@ -2,7 +2,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { RateGate } from '../../../src/api/limits/rate-limit.ts';
 import { readQuotas } from '../../../src/cli/options/limit-options.ts';
-import { limitsCommand } from '../../../src/cli/resources/limits.ts';
+import { limitsCommand } from '../../../src/cli/resources/usage.ts';
 import { DEFAULT_QUOTAS, type Quotas } from '../../../src/control/limits/quotas.ts';
 import { limitsRecord } from '../../../src/wire/resources/limits.ts';
 import { type Platform, readJson, startPlatform } from '../../support/api/platform.ts';
