@@ -14,9 +14,14 @@ import {
   ResourceCount,
   requireRecordSize,
 } from './limits/quotas.ts';
-import { cutNewest, Positions } from './list-page.ts';
 import { type NamedRecords, NameIndex } from './name-index.ts';
-import type { ResourcePage, UserListing, UserResources } from './user-resources.ts';
+import {
+  cutNewest,
+  Positions,
+  type ResourcePage,
+  type UserListing,
+  type UserResources,
+} from './user-resources.ts';
 
 /** The parts of a new resource that its creation does not give. */
 interface MadeResource {

@@ -7,5 +7,5 @@ export {
 } from '../control/keys/sessions.ts';
 export { DEFAULT_OVERCOMMIT } from '../control/limits/capacity.ts';
 export { DEFAULT_QUOTAS, type Quotas } from '../control/limits/quotas.ts';
-export { LIST_BYTES } from '../control/list-page.ts';
+export { LIST_BYTES } from '../control/user-resources.ts';
 export { type Containment, USUAL_CAPABILITIES } from '../engine/containment.ts';

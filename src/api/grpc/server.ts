@@ -17,8 +17,7 @@ import type { Clock } from '../../base/clock.ts';
 import { FairScheduler } from '../../base/fair-scheduler.ts';
 import type { Log } from '../../base/log.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
-import { KeyWatch } from '../../control/keys/key-watch.ts';
-import type { KeyHolder, Keys } from '../../control/keys/keys.ts';
+import { type KeyHolder, type Keys, KeyWatch } from '../../control/keys/keys.ts';
 import {
   KEEPALIVE,
   MAX_MESSAGE_BYTES,

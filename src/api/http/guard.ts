@@ -1,7 +1,7 @@
 // Runs before and after every route: authentication, rate limits, rights, logging. Answers requests without a route.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { type Clock, sleep } from '../../base/clock.ts';
-import type { KeyWatch } from '../../control/keys/key-watch.ts';
+import type { KeyWatch } from '../../control/keys/keys.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { RouteAccess } from '../../wire/routes/route.ts';

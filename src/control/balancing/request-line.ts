@@ -3,7 +3,7 @@
 import type { Dispatcher } from 'undici';
 import type { Clock } from '../../base/clock.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { WorkLoad } from '../scaling/work-view.ts';
+import type { WorkLoad } from '../scaling/worker-list.ts';
 import type { BalancedWorker } from './balanced-worker.ts';
 
 /** Retry-After if too many requests wait, or if no worker became ready, ms. */

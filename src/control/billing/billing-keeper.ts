@@ -1,4 +1,5 @@
-// Repeats what the bill needs while this process manages pods: looks at budgets, posts their notices, and removes old rows.
+// Repeats what the bill needs while this process manages pods: looks at budgets, posts their notices, removes old rows, and adds
+// the GPU time in which workers ran attempts.
 import { z } from 'zod';
 import type { Clock } from '../../base/clock.ts';
 import { createUuidV7 } from '../../base/id.ts';
@@ -6,6 +7,7 @@ import type { Log } from '../../base/log.ts';
 import { Loop, NEVER, RETRY_MS } from '../../base/loop.ts';
 import { ENDING, logLevelOf, type Store } from '../../store/store.ts';
 import { type BudgetNotice, type BudgetRecord, noticeTypes } from '../../wire/resources/budget.ts';
+import { addBusyTime } from './bill-rows.ts';
 import type { Billing } from './billing.ts';
 import { endPeriod, startPeriod } from './budget-judge.ts';
 import type { Budgets } from './budgets.ts';
@@ -265,5 +267,78 @@ class BudgetNotices {
       (tx) => tx.putResource({ ...stored, body: JSON.stringify(row) }),
       ENDING,
     );
+  }
+}
+
+const GPU_USE = 'gpu_use';
+/** Time between two writes for an endpoint with work, ms. */
+const WRITTEN_MS = 60_000;
+
+/** What a queue has counted. */
+export interface GpuCount {
+  /** When it began to count, Unix ms: another one begins at 0 again. */
+  since: number;
+  /** GPUs × ms of attempts that ended. */
+  ms: number;
+}
+
+const storedCount = z.object({ since: z.number(), ms: z.number() });
+
+export interface GpuUseOptions {
+  store: Store;
+  clock: Clock;
+  log: Log;
+}
+
+interface CountedLoad {
+  gpuCount?: GpuCount | undefined;
+  waiting: number;
+  running: number;
+}
+
+/**
+ * Adds the GPU time in which workers ran attempts to the bill of their endpoint, beside the time for which their containers had
+ * the GPUs. The queue of the endpoint counts it; the scaler asks for the count.
+ */
+export class GpuUse {
+  readonly #options: GpuUseOptions;
+  /** What is on the bill, by endpoint. */
+  readonly #written = new Map<string, GpuCount & { at: number }>();
+
+  constructor(options: GpuUseOptions) {
+    this.#options = options;
+  }
+
+  /** Adds what the count has grown by. Never rejects: what is missing is added by a later call. */
+  async note({ id, userId }: { id: string; userId: string }, load: CountedLoad): Promise<void> {
+    const { gpuCount: count, running, waiting } = load;
+    if (!count || count.ms === 0) return;
+    const { clock, log, store } = this.#options;
+    const now = clock.now();
+    const written = this.#written.get(id);
+    if (written?.since === count.since && written.ms === count.ms) return;
+    const isBusy = running > 0 || waiting > 0;
+    if (written && isBusy && now - written.at < WRITTEN_MS) return;
+    try {
+      await store.write((tx) => {
+        const endpoint = tx.endpoint(id);
+        if (!endpoint || endpoint.deleted) return;
+        const row = tx.resource({ kind: GPU_USE, id });
+        const before = row && storedCount.parse(JSON.parse(row.body));
+        const ms = count.ms - (before?.since === count.since ? before.ms : 0);
+        if (ms <= 0) return;
+        addBusyTime(tx, { kind: 'endpoint', id, userId, name: null }, { now, ms });
+        const body = JSON.stringify(count);
+        tx.putResource({ kind: GPU_USE, id, userId, parent: id, position: 0, body });
+      });
+      this.#written.set(id, { ...count, at: now });
+    } catch (err) {
+      log[logLevelOf(err)]({ err, endpoint: id }, 'adding GPU time to the bill failed, retrying');
+    }
+  }
+
+  /** The endpoint was deleted. */
+  forget(endpointId: string): void {
+    this.#written.delete(endpointId);
   }
 }

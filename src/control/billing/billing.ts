@@ -11,9 +11,9 @@ import {
   type BillingStep,
   MAX_BILLED_STEPS,
 } from '../../wire/resources/billing.ts';
-import { cutPage, type PageBounds } from '../list-page.ts';
 import { billedAs, type Interval } from '../pods/pod-meter.ts';
 import type { Pods } from '../pods/pods.ts';
+import { cutPage, type PageBounds } from '../user-resources.ts';
 import {
   type Amount,
   addAmounts,

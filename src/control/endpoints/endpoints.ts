@@ -30,15 +30,22 @@ import {
   requireRecordSize,
   requireWorkersMax,
 } from '../limits/quotas.ts';
-import { cutNewest, Positions } from '../list-page.ts';
 import { type NamedRecords, NameIndex } from '../name-index.ts';
-import type { ResourcePage, UserListing, UserResources } from '../user-resources.ts';
-import { checkDeployment, type Deploying, refuse } from './deployment.ts';
+import {
+  cutNewest,
+  Positions,
+  type ResourcePage,
+  type UserListing,
+  type UserResources,
+} from '../user-resources.ts';
 import {
   applyUpdate,
+  checkDeployment,
+  type Deploying,
   describeEndpoint,
   type LiveEndpoint,
   nameOf,
+  refuse,
   splitCreation,
   splitUpdate,
 } from './endpoint-records.ts';

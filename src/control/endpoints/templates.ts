@@ -15,8 +15,7 @@ import {
   templateRecord,
 } from '../../wire/resources/template.ts';
 import type { Quotas } from '../limits/quotas.ts';
-import { type EngineTraits, findKubernetesFaults } from '../pods/engine-fit.ts';
-import { checkArgs } from '../pods/pod-spec.ts';
+import { checkArgs, type EngineTraits, findKubernetesFaults } from '../pods/pod-spec.ts';
 import {
   openVariables,
   SecretSealer,

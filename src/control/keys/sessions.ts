@@ -3,7 +3,7 @@ import { hash, randomBytes } from 'node:crypto';
 import { z } from 'zod';
 import type { Clock } from '../../base/clock.ts';
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
-import { Positions } from '../list-page.ts';
+import { Positions } from '../user-resources.ts';
 import type { KeyHolder, Keys } from './keys.ts';
 
 /** A session ends after this time, by default 7 days, whatever its browser does. */

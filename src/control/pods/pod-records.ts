@@ -5,10 +5,10 @@ import { nameInternalHost } from '../../base/net/internal-host.ts';
 import type { Container, ContainerStats, Engine } from '../../engine/engine.ts';
 import type { Store, StoredResource } from '../../store/store.ts';
 import type { PodRecord, PodRuntime, PodStatus } from '../../wire/resources/pod.ts';
-import { type PageBounds, PageCutter } from '../list-page.ts';
-import { canStop, type EngineTraits } from './engine-fit.ts';
+import { type PageBounds, PageCutter } from '../user-resources.ts';
 import type { LivePods } from './live-pods.ts';
 import { listActions } from './pod-lifecycle.ts';
+import { canStop, type EngineTraits } from './pod-spec.ts';
 import type { PodState } from './pod-state.ts';
 
 /** Statuses without held resources. */

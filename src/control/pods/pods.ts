@@ -19,7 +19,6 @@ import {
 import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from '../limits/quotas.ts';
 import type { NamedRecords } from '../name-index.ts';
 import type { SecretSealer } from '../registries/sealed-secret.ts';
-import { checkStop } from './engine-fit.ts';
 import { LivePods, type PodListener } from './live-pods.ts';
 import { act, createPod, recreate, terminate } from './pod-lifecycle.ts';
 import { type Bill, PodMeter } from './pod-meter.ts';
@@ -27,6 +26,7 @@ import { describePod, listPods, type PodListing, PodStats } from './pod-records.
 import {
   checkGpus,
   checkSpec,
+  checkStop,
   composeSpec,
   keepsContainer,
   type PodCatalog,

@@ -2,7 +2,7 @@
 import { ChangeNumbers } from '../../base/change-numbers.ts';
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
 import { type DecisionRecord, decisionRecord } from '../../wire/resources/scaling.ts';
-import { cutPage, type PageBounds, Positions } from '../list-page.ts';
+import { cutPage, type PageBounds, Positions } from '../user-resources.ts';
 
 /** Least number of decisions kept for each endpoint. */
 const KEPT = 200;

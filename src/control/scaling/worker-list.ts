@@ -1,12 +1,12 @@
 // Remembers an endpoint's workers between reconcile passes: which were ready, since when each is idle
 // or drains, and which crashed. In memory only: after a restart, the platform adopts the workers that it
-// finds and observes them anew.
+// finds and observes them anew. `WorkView` is what a queue or a balancer knows of them.
 import { EXIT_HANDLER_NOT_LOADED } from '../../wire/link/worker-link.ts';
 import type { EndpointType } from '../../wire/resources/endpoint.ts';
 import type { ScaledWorker, ScalerInput } from '../../wire/resources/scaling.ts';
+import type { GpuCount } from '../billing/billing-keeper.ts';
 import { reasonOfUser } from '../pods/pod-lifecycle.ts';
 import type { PodState } from '../pods/pod-state.ts';
-import type { SeenWorker } from './work-view.ts';
 
 /** Pause after the first crash, ms; it doubles with each further crash up to MAX_PAUSE_MS. */
 const FIRST_PAUSE_MS = 1_000;
@@ -348,4 +348,37 @@ function parseRecord(line: string): Record<string, unknown> | undefined {
 
 function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null;
+}
+
+export interface WorkView {
+  load(endpointId: string): Promise<WorkLoad>;
+  /** Drains the pod's workers. Has no effect if there are none. */
+  drain(endpointId: string, podId: string): void;
+}
+
+export interface WorkLoad {
+  /** Jobs that a worker could take now. */
+  waiting: number;
+  /** Running jobs; for a balancer all open requests, waiting ones included. */
+  running: number;
+  /** When the oldest waiting job was queued, Unix ms. */
+  oldestQueuedAt: number | null;
+  /** Those of the waiting jobs that need a GPU type after this one in the endpoint's list. Absent: none. */
+  outgrown?: ScalerInput['load']['outgrown'];
+  /** What ended attempts used of GPUs. Absent: nothing, or not known. */
+  gpuCount?: GpuCount;
+  /** The ready workers. */
+  workers: readonly SeenWorker[];
+}
+
+export interface SeenWorker {
+  /** The worker's pod, which may have several workers; null if it is not the platform's. */
+  podId: string | null;
+  /** Jobs that it has now. */
+  jobs: number;
+  /** Jobs that it has ever got, if known: a change shows that it was not idle. */
+  taken?: number;
+  /** When its last job must end, Unix ms. */
+  busyUntil?: number;
+  draining: boolean;
 }

@@ -4,7 +4,7 @@ import type { CpuFlavor } from '../../wire/resources/catalog.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { PodCreation } from '../../wire/resources/pod.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
-import { listMounts } from '../endpoints/deployment.ts';
+import { listMounts } from '../endpoints/endpoint-records.ts';
 import { DEFAULT_DISK_GB } from '../pods/pod-spec.ts';
 import type { PodSpec, PodState } from '../pods/pod-state.ts';
 import type { Pods } from '../pods/pods.ts';

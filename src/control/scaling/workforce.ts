@@ -12,9 +12,8 @@ import type {
   ScalingFacts,
 } from '../../wire/resources/scaling.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
-import type { GpuUse } from '../billing/gpu-use.ts';
-import { listMounts } from '../endpoints/deployment.ts';
-import type { LiveEndpoint } from '../endpoints/endpoint-records.ts';
+import type { GpuUse } from '../billing/billing-keeper.ts';
+import { type LiveEndpoint, listMounts } from '../endpoints/endpoint-records.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { Templates } from '../endpoints/templates.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
@@ -24,8 +23,14 @@ import { decide } from './scaler.ts';
 import { LoadPeak } from './scaler-demand.ts';
 import { describeScaling } from './scaling-facts.ts';
 import { isCheckPod, reservePlace, VersionCheck } from './version-check.ts';
-import type { WorkLoad, WorkView } from './work-view.ts';
-import { type EndedWorker, findLastOutput, type Observation, WorkerList } from './worker-list.ts';
+import {
+  type EndedWorker,
+  findLastOutput,
+  type Observation,
+  WorkerList,
+  type WorkLoad,
+  type WorkView,
+} from './worker-list.ts';
 import {
   CrowdedGpus,
   chooseGpuTypes,

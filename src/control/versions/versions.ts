@@ -13,7 +13,7 @@ import type { EndpointDeployment, EndpointRecord } from '../../wire/resources/en
 import { type VersionRecord, versionRecord } from '../../wire/resources/version.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import { DEFAULT_QUOTAS, type Quotas } from '../limits/quotas.ts';
-import { cutPage, type PageBounds } from '../list-page.ts';
+import { cutPage, type PageBounds } from '../user-resources.ts';
 import { beginRollout } from './rollout.ts';
 import { nameOf, VersionArchives } from './version-archives.ts';
 

@@ -15,8 +15,7 @@ import {
 import type { VolumeMeters } from '../billing/volume-meters.ts';
 import type { Catalog } from '../endpoints/catalog.ts';
 import type { NetworkVolume } from '../endpoints/catalog-contents.ts';
-import { listMounts } from '../endpoints/deployment.ts';
-import type { LiveEndpoint } from '../endpoints/endpoint-records.ts';
+import { type LiveEndpoint, listMounts } from '../endpoints/endpoint-records.ts';
 import { allows, type Rights } from '../keys/rights.ts';
 import type { Quotas } from '../limits/quotas.ts';
 import { describeUses, type PodUse } from '../pods/pod-state.ts';

@@ -1,5 +1,5 @@
 // Creates control groups, if the kernel permits. A group holds every process of a run, even hidden
-// ones, and limits their number, memory and processor time. Versions 1 and 2.
+// ones, limits their number, memory and processor time, and measures their use. Versions 1 and 2.
 import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import {
@@ -10,10 +10,19 @@ import {
   rmdirSync,
   writeFileSync,
 } from 'node:fs';
+import { availableParallelism, totalmem } from 'node:os';
 import { basename, dirname, join, relative } from 'node:path';
 import { type Clock, sleep } from '../../base/clock.ts';
-import type { ContainerSpec } from '../engine.ts';
-import type { RunGroups } from './runs.ts';
+import {
+  findBeneath,
+  type ProcessEntry,
+  readProcess,
+  readProcesses,
+  readResidentBytes,
+  TICKS_PER_SECOND,
+} from '../../base/process/process-table.ts';
+import { type ContainerSpec, type ContainerStats, toShare } from '../engine.ts';
+import type { RunGroups, RunningRun, RunRecord } from './runs.ts';
 
 /** Period over which processor time is limited, microseconds. */
 const PERIOD_US = 100_000;
@@ -295,4 +304,54 @@ function canJoinBelow(folder: string): boolean {
   const joined = spawnSync('/bin/sh', ['-c', 'echo $$ > "$0"', join(probe, 'cgroup.procs')]);
   rmdirSync(probe);
   return joined.status === 0;
+}
+
+interface CpuSample {
+  /** File of the run. */
+  file: string;
+  /** Unix ms. */
+  at: number;
+  cpuTicks: number;
+}
+
+/** Measures a run's use as shares of its limits. Processor time is measured between two samples. */
+export class UsageMeter {
+  /** Last samples by ID. */
+  readonly #samples = new Map<string, CpuSample>();
+
+  /** Since the last sample of this run, or since its start. */
+  measure(
+    { id, limits }: ContainerSpec,
+    { file, record }: RunningRun,
+    now: number,
+  ): Omit<ContainerStats, 'gpus'> {
+    const processes = findProcesses(record);
+    const known = this.#samples.get(id);
+    const before = known?.file === file ? known : { at: record.startedAt, cpuTicks: 0 };
+    const cpuTicks = sum(processes.map((process) => process.cpuTicks));
+    this.#samples.set(id, { file, at: now, cpuTicks });
+    const seconds = Math.max(1, now - before.at) / 1_000;
+    const used = (cpuTicks - before.cpuTicks) / TICKS_PER_SECOND / seconds;
+    const residentBytes = sum(processes.map(({ pid }) => readResidentBytes(pid)));
+    return {
+      cpu: toShare(used / (limits?.vcpus ?? availableParallelism())),
+      memory: toShare(residentBytes / (limits ? limits.memoryGb * BYTES_PER_GB : totalmem())),
+    };
+  }
+
+  forget(id: string): void {
+    this.#samples.delete(id);
+  }
+}
+
+/** From a group, if there is one: cheaper than scanning all processes of the machine. */
+function findProcesses({ groups, leader }: RunRecord): ProcessEntry[] {
+  if (groups.tracking === null) return findBeneath(new Set([leader.pid]), readProcesses());
+  return listMembers(groups.tracking)
+    .map(readProcess)
+    .filter((entry) => entry !== undefined);
+}
+
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, each) => total + each, 0);
 }

@@ -1,7 +1,6 @@
 // The folders of containers on disk. The engine's records are in `containers/<id>/<generation>`,
 // which no pod needs to write to; disks and volumes are in folders beside it. A record appears and
 // disappears as a whole.
-
 import { randomBytes } from 'node:crypto';
 import { chmod, mkdir, mkdtemp, rename, rm, rmdir, symlink } from 'node:fs/promises';
 import { dirname, isAbsolute, join } from 'node:path';
@@ -13,9 +12,11 @@ import {
   readContainerFile,
   writeContainerFile,
 } from './container-file.ts';
-import { ignoreMissing, isDenied, listNames } from './folders.ts';
 import {
   chownFolder,
+  ignoreMissing,
+  isDenied,
+  listNames,
   type PodUser,
   provideParent,
   providePodFolder,

@@ -24,13 +24,11 @@ import {
   listGroups,
   removeEmptyGroups,
   removeGroups,
+  UsageMeter,
 } from './cgroups.ts';
 import { type ContainerFolder, ContainerFolders } from './container-folders.ts';
-import { ContainerWatch, type RunningContainer } from './container-watch.ts';
-import { readLogEnd } from './log-file.ts';
+import { ContainerWatch, type RunningContainer, readLogEnd } from './container-watch.ts';
 import { findUnreadable, type PodUser } from './pod-user.ts';
-import { PortPool } from './port-pool.ts';
-import { describeCapabilities } from './process-capabilities.ts';
 import { findMembers, killAll, Remains, requestExit } from './run-end.ts';
 import { type HandlerCommand, makeCommand, startRun } from './run-start.ts';
 import {
@@ -40,10 +38,10 @@ import {
   forgetBefore,
   isRunning,
   noteOutOfMemory,
+  PortPool,
   runFile,
   type SeenRun,
 } from './runs.ts';
-import { UsageMeter } from './usage-meter.ts';
 
 export interface ProcessEngineOptions {
   /** Folder of all its data, for one platform; created if it is missing. */
@@ -366,4 +364,39 @@ async function attempt<T>(act: () => Promise<T>): Promise<T> {
     const message = error instanceof Error ? error.message : String(error);
     throw new EngineError('unavailable', message, { cause: error });
   }
+}
+
+interface ProcessMachine {
+  groups: CgroupHome;
+  /** Of a pod; 0: no limit. */
+  maxProcesses: number;
+  /** The file system of volumes and disks has project quotas, and the platform may set them. */
+  limitsFolders: boolean;
+}
+
+export function describeCapabilities({
+  groups: { cpu, memory, pids },
+  limitsFolders,
+  maxProcesses,
+}: ProcessMachine): EngineCapabilities {
+  return {
+    gpus: 'uuid',
+    gpusAtStart: true,
+    disk: { keptOverStop: true, limit: 'some' },
+    limits: {
+      memory: memory !== null,
+      cpu: cpu !== null,
+      processes: pids !== null && maxProcesses > 0,
+    },
+    globalNetworking: false,
+    ports: { protocols: ['http', 'tcp', 'udp'], reach: 'machine' },
+    mounts: {
+      persistent: true,
+      network: ['folder', 'name'],
+      sizeLimit: limitsFolders ? 'always' : 'never',
+    },
+    registries: false,
+    healthChecks: false,
+    kubernetes: null,
+  };
 }

@@ -23,10 +23,9 @@ import {
   removeGroups,
 } from './cgroups.ts';
 import type { ContainerFolders, DiscardedFolder } from './container-folders.ts';
-import { removeTree } from './folders.ts';
-import type { GivenPort } from './port-pool.ts';
+import { removeTree } from './pod-user.ts';
 import { RUN_VARIABLE } from './run-start.ts';
-import { findRun, type RunRecord } from './runs.ts';
+import { findRun, type GivenPort, type RunRecord } from './runs.ts';
 
 const RECHECK_MS = 10;
 /** A device or a file system can delay the end of a killed process for a while. */

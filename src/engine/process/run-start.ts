@@ -13,8 +13,14 @@ import { type ContainerSpec, EngineError, splitArgs } from '../engine.ts';
 import { type CgroupHome, joinGroups, makeGroups, nameGroup, removeGroups } from './cgroups.ts';
 import type { ContainerFolder } from './container-folders.ts';
 import type { PodUser } from './pod-user.ts';
-import type { GivenPort } from './port-pool.ts';
-import { claimRun, type RunGroups, type RunNote, runFile, writeRunRecord } from './runs.ts';
+import {
+  claimRun,
+  type GivenPort,
+  type RunGroups,
+  type RunNote,
+  runFile,
+  writeRunRecord,
+} from './runs.ts';
 
 /** Command with which this program runs a handler module. */
 export interface HandlerCommand {

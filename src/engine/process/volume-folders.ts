@@ -5,8 +5,14 @@ import { isAbsolute, join } from 'node:path';
 import type { Log } from '../../base/log.ts';
 import { type ContainerMount, type ContainerSpec, EngineError } from '../engine.ts';
 import { FolderQuotas } from '../folder-quotas.ts';
-import { listNames, listPaths } from './folders.ts';
-import { type PodUser, provideParent, providePodFolder, removeAsOwner } from './pod-user.ts';
+import {
+  listNames,
+  listPaths,
+  type PodUser,
+  provideParent,
+  providePodFolder,
+  removeAsOwner,
+} from './pod-user.ts';
 
 /** Of volumes that the platform names. */
 const PLAIN_NAME = /^network-[0-9a-f]{24}$/;

@@ -12,7 +12,7 @@ import { Budgets } from '../../control/billing/budgets.ts';
 import { CostTotals, Spending } from '../../control/billing/spending.ts';
 import { VolumeMeters } from '../../control/billing/volume-meters.ts';
 import type { Catalog } from '../../control/endpoints/catalog.ts';
-import { describeVolumes } from '../../control/endpoints/deployment.ts';
+import { describeVolumes } from '../../control/endpoints/endpoint-records.ts';
 import { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Amounts, PodMachine } from '../../control/limits/capacity.ts';
 import type { Quotas } from '../../control/limits/quotas.ts';

@@ -3,10 +3,10 @@
 // worker runs.
 import { ManualClock, sleep } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
-import { GpuUse } from '../../../src/control/billing/gpu-use.ts';
+import { GpuUse } from '../../../src/control/billing/billing-keeper.ts';
 import { Catalog } from '../../../src/control/endpoints/catalog.ts';
 import { composeCatalog } from '../../../src/control/endpoints/catalog-contents.ts';
-import { describeVolumes } from '../../../src/control/endpoints/deployment.ts';
+import { describeVolumes } from '../../../src/control/endpoints/endpoint-records.ts';
 import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
 import { openTemplates, type Templates } from '../../../src/control/endpoints/templates.ts';
 import { Keys } from '../../../src/control/keys/keys.ts';
@@ -15,7 +15,7 @@ import { Pods } from '../../../src/control/pods/pods.ts';
 import { Reconciler } from '../../../src/control/pods/reconciler.ts';
 import { Decisions } from '../../../src/control/scaling/decisions.ts';
 import { Fleet } from '../../../src/control/scaling/fleet.ts';
-import type { SeenWorker, WorkView } from '../../../src/control/scaling/work-view.ts';
+import type { SeenWorker, WorkView } from '../../../src/control/scaling/worker-list.ts';
 import { type GoneWorker, WorkerPods } from '../../../src/control/scaling/worker-pods.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';

@@ -4,8 +4,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
 import { RateGate } from '../../../src/api/limits/rate-limit.ts';
 import { ManualClock } from '../../../src/base/clock.ts';
-import { KeyWatch } from '../../../src/control/keys/key-watch.ts';
-import { Keys } from '../../../src/control/keys/keys.ts';
+import { Keys, KeyWatch } from '../../../src/control/keys/keys.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import {
   type BalancedPlatform,

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { Positions } from '../../../src/control/list-page.ts';
+import { Positions } from '../../../src/control/user-resources.ts';
 
 it('a later record has a greater position, even if the clock was set back', () => {
   const positions = new Positions(0);

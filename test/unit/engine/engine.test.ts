@@ -7,7 +7,7 @@ import {
   describeCapabilities as describeKubernetes,
   kubernetesSettings,
 } from '../../../src/engine/kubernetes/settings.ts';
-import { describeCapabilities } from '../../../src/engine/process/process-capabilities.ts';
+import { describeCapabilities } from '../../../src/engine/process/process-engine.ts';
 import { listCapabilities } from '../../../src/wire/engine/capability-texts.ts';
 import { engineCapabilities } from '../../../src/wire/resources/catalog.ts';
 

@@ -4,7 +4,7 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog as log } from '../../../../src/base/log.ts';
 import { addToBill } from '../../../../src/control/billing/bill-rows.ts';
 import { Billing } from '../../../../src/control/billing/billing.ts';
-import { GpuUse } from '../../../../src/control/billing/gpu-use.ts';
+import { GpuUse } from '../../../../src/control/billing/billing-keeper.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { StoreUnavailableError } from '../../../../src/store/store.ts';
 import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';

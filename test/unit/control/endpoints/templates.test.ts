@@ -2,7 +2,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { Endpoints } from '../../../../src/control/endpoints/endpoints.ts';
 import { openTemplates } from '../../../../src/control/endpoints/templates.ts';
-import type { EngineTraits } from '../../../../src/control/pods/engine-fit.ts';
+import type { EngineTraits } from '../../../../src/control/pods/pod-spec.ts';
 import { DOCKER_CAPABILITIES } from '../../../../src/engine/docker/docker-engine.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { kubernetesLimits } from '../../../../src/wire/engine/kubernetes.ts';

@@ -1,7 +1,7 @@
 // Who watches a key hears of its end once, and a further watcher costs the others nothing.
 import { expect, it } from 'vitest';
 import { type Clock, ManualClock } from '../../../../src/base/clock.ts';
-import { KeyWatch } from '../../../../src/control/keys/key-watch.ts';
+import { KeyWatch } from '../../../../src/control/keys/keys.ts';
 
 const DAY_MS = 86_400_000;
 

@@ -1,6 +1,6 @@
 // Requests that the engine cannot carry out, and the settings of a pod for Kubernetes.
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { checkStop, findMisfits } from '../../../../src/control/pods/engine-fit.ts';
+import { checkStop, findMisfits } from '../../../../src/control/pods/pod-spec.ts';
 import { DOCKER_CAPABILITIES } from '../../../../src/engine/docker/docker-engine.ts';
 import type { EngineCapabilities } from '../../../../src/engine/engine.ts';
 import { OWNER } from '../../../../src/store/store.ts';

@@ -5,8 +5,7 @@ import { join } from 'node:path';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { silentLog } from '../../../../src/base/log.ts';
 import { readProcess } from '../../../../src/base/process/process-table.ts';
-import { ContainerWatch } from '../../../../src/engine/process/container-watch.ts';
-import { MAX_LOG_BYTES } from '../../../../src/engine/process/log-file.ts';
+import { ContainerWatch, MAX_LOG_BYTES } from '../../../../src/engine/process/container-watch.ts';
 import { until } from '../../../support/until.ts';
 
 function identifyThis() {

@@ -13,12 +13,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { cutLog, readLogEnd } from '../../../../src/engine/process/log-file.ts';
+import { cutLog, readLogEnd } from '../../../../src/engine/process/container-watch.ts';
 import { findRun, noteOutOfMemory, type SeenRun } from '../../../../src/engine/process/runs.ts';
 
 describe('a folder of pods', () => {
   const SOURCE = fileURLToPath(
-    new URL('../../../../src/engine/process/folders.ts', import.meta.url),
+    new URL('../../../../src/engine/process/pod-user.ts', import.meta.url),
   );
   /** Root may empty every folder, so that nobody tells more. */
   const NOBODY = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
-import { PortPool } from '../../../../src/engine/process/port-pool.ts';
+import { PortPool } from '../../../../src/engine/process/runs.ts';
 
 const servers: Server[] = [];
 
