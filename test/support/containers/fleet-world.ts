@@ -1,8 +1,10 @@
 // Endpoints with workers in one process: real queue, pods and fleet on a store in memory,
 // containers as entries in a map, and a clock that the test drives. In each container a simulated
 // worker runs.
+
 import { ManualClock, sleep } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
+import { addToBill } from '../../../src/control/billing/bill-rows.ts';
 import { GpuUse } from '../../../src/control/billing/billing-keeper.ts';
 import { Catalog } from '../../../src/control/endpoints/catalog.ts';
 import { composeCatalog } from '../../../src/control/endpoints/catalog-contents.ts';
@@ -126,7 +128,15 @@ export class FleetWorld {
     const keys = await Keys.open({ store, clock });
     const templates = await openTemplates({ store, clock, engine: engine.kind, catalog });
     const limits = this.#limits;
-    const pods = await Pods.open({ store, clock, engine, catalog, templates, limits });
+    const pods = await Pods.open({
+      store,
+      clock,
+      engine,
+      catalog,
+      templates,
+      limits,
+      bill: { add: addToBill },
+    });
     const volumes = describeVolumes({ catalog, engine, names: NO_NAMES });
     const deploying = { engine: engine.kind, catalog, templates, volumes, admit: () => {} };
     const endpoints = await Endpoints.open({ store, clock, deploying });
