@@ -10,6 +10,7 @@ import { ModelProcessError } from '../../../../src/process/errors.ts';
 import { InlineExecutor } from '../../../../src/worker/execution/inline-executor.ts';
 import { RecordingSink } from '../../../support/network/recording-sink.ts';
 import { fc } from '../../../support/properties.ts';
+import { until } from '../../../support/until.ts';
 import { cpu, makeLease, readOutput } from '../../../support/workers/leases.ts';
 
 type Run = (jobs: readonly BatchJob<{ n: number; key?: string }>[], ctx: BatchContext) => unknown;
@@ -628,7 +629,7 @@ describe('a device without memory', () => {
       await ends(await advanced(beginAll(executor.free), clock));
     }
     expect(executor.free).toBe(8);
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await until(() => logged.join('').includes('batches may have 8 jobs again'));
     const lines = logged
       .join('')
       .trim()
