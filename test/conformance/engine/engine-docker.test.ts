@@ -2,13 +2,14 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe } from 'vitest';
 import { findParts, importBaseImage } from '../../support/containers/base-image.ts';
 import { findEngineTrouble, removeWithDescendants } from '../../support/containers/docker.ts';
-import { describeContainment } from './docker-containment.ts';
+import {
+  describeContainment,
+  describeImages,
+  describeNetworks,
+  describeStateVolumes,
+} from './docker-features.ts';
 import { DockerGround } from './docker-ground.ts';
-import { describeGrowth } from './docker-growth.ts';
-import { describeImages } from './docker-images.ts';
-import { describeNetworks } from './docker-networks.ts';
-import { describeTroubles } from './docker-troubles.ts';
-import { describeStateVolumes } from './docker-volumes.ts';
+import { describeGrowth, describeTroubles } from './docker-troubles.ts';
 import { describeEngine } from './engine.ts';
 import { EngineStage, type EngineUnderTest } from './engine-stage.ts';
 

@@ -1,9 +1,7 @@
 // The conformance suite for every engine, with real containers or processes.
 import { afterEach, beforeEach, describe } from 'vitest';
-import { describeCuts } from './engine-cuts.ts';
-import { describeDisks } from './engine-disks.ts';
-import { describeEnds } from './engine-ends.ts';
-import { describeLives } from './engine-lives.ts';
+import { describeCuts, describeDisks } from './engine-disks.ts';
+import { describeEnds, describeLives } from './engine-ends.ts';
 import { describeSights } from './engine-sights.ts';
 import { EngineStage, type EngineUnderTest } from './engine-stage.ts';
 

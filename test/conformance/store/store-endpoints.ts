@@ -1,6 +1,11 @@
-// Endpoints with their counters, workers and keys.
+// Endpoints with their counters and versions, workers, keys, and other resources.
 import { expect, it } from 'vitest';
-import type { EndpointBase, StoredEndpoint } from '../../../src/store/store.ts';
+import type {
+  EndpointBase,
+  StoredEndpoint,
+  StoredResource,
+  VersionKey,
+} from '../../../src/store/store.ts';
 import { JOB_STATUSES, type JobStatus } from '../../../src/wire/job/job.ts';
 import {
   addEndpoint,
@@ -9,7 +14,7 @@ import {
   makeJob,
   USUAL_DEPLOYMENT,
 } from '../../support/store/stored-jobs.ts';
-import { idsOf, save, store } from './store-under-test.ts';
+import { bytesOf, idsOf, save, store, textOf } from './store-under-test.ts';
 
 type Counters = Omit<StoredEndpoint, keyof EndpointBase>;
 
@@ -251,5 +256,129 @@ export function describeWorkersAndKeys(): void {
     expect(await store.read((tx) => tx.keyByHash('h1'))).toBeUndefined();
     await store.write((tx) => tx.removeKey('key_1'));
     expect(await store.read((tx) => tx.keys())).toEqual([other]);
+  });
+}
+
+const FIRST: VersionKey = { endpointId: 'ep_1', version: 1 };
+const TENTH: VersionKey = { endpointId: 'ep_1', version: 10 };
+
+async function putVersion(key: VersionKey, ...parts: readonly string[]): Promise<void> {
+  for (const [index, part] of parts.entries()) {
+    await store.write((tx) => tx.putVersionPart(key, index, bytesOf(part)));
+  }
+}
+
+async function readParts(key: VersionKey): Promise<string[]> {
+  const parts: string[] = [];
+  for (;;) {
+    const part = await store.read((tx) => tx.versionPart(key, parts.length));
+    if (!part) return parts;
+    parts.push(textOf(part) ?? '');
+  }
+}
+
+export function describeVersions(): void {
+  it('keeps the parts of each version in their order', async () => {
+    await putVersion(TENTH, 'x');
+    await putVersion(FIRST, 'a', 'b', 'c');
+    expect(await readParts(FIRST)).toEqual(['a', 'b', 'c']);
+    expect(await readParts(TENTH)).toEqual(['x']);
+    expect(await readParts({ endpointId: 'ep_2', version: 1 })).toEqual([]);
+  });
+
+  it('keeps bytes of every value in a part of 1 MB', async () => {
+    const part = new Uint8Array(1_048_576).map((_, index) => index);
+    await store.write((tx) => tx.putVersionPart(FIRST, 0, part));
+    const kept = await store.read((tx) => tx.versionPart(FIRST, 0));
+    expect(Buffer.compare(kept ?? new Uint8Array(), part)).toBe(0);
+  });
+
+  it('replaces a part that an interrupted upload has left', async () => {
+    await putVersion(FIRST, 'old');
+    await putVersion(FIRST, 'new', 'b');
+    expect(await readParts(FIRST)).toEqual(['new', 'b']);
+  });
+
+  it('lists the versions that have parts', async () => {
+    await putVersion(TENTH, 'x');
+    await putVersion(FIRST, 'a', 'b');
+    await putVersion({ endpointId: 'ep_0', version: 2 }, 'z');
+    const listed = await store.read((tx) => tx.versionsWithParts());
+    expect(listed).toEqual([{ endpointId: 'ep_0', version: 2 }, FIRST, TENTH]);
+  });
+
+  it('is deleted in steps, the last parts first', async () => {
+    await putVersion(FIRST, 'a', 'b', 'c');
+    await putVersion(TENTH, 'x');
+    const remove = (limit: number) => store.write((tx) => tx.removeVersionParts(FIRST, limit));
+    const count = () => store.read((tx) => tx.versionParts(FIRST));
+    expect(await count()).toBe(3);
+    await remove(2);
+    expect([await readParts(FIRST), await count()]).toEqual([['a'], 1]);
+    await remove(2);
+    await remove(2);
+    expect(await count()).toBe(0);
+    expect(await store.read((tx) => tx.versionsWithParts())).toEqual([TENTH]);
+  });
+}
+
+function makeResource(given: Partial<StoredResource>): StoredResource {
+  const base = { kind: 'template' as const, userId: 'ada', parent: '', position: 1 };
+  return { ...base, id: 'tpl_1', body: '{"name":"one"}', ...given };
+}
+
+async function putResources(...resources: StoredResource[]): Promise<void> {
+  await store.write((tx) => {
+    for (const resource of resources) tx.putResource(resource);
+  });
+}
+
+export function describeResources(): void {
+  it('is found by kind and ID until it is removed', async () => {
+    const resource = makeResource({});
+    await putResources(resource);
+    expect(await store.read((tx) => tx.resource(resource))).toEqual(resource);
+    expect(await store.read((tx) => tx.resource({ kind: 'pod', id: 'tpl_1' }))).toBeUndefined();
+    await store.write((tx) => tx.removeResource(resource));
+    expect(await store.read((tx) => tx.resource(resource))).toBeUndefined();
+  });
+
+  it('keeps its owner, parent and position when it changes', async () => {
+    await putResources(makeResource({ parent: 'ep_1' }));
+    await putResources(
+      makeResource({ userId: 'bob', parent: 'ep_2', position: 7, body: '{"name":"two"}' }),
+    );
+    const kept = await store.read((tx) => tx.resource({ kind: 'template', id: 'tpl_1' }));
+    expect(kept).toEqual(makeResource({ parent: 'ep_1', body: '{"name":"two"}' }));
+  });
+
+  it('is listed in pages by user and by parent, newest first', async () => {
+    await putResources(
+      makeResource({ id: 'a', position: 1 }),
+      makeResource({ id: 'b', position: 2, userId: 'bob', parent: 'ep_1' }),
+      makeResource({ id: 'c', position: 3, parent: 'ep_1' }),
+      makeResource({ id: 'd', position: 4, kind: 'pod' }),
+      makeResource({ id: 'e', position: 5 }),
+    );
+    const list = async (listing: { userId?: string; parent?: string; before?: number }) =>
+      idsOf(await store.read((tx) => tx.resources({ kind: 'template', limit: 2, ...listing })));
+    expect(await list({})).toEqual(['e', 'c']);
+    expect(await list({ before: 3 })).toEqual(['b', 'a']);
+    expect(await list({ userId: 'ada' })).toEqual(['e', 'c']);
+    expect(await list({ userId: 'ada', before: 3 })).toEqual(['a']);
+    expect(await list({ parent: 'ep_1' })).toEqual(['c', 'b']);
+    expect(await list({ parent: 'ep_1', userId: 'bob' })).toEqual(['b']);
+  });
+
+  it('is unchanged if the operation that changed it fails', async () => {
+    const resource = makeResource({});
+    await putResources(resource);
+    const failing = store.write((tx) => {
+      tx.putResource({ ...resource, body: '{}' });
+      tx.removeResource(resource);
+      throw new Error('no');
+    });
+    await expect(failing).rejects.toThrow('no');
+    expect(await store.read((tx) => tx.resource(resource))).toEqual(resource);
   });
 }

@@ -1,16 +1,17 @@
 // The conformance suite for every implementation of `Store`.
 import { describe } from 'vitest';
 import type { Store } from '../../../src/store/store.ts';
-import { describeDeliveries } from './store-deliveries.ts';
-import { describeEndpoints, describeWorkersAndKeys } from './store-endpoints.ts';
-import { describeGroups } from './store-groups.ts';
-import { describeJobs } from './store-jobs.ts';
+import { describeDeliveries, describeRemovals } from './store-deliveries.ts';
+import {
+  describeEndpoints,
+  describeResources,
+  describeVersions,
+  describeWorkersAndKeys,
+} from './store-endpoints.ts';
+import { describeGroups, describeJobs } from './store-jobs.ts';
 import { describeChunks, describeLog, describePayloads } from './store-payloads.ts';
 import { describeList, describeQueue } from './store-queue.ts';
-import { describeRemovals } from './store-removals.ts';
-import { describeResources } from './store-resources.ts';
 import { openForEachTest } from './store-under-test.ts';
-import { describeVersions } from './store-versions.ts';
 import { describeWrites } from './store-writes.ts';
 
 /** Runs the suite on stores from `open`, each of them empty; the suite closes them. */

@@ -1,11 +1,12 @@
 // Runs jobs while threads, worker processes, supervisors and the platform are killed at random, and checks
 // that each acknowledged job ends once, with the right result.
 import { setTimeout as sleep } from 'node:timers/promises';
+import { isDeepStrictEqual } from 'node:util';
+import type { Peril } from '../handlers/perilous.ts';
 import { PlatformProcess } from '../processes.ts';
 import { createRandom } from '../random.ts';
 import { KilledWorker } from '../workers/killed-worker.ts';
-import { describeFlaw, type EndedJob } from './kill-verdict.ts';
-import { chooseJob, findChanges, runJobs } from './peril-clients.ts';
+import { chooseJob, findChanges, type JobKey, runJobs, type SeenJob } from './peril-clients.ts';
 
 export interface KillRun {
   jobs: number;
@@ -121,4 +122,42 @@ export async function killAll(killing: Killing): Promise<void> {
 
 function raiseNoWorker(): never {
   throw new Error('there is no worker to end');
+}
+
+export interface EndedJob extends JobKey {
+  asked: Peril;
+  seen: SeenJob;
+}
+
+/** Returns undefined if the job ended correctly. */
+export function describeFlaw({ id, asked, seen }: EndedJob): string | undefined {
+  const isRight = judge(asked, seen);
+  return isRight ? undefined : `${id} ${JSON.stringify(asked)}: ${JSON.stringify(seen)}`;
+}
+
+function judge(asked: Peril, { record, chunks }: SeenJob): boolean {
+  switch (asked.do) {
+    case 'count': {
+      const output = expectOutput(asked, record.attempt);
+      const isStream = asked.count.yields !== undefined;
+      // A job whose handler does not yield has its output as its only chunk.
+      const expected = isStream ? output : [output];
+      return (
+        record.status === 'COMPLETED' &&
+        isDeepStrictEqual(record.output, output) &&
+        isDeepStrictEqual(chunks, expected)
+      );
+    }
+    case 'exit': {
+      const codes = record.error?.attempts.map(({ code }) => code) ?? [];
+      return record.status === 'FAILED' && codes.includes('handler_exited') && codes.length === 3;
+    }
+    case 'spin':
+      return record.status === 'CANCELLED';
+  }
+}
+
+function expectOutput({ count: { n, yields } }: Peril, attempt: number): unknown {
+  if (yields === undefined) return { n, square: n * n };
+  return Array.from({ length: yields }, (_, index) => ({ n, index, attempt }));
 }

@@ -9,8 +9,7 @@ import { PostgresServer } from '../postgres.ts';
 import type { PlatformProcess } from '../processes.ts';
 import { createRandom } from '../random.ts';
 import { KilledWorker } from '../workers/killed-worker.ts';
-import { TERMS } from './kill-run.ts';
-import { describeFlaw, type EndedJob } from './kill-verdict.ts';
+import { describeFlaw, type EndedJob, TERMS } from './kill-run.ts';
 import { ALL_FAULTS, causeFault, type FaultWorld, type NodeFault } from './node-faults.ts';
 import {
   type Caller,

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import type { Peril } from '../handlers/perilous.ts';
-import type { EndedJob } from './kill-verdict.ts';
+import type { EndedJob } from './kill-run.ts';
 
 /** A platform, or several nodes of one. */
 export interface Caller {
