@@ -87,19 +87,17 @@ export {
 export type { Chunk, Metrics } from './wire/chunk/chunk.ts';
 export { reassemble } from './wire/chunk/chunk-pieces.ts';
 export type { KubernetesLimits, PodKubernetes } from './wire/engine/kubernetes.ts';
+export type { AttemptUsage, GpuUsage, StuckPlace } from './wire/job/attempt.ts';
 export type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
 export type {
-  AttemptUsage,
   ErrorCode,
   FailedAttempt,
-  GpuUsage,
   JobDetails,
   JobError,
   JobPolicy,
   JobRecord,
   JobStatus,
   JobSummary,
-  StuckPlace,
   TimelineEntry,
 } from './wire/job/job.ts';
 export { JobFailedError } from './wire/job/job.ts';

@@ -1,7 +1,8 @@
 // The seam to the database: the records, and the verbs that read and write them. It does not decide
 // which changes are allowed; queue/lifecycle/lifecycle.ts does.
 
-import type { AttemptError, ErrorCode, JobStatus } from '../wire/job/job.ts';
+import type { AttemptError } from '../wire/job/attempt.ts';
+import type { ErrorCode, JobStatus } from '../wire/job/job.ts';
 import type {
   Payload,
   PayloadFiles,

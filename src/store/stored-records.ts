@@ -1,11 +1,7 @@
 // The records that the store keeps. store.ts has the verbs that read and write them.
-import type {
-  AttemptUsage,
-  FailedAttempt,
-  JobError,
-  JobStatus,
-  TimelineEntry,
-} from '../wire/job/job.ts';
+
+import type { AttemptUsage } from '../wire/job/attempt.ts';
+import type { FailedAttempt, JobError, JobStatus, TimelineEntry } from '../wire/job/job.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import type { EndpointDeployment, EndpointSettings } from '../wire/resources/endpoint.ts';
 

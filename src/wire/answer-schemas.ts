@@ -5,20 +5,22 @@ import type { Chunk } from './chunk/chunk.ts';
 import {
   type AttemptError,
   type AttemptUsage,
+  STOP_LEVELS,
+  STUCK_STATES,
+  VRAM_SCOPES,
+} from './job/attempt.ts';
+import {
   ERROR_CODES,
   JOB_STATUSES,
   type JobDetailsHead,
   type JobRecord,
   type JobSummary,
   type RunJobsAnswer,
-  STUCK_STATES,
   TIMELINE_EVENTS,
   type TimelineEntry,
-  VRAM_SCOPES,
 } from './job/job.ts';
 import { WAIT_CODES, type WaitReason } from './job/wait-reason.ts';
 import type { Json } from './json.ts';
-import { STOP_LEVELS } from './link/worker-link.ts';
 import { PROBLEMS, type Problem, type ProblemCode } from './problem.ts';
 import type { EndpointHealth, InputSchemaRecord } from './resources/endpoint.ts';
 

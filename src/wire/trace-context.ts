@@ -53,7 +53,7 @@ export function splitTraceparent(traceparent: string) {
 
 /** Fields for log lines of a job; none without a trace. */
 export function nameTrace(traceparent: string | undefined): { trace_id?: string } {
-  return traceparent === undefined ? {} : { trace_id: splitTraceparent(traceparent).traceId };
+  return traceparent ? { trace_id: splitTraceparent(traceparent).traceId } : {};
 }
 
 function readTraceparent(text: string): string | undefined {

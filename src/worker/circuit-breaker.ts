@@ -3,7 +3,7 @@
 import { backoffMs } from '../base/backoff.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { AttemptError } from '../wire/job/job.ts';
+import type { AttemptError } from '../wire/job/attempt.ts';
 import type { Lease, Outcome } from '../wire/link/worker-link.ts';
 
 /**

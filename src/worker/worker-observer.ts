@@ -1,6 +1,6 @@
 // Events that a worker reports to its observers. A listener must not throw and must be quick.
 import type { BatchEvent } from '../handler/batch/settings.ts';
-import type { AttemptUsage } from '../wire/job/job.ts';
+import type { AttemptUsage } from '../wire/job/attempt.ts';
 import type { Lease, LinkErrorCode, Outcome, WorkerLink } from '../wire/link/worker-link.ts';
 import type { BreakerState } from './circuit-breaker.ts';
 import type { ChunkMessage, ExecutionSink } from './execution/executor.ts';

@@ -1,7 +1,8 @@
 // Reads answers of the platform and checks their shape.
 import { expect } from 'vitest';
 import { z } from 'zod';
-import { ERROR_CODES, JOB_STATUSES, STUCK_STATES } from '../../src/wire/job/job.ts';
+import { STUCK_STATES } from '../../src/wire/job/attempt.ts';
+import { ERROR_CODES, JOB_STATUSES } from '../../src/wire/job/job.ts';
 import { WAIT_CODES } from '../../src/wire/job/wait-reason.ts';
 
 const status = z.enum(JOB_STATUSES);

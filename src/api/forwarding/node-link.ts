@@ -1,9 +1,9 @@
 // The link of a gRPC worker whose endpoint another node may own: each call goes to the queue of this node, or
 // to the owner by HTTP with the worker's own key. All five verbs may be repeated.
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
-import type { ZodType } from 'zod';
 import { readRetryAfterMs } from '../../base/backoff.ts';
 import { http } from '../../base/net/node-http.ts';
+import type { Field } from '../../wire/link/fields.ts';
 import {
   decodeFrames,
   encodeFrames,
@@ -14,17 +14,15 @@ import {
   type Lease,
   LinkError,
   type LinkErrorCode,
+  leaseHeaders,
   type ReportReply,
   type ReportRequest,
+  renewReply,
+  reportReplies,
   type TakeRequest,
   type WorkerLink,
-} from '../../wire/link/worker-link.ts';
-import {
-  leaseHeader,
-  renewReply,
-  reportReply,
   workerWelcome,
-} from '../../wire/link/worker-link-schemas.ts';
+} from '../../wire/link/worker-link.ts';
 import { fillPath } from '../../wire/routes/route.ts';
 import { WORKER_HEADERS, WORKER_ROUTES, type WorkerVerb } from '../../wire/routes/routes.ts';
 import { NODE_HEADERS } from '../http/forwarded.ts';
@@ -37,6 +35,7 @@ import type { OwnerNode } from './placement.ts';
 const PAUSE_MS = 250;
 /** Most bytes of an answer: as many leases as a worker takes. */
 const MAX_ANSWER_BYTES = 256 * 1_048_576;
+const NO_BYTES = new Uint8Array(0);
 
 export interface NodeLinkOptions {
   forwarder: Forwarder;
@@ -250,9 +249,9 @@ function encodeReports({ incarnation, reports, workerId }: ReportRequest): VerbC
   };
 }
 
-function parseJson<T>({ body }: VerbAnswer, schema: ZodType<T>): T {
+function parseJson<T>({ body }: VerbAnswer, message: Field<T>): T {
   try {
-    return schema.parse(JSON.parse(body.toString()));
+    return message.read(JSON.parse(body.toString()));
   } catch (cause) {
     throw new LinkError('unavailable', "the node's answer cannot be read", { cause });
   }
@@ -262,10 +261,9 @@ function readLeases({ body, status }: VerbAnswer, { max }: TakeRequest): Lease[]
   if (status === 204) return [];
   try {
     const bounds = { frames: max, values: Number.POSITIVE_INFINITY };
-    return decodeFrames(body, bounds).map(({ body: input, header }) => ({
-      ...leaseHeader.parse(header),
-      input,
-    }));
+    const frames = decodeFrames(body, bounds);
+    const headers = leaseHeaders.read(frames.map(({ header }) => header));
+    return headers.map((header, index) => ({ ...header, input: frames[index]?.body ?? NO_BYTES }));
   } catch (cause) {
     const why = cause instanceof FrameError ? cause.message : 'a lease is invalid';
     throw new LinkError('unavailable', `the node's answer cannot be read: ${why}`, { cause });
@@ -273,7 +271,7 @@ function readLeases({ body, status }: VerbAnswer, { max }: TakeRequest): Lease[]
 }
 
 function readReplies(answer: VerbAnswer, { reports }: ReportRequest): ReportReply[] {
-  const replies = parseJson(answer, reportReply.array());
+  const replies = parseJson(answer, reportReplies);
   if (replies.length === reports.length) return replies;
   throw new LinkError('unavailable', `${replies.length} answers to ${reports.length} reports`);
 }

@@ -1,18 +1,16 @@
 // The questions of one worker's stream: checks their contents, claims and assembles the payload of reports that
 // arrives in pieces, ends a stream that stalls, and encodes leases as messages.
-import type { z } from 'zod';
 import { giveBack } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
 import { StallWatch } from '../../base/stall-watch.ts';
-import type { Lease, Report } from '../../wire/link/worker-link.ts';
-import { reportHeader } from '../../wire/link/worker-link-schemas.ts';
+import { type Lease, type ReportRequest, reportHeaders } from '../../wire/link/worker-link.ts';
 import {
   cutPayload,
   PayloadAssembly,
   PayloadError,
   readBodySizes,
 } from '../../wire/link/worker-stream.ts';
-import { describeIssues, ProblemError } from '../../wire/problem.ts';
+import { ProblemError } from '../../wire/problem.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { UNCOUNTED_BYTES } from '../limits/flows.ts';
 import type { StreamBudget } from './stream-budget.ts';
@@ -119,41 +117,19 @@ export class IncomingReports {
 }
 
 const NO_BYTES = new Uint8Array(0);
-/** `name` is the content's name in errors. @throws ProblemError `invalid` */
-export function checkContent<S extends z.ZodType>(
-  content: unknown,
-  schema: S,
-  name: string,
-): z.infer<S> {
-  const checked = schema.safeParse(content);
-  if (checked.success) return checked.data;
-  const errors = describeIssues(checked.error, name);
-  throw new ProblemError('invalid', `${name} is invalid: ${errors[0]}`, { errors });
-}
 
 /** Sizes in the payload of `reports`. */
 function readReportSizes(content: unknown): number[] {
   return readBodySizes(listReports(content));
 }
 
-/** @throws ProblemError `invalid` that names the report */
-export function readReports(content: unknown, bodies: readonly Uint8Array[]): Report[] {
-  return listReports(content).map((header, index) => {
-    const given = dropDefaults(header);
-    const checked = checkContent(given, reportHeader, `reports[${index}]`);
-    return { ...checked, body: bodies[index] ?? NO_BYTES };
-  });
-}
-
-/** In many languages, copying an absent optional member sends its default value. */
-function dropDefaults(header: unknown): object {
-  const members = Object.entries(Object(header));
-  return Object.fromEntries(
-    members.filter(
-      ([name, value]) =>
-        !(name === 'traceparent' && value === '') && !(name === 'recycle' && value === false),
-    ),
-  );
+/** @throws FieldFault */
+export function readReports(content: unknown, bodies: readonly Uint8Array[]): ReportRequest {
+  const { reports, ...caller } = reportHeaders.read(content);
+  return {
+    ...caller,
+    reports: reports.map((header, index) => ({ ...header, body: bodies[index] ?? NO_BYTES })),
+  };
 }
 
 function listReports(content: unknown): unknown[] {

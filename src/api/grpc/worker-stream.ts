@@ -6,14 +6,14 @@ import { Metadata, type ServerDuplexStream, status } from '@grpc/grpc-js';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { PacedWriter } from '../../base/paced-writer.ts';
-import type { LinkErrorCode, WorkerBye } from '../../wire/link/worker-link.ts';
 import {
+  type LinkErrorCode,
   renewRequest,
   takeRequest,
+  type WorkerBye,
   workerBye,
   workerHello,
-  workerIdentity,
-} from '../../wire/link/worker-link-schemas.ts';
+} from '../../wire/link/worker-link.ts';
 import {
   type Envelope,
   METADATA,
@@ -26,13 +26,7 @@ import { toProblem } from '../http/problem-reply.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { UNCOUNTED_BYTES } from '../limits/flows.ts';
 import type { ServedLink } from '../worker/worker-routes.ts';
-import {
-  checkContent,
-  type IncomingReport,
-  IncomingReports,
-  listLeases,
-  readReports,
-} from './questions.ts';
+import { type IncomingReport, IncomingReports, listLeases, readReports } from './questions.ts';
 import type { StreamBudget, UserTransfer } from './stream-budget.ts';
 
 /** Open questions of one worker, which has about four. A question is open until its answer is written. */
@@ -174,7 +168,7 @@ export class WorkerStream {
       case 'hello': {
         // The worker has left while its call waited for its turn.
         if (abort.signal.aborted) return;
-        const hello = checkContent(content, workerHello, 'hello');
+        const hello = workerHello.read(content);
         const { admitHello } = this.#options;
         const welcome = await admitHello(hello.workerId, () => link.hello(hello));
         return this.#writeAnswer(number, { welcome });
@@ -182,12 +176,12 @@ export class WorkerStream {
       case 'credit':
         return abort.signal.aborted ? undefined : this.#grant(call);
       case 'renew': {
-        const renew = checkContent(content, renewRequest, 'renew');
+        const renew = renewRequest.read(content);
         const renewed = await link.renew(renew, abort.signal);
         return this.#writeAnswer(number, { renewed });
       }
       case 'bye': {
-        const bye = checkContent(content, workerBye, 'bye');
+        const bye = workerBye.read(content);
         await link.bye(bye);
         if (bye.reason === 'crashed') noteCrash(bye);
         return this.#writeAnswer(number, { goodbye: {} });
@@ -199,7 +193,7 @@ export class WorkerStream {
 
   async #grant(call: OpenCall): Promise<void> {
     const { abort, content, number } = call;
-    const take = checkContent(content, takeRequest, 'credit');
+    const take = takeRequest.read(content);
     // Inputs that the worker has not read yet are in memory; more follow when they are sent.
     await this.#writer.idle();
     const { budget, link } = this.#options;
@@ -236,9 +230,7 @@ export class WorkerStream {
   }
 
   async #report({ content, number }: OpenCall, bodies: readonly Uint8Array[]): Promise<void> {
-    const caller = checkContent(content, workerIdentity, 'reports');
-    const reports = readReports(content, bodies);
-    const answers = await this.#options.link.report({ ...caller, reports });
+    const answers = await this.#options.link.report(readReports(content, bodies));
     await this.#writeAnswer(number, { reportAnswers: { answers } });
   }
 

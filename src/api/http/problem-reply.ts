@@ -7,6 +7,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { StoreUnavailableError } from '../../queue/queue.ts';
+import { FieldFault } from '../../wire/link/fields.ts';
 import { LinkError, type LinkErrorCode } from '../../wire/link/worker-link.ts';
 import { type ProblemCode, ProblemError } from '../../wire/problem.ts';
 import { isAwaitingContinue } from '../limits/exchanges.ts';
@@ -125,7 +126,7 @@ export class ProblemReplies {
 
 /** Other errors are logged, whether or not the client is connected. */
 function isExpected(error: unknown): boolean {
-  if (error instanceof ProblemError) return true;
+  if (error instanceof ProblemError || error instanceof FieldFault) return true;
   if (!(error instanceof Error) || !('code' in error)) return false;
   return error.code === 'ECONNRESET' || String(error.code).startsWith('FST_ERR_CTP_');
 }
@@ -139,6 +140,11 @@ function hasUnreadBody({ body, headers, raw }: FastifyRequest): boolean {
 /** Returns the error as it may be shown, or undefined. */
 export function toProblem(error: unknown): ProblemError | undefined {
   if (error instanceof ProblemError) return error;
+  if (error instanceof FieldFault) {
+    const fault = error.describe('message');
+    const detail = `The worker's message is invalid: ${fault}`;
+    return new ProblemError('invalid', detail, { errors: [fault] });
+  }
   if (error instanceof LinkError) {
     const retryAfterMs = error.retryAfterMs ?? RETRY_MS;
     const options = error.code === 'unavailable' ? { retryAfterMs } : {};

@@ -3,13 +3,8 @@
 import { z } from 'zod';
 import { runInSlices } from '../../base/slices.ts';
 import type { ReadRecord } from '../../queue/jobs.ts';
-import {
-  type AttemptError,
-  type ErrorCode,
-  isTerminal,
-  type JobStatus,
-  LIMITS,
-} from '../../wire/job/job.ts';
+import type { AttemptError } from '../../wire/job/attempt.ts';
+import { type ErrorCode, isTerminal, type JobStatus, LIMITS } from '../../wire/job/job.ts';
 import { type ProblemCode, ProblemError } from '../../wire/problem.ts';
 import { findOnlyElement } from '../body/json-check.ts';
 import { type BytesAnswer, JSON_MEDIA_TYPE } from '../http/byte-reply.ts';

@@ -8,7 +8,8 @@ import { loadPaced } from '../../base/slices.ts';
 import type { Queues } from '../../queue/queues.ts';
 import type { Position, StreamPage } from '../../queue/reports/streams.ts';
 import { MAX_CHUNK_BYTES, type Metrics } from '../../wire/chunk/chunk.ts';
-import type { AttemptError, JobStatus } from '../../wire/job/job.ts';
+import type { AttemptError } from '../../wire/job/attempt.ts';
+import type { JobStatus } from '../../wire/job/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import {
   EVENTS_MEDIA_TYPE,

@@ -3,7 +3,8 @@
 import { z } from 'zod';
 import type { Submission } from '../../queue/admission.ts';
 import { addMembers, type ComposeRecord, describeJob, progressOf } from '../../queue/records.ts';
-import { type AttemptError, type JobPolicy, MAX_S3_CONFIG_LENGTH } from '../../wire/job/job.ts';
+import type { AttemptError } from '../../wire/job/attempt.ts';
+import { type JobPolicy, MAX_S3_CONFIG_LENGTH } from '../../wire/job/job.ts';
 import { executionTimeoutMs, ttlMs, webhook } from '../../wire/job/job-schemas.ts';
 import type { ProblemCode } from '../../wire/problem.ts';
 import { readWithInput, type SubmissionBounds } from '../body/body.ts';

@@ -3,7 +3,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { Waiters } from '../../base/waiters.ts';
-import type { AttemptError } from '../../wire/job/job.ts';
+import type { AttemptError } from '../../wire/job/attempt.ts';
 import type { LeaseRef, RenewReply } from '../../wire/link/worker-link.ts';
 import { type HeldLeaseOptions, type LeaseReport, RunPodLease } from './runpod-lease.ts';
 import type { SessionLink } from './session-link.ts';

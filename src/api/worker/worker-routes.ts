@@ -1,9 +1,9 @@
 // Serves the worker's five verbs over HTTP: converts each request to a call of the worker link.
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import type { z } from 'zod';
 import type { ByteBudget } from '../../base/byte-budget.ts';
 import type { FairScheduler } from '../../base/fair-scheduler.ts';
 import { yieldToUrgent } from '../../base/slices.ts';
+import type { Field } from '../../wire/link/fields.ts';
 import {
   decodeFrames,
   encodeFrames,
@@ -12,26 +12,21 @@ import {
   FrameBoundError,
   FrameError,
 } from '../../wire/link/frames.ts';
-import type {
-  Lease,
-  Report,
-  WorkerBye,
-  WorkerIdentity,
-  WorkerLink,
-} from '../../wire/link/worker-link.ts';
 import {
-  isCompletedReport,
+  type Lease,
+  type ReportRequest,
   renewRequest,
-  reportHeader,
+  reportHeaders,
   takeRequest,
+  type WorkerBye,
+  type WorkerLink,
   workerBye,
   workerHello,
-  workerIdentity,
-} from '../../wire/link/worker-link-schemas.ts';
+} from '../../wire/link/worker-link.ts';
 import { hasMoreValues, MAX_REPORTS, MAX_VALUES } from '../../wire/message-bounds.ts';
-import { describeIssues, ProblemError } from '../../wire/problem.ts';
+import { ProblemError } from '../../wire/problem.ts';
 import { WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes/routes.ts';
-import { check, parseInSlices } from '../body/body.ts';
+import { parseInSlices } from '../body/body.ts';
 import { useBody } from '../body/body-reader.ts';
 import { sendJson, sendLoaded } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
@@ -142,10 +137,9 @@ export function addReportRoute(app: FastifyInstance, options: WorkerRoutesOption
     ...toFastifyRoute(WORKER_ROUTES.report),
     bodyLimit: REPORT_BODY_BYTES,
     handler: async (request, reply) => {
-      const caller = readCaller(request.headers);
-      const reports = readReports(request.body ?? NO_BYTES);
+      const content = readReports(request);
       const link = requireLink(options, request);
-      const report = () => link.report({ ...caller, reports });
+      const report = () => link.report(content);
       const replies = await useBody(request, report);
       // Clients that wait for the ends of these jobs get their answers first.
       await yieldToUrgent();
@@ -154,15 +148,15 @@ export function addReportRoute(app: FastifyInstance, options: WorkerRoutesOption
   });
 }
 
-/** @throws ProblemError `malformed`, or `invalid` also for more values than any verb needs */
-async function readVerb<S extends z.ZodType>(
+/** @throws ProblemError `malformed`, or `invalid` for more values than any verb needs; FieldFault */
+async function readVerb<T>(
   { body = NO_BYTES, params }: FastifyRequest<EndpointRoute>,
-  schema: S,
-): Promise<z.infer<S>> {
+  message: Field<T>,
+): Promise<T> {
   if (hasMoreValues(body, MAX_VALUES)) {
     throw new ProblemError('invalid', `the message has more than ${MAX_VALUES} values`);
   }
-  return check(await parseInSlices(body, params.endpoint), schema);
+  return message.read(await parseInSlices(body, params.endpoint));
 }
 
 function requireLink(
@@ -174,31 +168,24 @@ function requireLink(
   throw new ProblemError('not_found', `endpoint ${params.endpoint} not found`);
 }
 
-/** @throws ProblemError `invalid` */
-function readCaller(
-  headers: Readonly<Record<string, string | string[] | undefined>>,
-): WorkerIdentity {
+/** @throws ProblemError `malformed`, `invalid`; FieldFault */
+function readReports({ body, headers }: FastifyRequest<EndpointRoute>): ReportRequest {
+  const workerId = headers[WORKER_HEADERS.worker.toLowerCase()];
   const incarnation = headers[WORKER_HEADERS.incarnation.toLowerCase()];
-  const checked = workerIdentity.safeParse({
-    workerId: headers[WORKER_HEADERS.worker.toLowerCase()],
-    incarnation: /^\d{1,16}$/.test(String(incarnation)) ? Number(incarnation) : undefined,
+  if (workerId === undefined || !/^\d{1,16}$/.test(String(incarnation))) {
+    const names = `${WORKER_HEADERS.worker} and ${WORKER_HEADERS.incarnation}`;
+    throw new ProblemError('invalid', `the headers ${names} are required`);
+  }
+  const frames = decode(body ?? NO_BYTES);
+  const { reports, ...caller } = reportHeaders.read({
+    workerId,
+    incarnation: Number(incarnation),
+    reports: frames.map(({ header }) => header),
   });
-  if (checked.success) return checked.data;
-  const names = `${WORKER_HEADERS.worker} and ${WORKER_HEADERS.incarnation}`;
-  throw new ProblemError('invalid', `the headers ${names} are required`, {
-    errors: describeIssues(checked.error, 'headers'),
-  });
-}
-
-/** @throws ProblemError `malformed`, or `invalid` that names the report */
-function readReports(body: Buffer): Report[] {
-  return decode(body).map(({ header, body: payload }, index) => {
-    if (isCompletedReport(header)) return { ...header, body: payload };
-    const checked = reportHeader.safeParse(header);
-    if (checked.success) return { ...checked.data, body: payload };
-    const errors = describeIssues(checked.error, 'header').map((e) => `reports[${index}].${e}`);
-    throw new ProblemError('invalid', `The report is invalid: ${errors[0]}`, { errors });
-  });
+  return {
+    ...caller,
+    reports: reports.map((header, index) => ({ ...header, body: frames[index]?.body ?? NO_BYTES })),
+  };
 }
 
 function decode(body: Buffer): Frame[] {

@@ -3,7 +3,8 @@
 import { relative } from 'node:path';
 import type { ServedRequest } from '../../api/http/guard.ts';
 import { quoteWord } from '../../base/text/shell-words.ts';
-import type { AttemptError, JobStatus } from '../../wire/job/job.ts';
+import type { AttemptError } from '../../wire/job/attempt.ts';
+import type { JobStatus } from '../../wire/job/job.ts';
 import type { Outcome, Report, ReportReply, WorkerLink } from '../../wire/link/worker-link.ts';
 import { fillPath } from '../../wire/routes/route.ts';
 import { JOB_ROUTES } from '../../wire/routes/routes.ts';

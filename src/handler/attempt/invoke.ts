@@ -1,8 +1,9 @@
 // Runs one attempt in the current thread: passes the input, drives the handler, emits chunks and
 // outcome. Executors own timers, grace and termination; the worker numbers and sends reports.
 import type { Clock } from '../../base/clock.ts';
+import type { StopLevel } from '../../wire/job/attempt.ts';
 import { encodeJson, readText } from '../../wire/json.ts';
-import type { Device, Outcome, StopLevel } from '../../wire/link/worker-link.ts';
+import type { Device, Outcome } from '../../wire/link/worker-link.ts';
 import type { Job } from '../define.ts';
 import type { LoadedHandler } from '../loading/load.ts';
 import { LogLines } from '../log/log-lines.ts';

@@ -3,8 +3,9 @@
 
 import { getHeapStatistics } from 'node:v8';
 import { elapsedTime } from '../../base/clock.ts';
-import type { ErrorCode, StuckPlace } from '../../wire/job/job.ts';
-import type { Outcome, StopLevel } from '../../wire/link/worker-link.ts';
+import type { StopLevel, StuckPlace } from '../../wire/job/attempt.ts';
+import type { ErrorCode } from '../../wire/job/job.ts';
+import type { Outcome } from '../../wire/link/worker-link.ts';
 
 /**
  * `cancelled`: by the client. `lost`: the lease is over. `timeout`: it ran too long. `shutdown`:

@@ -1,7 +1,8 @@
 // Part of lifecycle.ts: decides what happens to a job when its attempt ends.
 import { backoffMs } from '../../base/backoff.ts';
 import { NO_TURN, type StoredJob } from '../../store/store.ts';
-import type { AttemptError, ErrorCode, FailedAttempt, TerminalStatus } from '../../wire/job/job.ts';
+import type { AttemptError } from '../../wire/job/attempt.ts';
+import type { ErrorCode, FailedAttempt, TerminalStatus } from '../../wire/job/job.ts';
 import { boundHistoryMessage } from '../payloads/outcome-bounds.ts';
 import { hasForeignFormat } from '../records.ts';
 import { noteReturn, numberRun } from '../timeline.ts';

@@ -2,7 +2,8 @@
 // state and effects. changes.ts stores them. attempt-end.ts and lease-terms.ts are parts of this file; no
 // other file imports them.
 import type { JobNote, StoredJob, StoredLease } from '../../store/store.ts';
-import { type AttemptError, type AttemptUsage, isTerminal } from '../../wire/job/job.ts';
+import type { AttemptError, AttemptUsage } from '../../wire/job/attempt.ts';
+import { isTerminal } from '../../wire/job/job.ts';
 import type {
   Outcome,
   ReleaseReason,

@@ -1,7 +1,7 @@
 // Bounds the outcome that a worker reports. The store keeps the outcome in the job's row, reads the whole
 // row at every change of the job, and may read thousands of rows at once. Pure.
 import { limitText } from '../../base/text/printable.ts';
-import type { AttemptError, AttemptUsage, GpuUsage } from '../../wire/job/job.ts';
+import type { AttemptError, AttemptUsage, GpuUsage } from '../../wire/job/attempt.ts';
 import type { Outcome } from '../../wire/link/worker-link.ts';
 
 /** Longest message, stack or type of an error. Millrace's own workers already cut them at 32,000. */

@@ -1,5 +1,5 @@
 // Counts what the attempts of each endpoint used of GPUs, for metrics. In memory: since the start.
-import type { GpuUsage } from '../../wire/job/job.ts';
+import type { GpuUsage } from '../../wire/job/attempt.ts';
 
 export interface GpuTotal {
   seconds: number;

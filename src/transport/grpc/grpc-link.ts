@@ -5,26 +5,24 @@
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { type ChooseProxy, noProxy } from '../../base/net/outgoing-proxy.ts';
+import { FieldFault } from '../../wire/link/fields.ts';
 import {
   type Lease,
   LinkError,
+  leaseHeaders,
   type RenewReply,
   type RenewRequest,
   type ReportReply,
   type ReportRequest,
+  renewReply,
+  reportReplies,
   type TakeRequest,
   type WorkerBye,
   type WorkerHello,
   type WorkerLink,
   type WorkerWelcome,
+  workerWelcome,
 } from '../../wire/link/worker-link.ts';
-import {
-  AnswerError,
-  readLeaseHeaders,
-  readRenewReply,
-  readReportReplies,
-  readWelcome,
-} from '../link-answers.ts';
 import { type Answered, OwnerRoute } from '../owner-route.ts';
 import type { GrpcAnswer, Question, StreamClock } from './grpc-stream.ts';
 import { type GrpcLinkTls, GrpcTarget } from './grpc-target.ts';
@@ -68,7 +66,7 @@ interface LinkQuestion<R> extends Pick<Question, 'kind' | 'content' | 'bodies' |
   /** Wait requested by the call itself, ms. Default 0. */
   waitMs?: number;
   answer: string;
-  /** @throws AnswerError */
+  /** @throws FieldFault */
   read: (answer: GrpcAnswer) => R;
 }
 
@@ -90,14 +88,14 @@ class StreamLink implements GrpcLink {
   }
 
   hello(content: WorkerHello): Promise<WorkerWelcome> {
-    const read = (answer: GrpcAnswer) => readWelcome(answer.content);
+    const read = (answer: GrpcAnswer) => workerWelcome.read(answer.content);
     return this.#ask({ kind: 'hello', content, answer: 'welcome', read });
   }
 
   take(content: TakeRequest, signal: AbortSignal): Promise<Lease[]> {
     const { waitMs } = content;
-    const read = ({ bodies, content: leases }: GrpcAnswer) =>
-      readLeaseHeaders(leases).map((header, index) => ({
+    const read = ({ bodies, content }: GrpcAnswer) =>
+      leaseHeaders.read(readMember(content, 'leases')).map((header, index) => ({
         ...header,
         input: bodies[index] ?? new Uint8Array(0),
       }));
@@ -106,7 +104,7 @@ class StreamLink implements GrpcLink {
 
   renew(content: RenewRequest, signal: AbortSignal): Promise<RenewReply> {
     const { waitMs } = content;
-    const read = (answer: GrpcAnswer) => readRenewReply(answer.content);
+    const read = (answer: GrpcAnswer) => renewReply.read(answer.content);
     return this.#ask({ kind: 'renew', content, answer: 'renewed', waitMs, signal, read });
   }
 
@@ -118,7 +116,7 @@ class StreamLink implements GrpcLink {
       bodies: reports.map(({ body }) => body),
       answer: 'reportAnswers',
       read: ({ content }) => {
-        const answers = readReportReplies(readMember(content, 'answers'));
+        const answers = reportReplies.read(readMember(content, 'answers'));
         if (answers.length === reports.length) return answers;
         throw this.#rejectAnswer(`${answers.length} answers to ${reports.length} reports`);
       },
@@ -153,7 +151,7 @@ class StreamLink implements GrpcLink {
     try {
       return { value: read(given), ownerUrl: given.ownerUrl };
     } catch (error) {
-      throw error instanceof AnswerError ? this.#rejectAnswer(error.message) : error;
+      throw error instanceof FieldFault ? this.#rejectAnswer(error.describe('answer')) : error;
     }
   }
 

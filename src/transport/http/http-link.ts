@@ -5,6 +5,7 @@ import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { type ChooseProxy, describeProxy, noProxy } from '../../base/net/outgoing-proxy.ts';
 import { adviseTrust, hintAtScheme, TRUST_ADVICE } from '../../base/net/request-hints.ts';
+import { type Field, FieldFault } from '../../wire/link/fields.ts';
 import {
   decodeFrames,
   encodeFrames,
@@ -14,30 +15,28 @@ import {
 import {
   type Lease,
   LinkError,
+  leaseHeaders,
   type RenewReply,
   type RenewRequest,
   type ReportReply,
   type ReportRequest,
+  renewReply,
+  reportReplies,
   type TakeRequest,
   type WorkerBye,
   type WorkerHello,
   type WorkerLink,
   type WorkerWelcome,
+  workerWelcome,
 } from '../../wire/link/worker-link.ts';
 import { fillPath } from '../../wire/routes/route.ts';
 import { WORKER_HEADERS, WORKER_ROUTES, type WorkerVerb } from '../../wire/routes/routes.ts';
-import {
-  AnswerError,
-  readLeaseHeader,
-  readRenewReply,
-  readReportReplies,
-  readWelcome,
-} from '../link-answers.ts';
 import { type Answered, OwnerRoute } from '../owner-route.ts';
 import { describeCallFailure, toAnswerError } from './http-errors.ts';
 import { HttpTarget, type PostAnswer } from './http-target.ts';
 
 const JSON_MEDIA_TYPE = 'application/json';
+const NO_BYTES = new Uint8Array(0);
 const OWNER_HEADER = 'millrace-owner' satisfies Lowercase<typeof WORKER_HEADERS.owner>;
 /** Time to connect to the owner of the endpoint, ms: the call then goes to the configured URL, within its lease. */
 const OWNER_CONNECT_MS = 3_000;
@@ -137,7 +136,7 @@ class PooledHttpLink implements HttpLink {
   }
 
   hello(hello: WorkerHello): Promise<WorkerWelcome> {
-    const read = (answer: PostAnswer) => this.#parse(answer, readWelcome);
+    const read = (answer: PostAnswer) => this.#parse(answer, workerWelcome);
     return this.#call({ verb: 'hello', body: JSON.stringify(hello), read });
   }
 
@@ -151,7 +150,7 @@ class PooledHttpLink implements HttpLink {
   renew(request: RenewRequest, signal: AbortSignal): Promise<RenewReply> {
     const { waitMs } = request;
     const body = JSON.stringify(request);
-    const read = (answer: PostAnswer) => this.#parse(answer, readRenewReply);
+    const read = (answer: PostAnswer) => this.#parse(answer, renewReply);
     return this.#call({ verb: 'renew', body, waitMs, signal, read });
   }
 
@@ -166,7 +165,7 @@ class PooledHttpLink implements HttpLink {
         [WORKER_HEADERS.incarnation]: String(incarnation),
       },
       read: (answer) => {
-        const answers = this.#parse(answer, readReportReplies);
+        const answers = this.#parse(answer, reportReplies);
         if (answers.length === reports.length) return answers;
         throw this.#rejectAnswer(`${answers.length} answers to ${reports.length} reports`);
       },
@@ -219,7 +218,7 @@ class PooledHttpLink implements HttpLink {
     throw toAnswerError({ verb, status, body: answered, retryAfter, location, url, path, proxy });
   }
 
-  #parse<T>({ body }: PostAnswer, read: (value: unknown) => T): T {
+  #parse<T>({ body }: PostAnswer, message: Field<T>): T {
     let value: unknown;
     try {
       value = JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString());
@@ -227,9 +226,9 @@ class PooledHttpLink implements HttpLink {
       throw this.#rejectAnswer('it is not JSON');
     }
     try {
-      return read(value);
+      return message.read(value);
     } catch (error) {
-      throw error instanceof AnswerError ? this.#rejectAnswer(error.message) : error;
+      throw error instanceof FieldFault ? this.#rejectAnswer(error.describe('answer')) : error;
     }
   }
 
@@ -239,13 +238,12 @@ class PooledHttpLink implements HttpLink {
       throw this.#rejectAnswer(`it has media type '${mediaType}'`);
     }
     try {
-      return decodeFrames(body).map(({ header, body: input }, index) => ({
-        ...readLeaseHeader(header, `leases[${index}]`),
-        input,
-      }));
+      const frames = decodeFrames(body);
+      const leases = leaseHeaders.read(frames.map(({ header }) => header));
+      return leases.map((lease, index) => ({ ...lease, input: frames[index]?.body ?? NO_BYTES }));
     } catch (error) {
-      const isUnreadable = error instanceof FrameError || error instanceof AnswerError;
-      throw isUnreadable ? this.#rejectAnswer(error.message) : error;
+      if (error instanceof FieldFault) throw this.#rejectAnswer(error.describe('answer'));
+      throw error instanceof FrameError ? this.#rejectAnswer(error.message) : error;
     }
   }
 

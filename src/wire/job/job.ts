@@ -1,7 +1,8 @@
 // A job as clients see it: statuses, record, submission request and limits, and the error of one that ended without an
 // output. Workers load this file, so the zod schemas are in job-schemas.ts.
-import type { StopLevel } from '../link/worker-link.ts';
+
 import type { Problem } from '../problem.ts';
+import type { AttemptError, AttemptUsage, StopLevel } from './attempt.ts';
 import type { WaitReason } from './wait-reason.ts';
 
 export const JOB_STATUSES = [
@@ -70,73 +71,6 @@ export const ERROR_CODES = [
   'released_too_often',
 ] as const;
 export type ErrorCode = (typeof ERROR_CODES)[number];
-
-export const STUCK_STATES = ['running', 'waiting', 'unreachable'] as const;
-
-/** Where an attempt was when it timed out or was stopped by force, as far as known. */
-export interface StuckPlace {
-  /**
-   * `running`: JavaScript in its thread. `waiting`: none of its code ran; a promise had not
-   * settled. `unreachable`: the thread did not answer in time; it was in native code, collecting
-   * garbage, or without processor time.
-   */
-  state: (typeof STUCK_STATES)[number];
-  /** Stack of the thread, innermost frame first; at most 8,000 characters. */
-  stack?: string;
-  /** Chunks that the handler had yielded. */
-  chunks: number;
-  /** Milliseconds since the last chunk. */
-  lastChunkMs?: number;
-  /**
-   * Share of time, 0 to 1, that the thread was busy: since the stop was requested, or over the run.
-   */
-  eventLoopUtilization?: number;
-  /** Heap of the thread. */
-  heapUsedBytes?: number;
-}
-
-export interface AttemptError {
-  code: ErrorCode;
-  message: string;
-  /** Class of the thrown error, if known. */
-  type?: string;
-  stack?: string;
-  stuck?: StuckPlace;
-}
-
-export const VRAM_SCOPES = ['process', 'devices'] as const;
-
-/** What one attempt used of the GPUs of its worker process. A figure that nothing measured is absent. */
-export interface GpuUsage {
-  /**
-   * Number of devices × seconds of the attempt. Of time with other attempts in the same process, an
-   * equal share.
-   */
-  seconds: number;
-  /** Highest and mean device memory in use during the attempt, over all devices of the process. */
-  vramPeakBytes?: number;
-  vramMeanBytes?: number;
-  /**
-   * Whose memory that is. `process`: of the worker process and its children. `devices`: of all
-   * processes on the devices, because nvidia-smi did not list those of the worker.
-   */
-  vramScope?: (typeof VRAM_SCOPES)[number];
-  /** Share of time in which a kernel ran, 0 to 1, mean over the attempt and the devices. */
-  utilizationMean?: number;
-  /** Energy of the devices. Of time with other attempts in the same process, an equal share. */
-  energyJoules?: number;
-  /**
-   * Other attempts ran in the process meanwhile. Seconds and energy are shares; memory and utilization
-   * are those of all attempts together.
-   */
-  shared: boolean;
-}
-
-/** What one attempt used. */
-export interface AttemptUsage {
-  /** Absent on workers without a GPU. */
-  gpu?: GpuUsage;
-}
 
 /** Where an attempt stands if a client has retried its job. Both are absent in the first run. */
 export interface RunOfAttempt {

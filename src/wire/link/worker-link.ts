@@ -1,7 +1,24 @@
 // The queue as a worker sees it: five verbs and their messages. Every carrier (HTTP long poll,
-// gRPC) transports exactly this interface; the queue implements it directly. Workers load this
-// file, so the zod schemas are in worker-link-schemas.ts.
-import type { AttemptError, AttemptUsage } from '../job/job.ts';
+// gRPC) transports exactly this interface; the queue implements it directly. Each message is described
+// once, by its fields (fields.ts): its type and its check follow. worker.proto is its form on gRPC.
+import { MAX_CHUNK_BYTES } from '../chunk/chunk.ts';
+import { attemptError, attemptUsage, STOP_LEVELS } from '../job/attempt.ts';
+import { MAX_S3_CONFIG_LENGTH } from '../job/job.ts';
+import { findSchemaFault, MAX_CHUNKS, MAX_REPORTS } from '../message-bounds.ts';
+import { MAX_TRACESTATE_LENGTH, TRACEPARENT_LENGTH } from '../trace-context.ts';
+import {
+  flag,
+  list,
+  number,
+  optional,
+  record,
+  type TypeOf,
+  text,
+  textWith,
+  union,
+  whole,
+  word,
+} from './fields.ts';
 
 export const PROTOCOL_VERSION = 1;
 
@@ -64,167 +81,164 @@ export class LinkError extends Error {
   }
 }
 
-/** Longest job ID and longest token, in characters. */
-export const MAX_JOB_ID_LENGTH = 128;
-export const MAX_TOKEN_LENGTH = 64;
-
-export interface WorkerIdentity {
+const identity = {
   /** 1 to 128 letters, digits, ".", "_" or "-"; the first is a letter or digit. */
-  workerId: string;
+  workerId: textWith((text) =>
+    /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/.test(text)
+      ? undefined
+      : 'must be 1 to 128 letters, digits, ".", "_" or "-", with a letter or digit first',
+  ),
   /** Grows with every process that uses the worker ID. */
-  incarnation: number;
-}
+  incarnation: whole({ max: Number.MAX_SAFE_INTEGER }),
+};
+const workerIdentity = record(identity);
+export type WorkerIdentity = TypeOf<typeof workerIdentity>;
+
+/** Longest job ID, characters. */
+export const MAX_JOB_ID_LENGTH = 128;
+const jobId = text({ min: 1, max: MAX_JOB_ID_LENGTH });
+const token = text({ min: 1, max: 64 });
+/** ms. */
+const waitMs = whole({ max: 60_000 });
+/** The platform keeps it as long as the worker, and may have thousands of workers. */
+const name = text({ max: 200 });
 
 /** Names one attempt; the token proves the right to it. */
-export interface LeaseRef {
-  jobId: string;
+const leaseRef = {
+  jobId,
   /** From 1. */
-  attempt: number;
-  token: string;
-}
+  attempt: whole({ min: 1 }),
+  token,
+};
+const leaseRefs = list(record(leaseRef));
+export type LeaseRef = TypeOf<typeof leaseRefs>[number];
 
 /** A device that runs jobs: a GPU or a part of one, or the host's processors. */
-export interface Device {
-  kind: 'cpu' | 'gpu';
-  index: number;
-  uuid: string;
-  name: string;
-  memoryBytes: number;
+const device = record({
+  kind: word(['cpu', 'gpu']),
+  index: whole(),
+  uuid: name,
+  name,
+  memoryBytes: whole({ max: Number.MAX_SAFE_INTEGER }),
   /** ID of its GPU type in the platform's catalog, if the platform started the worker. */
-  gpuTypeId?: string;
-}
+  gpuTypeId: optional(name),
+});
+export type Device = TypeOf<typeof device>;
 
 /** Version of workers that use RunPod's protocol, which has no outbox. */
 export const RUNPOD_WORKER_VERSION = 'runpod';
 
-export interface WorkerHello extends WorkerIdentity {
-  protocol: number;
+export const workerHello = record({
+  ...identity,
+  protocol: whole(),
   /** Version of the worker's package. */
-  version: string;
+  version: name,
   /** Number of jobs that the worker can run at a time. */
-  slots: number;
-  devices: Device[];
+  slots: whole({ min: 1 }),
+  devices: list(device, { max: 256 }),
   /** Ended attempts whose outcome is not delivered yet: they stay leased. */
-  outbox: LeaseRef[];
+  outbox: leaseRefs,
   /** Capabilities that the worker needs. A platform that lacks one names it. */
-  requires?: string[];
+  requires: optional(list(text({ max: 64 }))),
   /**
    * JSON Schema of the handler's input, as JSON text of at most 64 KB; empty: the handler has none. Absent: the
    * platform keeps the one that it knows.
    */
-  inputSchema?: string;
+  inputSchema: optional(
+    textWith((schema) => (schema === '' ? undefined : findSchemaFault(schema))),
+  ),
   /** Number of the uploaded handler that the worker runs. */
-  handlerVersion?: number;
-}
+  handlerVersion: optional(whole({ min: 1, max: Number.MAX_SAFE_INTEGER })),
+});
+export type WorkerHello = TypeOf<typeof workerHello>;
 
-export interface WorkerWelcome {
-  protocol: number;
+export const workerWelcome = record({
+  protocol: whole(),
   /** Capabilities of the platform, as in `CAPABILITIES`. Default: none. */
-  capabilities?: string[];
+  capabilities: optional(list(text())),
   /** A lease expires this long after it was given or last renewed. */
-  leaseMs: number;
+  leaseMs: number,
   /** Longest wait of one `renew`, and so the interval of renewals. */
-  renewEveryMs: number;
+  renewEveryMs: number,
   /** Longest wait of one `take`. */
-  takeWaitMs: number;
+  takeWaitMs: number,
   /**
    * `attempt`: one `report` call carries reports of one attempt only; several calls may be open.
    * Default `worker`.
    */
-  reportsBy?: 'worker' | 'attempt';
+  reportsBy: optional(word(['worker', 'attempt'])),
   /** False: jobs cannot be released; a job that arrives during the drain runs if time permits. */
-  takesBack?: boolean;
+  takesBack: optional(flag),
   /** True: the platform replaces a worker whose outcome asks for it. */
-  replacesWorkers?: boolean;
-}
+  replacesWorkers: optional(flag),
+});
+export type WorkerWelcome = TypeOf<typeof workerWelcome>;
 
-export interface TakeRequest extends WorkerIdentity {
+export const takeRequest = record({
+  ...identity,
   /** New for each take; repeating it returns the same leases. */
-  takeId: string;
+  takeId: token,
   /**
    * From 1, grows with each take; a repeated take has the same. A take that arrives after one with a
    * greater number was delayed on its way and has no effect.
    */
-  seq?: number;
-  /** 1 to 1,000. */
-  max: number;
-  /** 0 to 60,000. */
-  waitMs: number;
+  seq: optional(whole({ min: 1, max: Number.MAX_SAFE_INTEGER })),
+  max: whole({ min: 1, max: 1_000 }),
+  waitMs,
   /** Tokens of all held leases: a lease that was given and is missing here never arrived. */
-  held: string[];
-}
+  held: list(token),
+});
+export type TakeRequest = TypeOf<typeof takeRequest>;
 
-export interface LeaseHeader extends LeaseRef {
-  executionTimeoutMs: number;
+const leaseHeader = record({
+  ...leaseRef,
+  executionTimeoutMs: number,
   /** The job must run alone in its process: an earlier attempt died with its process. */
-  solo: boolean;
+  solo: flag,
   /** Unix ms. */
-  submittedAt: number;
+  submittedAt: number,
   /** Trace of the client's request, if any; see trace-context.ts. */
-  traceparent?: string;
-  tracestate?: string;
+  traceparent: optional(text({ min: 1, max: TRACEPARENT_LENGTH })),
+  tracestate: optional(text({ min: 1, max: MAX_TRACESTATE_LENGTH })),
   /** Where the client wants the job's files: JSON text of an S3Config. Contains a secret. */
-  s3Config?: string;
-}
+  s3Config: optional(text({ min: 1, max: MAX_S3_CONFIG_LENGTH })),
+});
+export type LeaseHeader = TypeOf<typeof leaseHeader>;
+export const leaseHeaders = list(leaseHeader);
+
 /** The right to run one attempt, and the JSON bytes of its input. */
 export type Lease = LeaseHeader & { input: Uint8Array };
 
-export interface RenewRequest extends WorkerIdentity {
-  /** 0 to 60,000. */
-  waitMs: number;
-  leases: {
-    jobId: string;
-    token: string;
-    /** The worker is already stopping this attempt: the queue need not report its end again. */
-    stopping: boolean;
-    /**
-     * The attempt has ended and its outcome is being delivered: the queue waits for it without a
-     * limit.
-     */
-    delivering?: boolean;
-  }[];
-}
+export const renewRequest = record({
+  ...identity,
+  waitMs,
+  leases: list(
+    record({
+      jobId,
+      token,
+      /** The worker is already stopping this attempt: the queue need not report its end again. */
+      stopping: flag,
+      /**
+       * The attempt has ended and its outcome is being delivered: the queue waits for it without a
+       * limit.
+       */
+      delivering: optional(flag),
+    }),
+  ),
+});
+export type RenewRequest = TypeOf<typeof renewRequest>;
 
-export const LEASE_VERDICTS = ['kept', 'cancelled', 'lost'] as const;
-export type LeaseVerdict = (typeof LEASE_VERDICTS)[number];
-
-export interface RenewReply {
+export const renewReply = record({
   /** Only leases that were not simply renewed. */
-  ended: { jobId: string; token: string; verdict: Exclude<LeaseVerdict, 'kept'> }[];
+  ended: list(record({ jobId, token, verdict: word(['cancelled', 'lost']) })),
   /** Take nothing more; exit when the running jobs have ended. */
-  drain: boolean;
-}
+  drain: flag,
+});
+export type RenewReply = TypeOf<typeof renewReply>;
 
-/**
- * The last step that was needed to stop an attempt: signal, `generator.return()`, thread, process.
- */
-export const STOP_LEVELS = ['signal', 'return', 'thread', 'process'] as const;
-export type StopLevel = (typeof STOP_LEVELS)[number];
-
-/** How an attempt ended. `executionMs` is the run time of the handler. */
-export type Outcome =
-  | {
-      kind: 'completed';
-      executionMs: number;
-      /** `value`: the report's body is the output. `chunks`: the reported chunks are. */
-      output: 'value' | 'chunks';
-    }
-  | {
-      kind: 'failed';
-      executionMs: number;
-      error: AttemptError;
-      retry: 'default' | 'never' | 'after';
-      /** With `retry: 'after'`. */
-      retryAfterMs?: number;
-      /** Set if it failed because it was stopped. */
-      stopped?: StopLevel;
-    }
-  | { kind: 'timed_out'; executionMs: number; error: AttemptError; stopped: StopLevel }
-  | { kind: 'cancelled'; executionMs: number; stopped: StopLevel }
-  | {
-      kind: 'released';
-      reason: ReleaseReason;
-    };
+/** Run time of the handler, ms. */
+const executionMs = number;
+const stopped = word(STOP_LEVELS);
 
 /**
  * `drain`: the worker exits. `neighbour`: another job of its thread took it down. `suspect`: one of
@@ -234,66 +248,100 @@ export type Outcome =
 export const RELEASE_REASONS = ['drain', 'neighbour', 'suspect', 'not_started'] as const;
 export type ReleaseReason = (typeof RELEASE_REASONS)[number];
 
-/** A lease reference in a report, with the trace of the attempt. */
-export interface TracedLeaseRef extends LeaseRef {
-  /** As in the lease. Only for logs and spans of the report. */
-  traceparent?: string;
-}
+/** How an attempt ended. */
+const outcome = union('kind', {
+  completed: {
+    executionMs,
+    /** `value`: the report's body is the output. `chunks`: the reported chunks are. */
+    output: word(['value', 'chunks']),
+  },
+  failed: {
+    executionMs,
+    error: attemptError,
+    retry: word(['default', 'never', 'after']),
+    /** With `retry: 'after'`. */
+    retryAfterMs: optional(number),
+    /** Set if it failed because it was stopped. */
+    stopped: optional(stopped),
+  },
+  timed_out: { executionMs, error: attemptError, stopped },
+  cancelled: { executionMs, stopped },
+  released: { reason: word(RELEASE_REASONS) },
+});
+export type Outcome = TypeOf<typeof outcome>;
 
-interface ReportBase extends TracedLeaseRef {
+/** A lease reference in a report, with the trace of the attempt. */
+export type TracedLeaseRef = LeaseRef & Pick<ReportHeader, 'traceparent'>;
+
+const ofReport = {
+  ...leaseRef,
+  /** As in the lease. Only for logs and spans of the report. Empty if a gRPC client copies an absent one. */
+  traceparent: optional(text({ max: TRACEPARENT_LENGTH })),
   /** Number of the report within the attempt, from 1. */
-  seq: number;
-}
+  seq: whole({ min: 1 }),
+};
 
 /** Header of a report; its payload, if any, is the body. */
-export type ReportHeader =
-  | (ReportBase & {
-      kind: 'chunks';
-      /** Number of the first chunk within the attempt, from 0. */
-      first: number;
-      /** Bytes of each chunk. The body is the JSON of the chunks joined by commas. */
-      sizes: number[];
-    })
-  | (ReportBase & { kind: 'progress' })
-  | (ReportBase & {
-      kind: 'log';
-      /** Lines that the worker dropped before these. The body is NDJSON. */
-      dropped: number;
-    })
-  | (ReportBase & {
-      kind: 'outcome';
-      outcome: Outcome;
-      /** The handler asks for a new worker process: this one runs no other job and exits by itself. */
-      recycle?: true;
-      /** What the attempt used, also if it was released. */
-      usage?: AttemptUsage;
-      /** How long the attempt waited for the start of a model process, ms. */
-      waitedMs?: number;
-    });
+const reportHeader = union('kind', {
+  chunks: {
+    ...ofReport,
+    /** Number of the first chunk within the attempt, from 0. */
+    first: whole(),
+    /** Bytes of each chunk. The body is the JSON of the chunks joined by commas. */
+    sizes: list(whole({ min: 2, max: MAX_CHUNK_BYTES }), { min: 1, max: MAX_CHUNKS }),
+  },
+  progress: ofReport,
+  log: {
+    ...ofReport,
+    /** Lines that the worker dropped before these. The body is NDJSON. */
+    dropped: whole(),
+  },
+  outcome: {
+    ...ofReport,
+    outcome,
+    /** The handler asks for a new worker process: this one runs no other job and exits by itself. */
+    recycle: optional(flag),
+    /** What the attempt used, also if it was released. */
+    usage: optional(attemptUsage),
+    /** How long the attempt waited for the start of a model process, ms. */
+    waitedMs: optional(number),
+  },
+});
+export type ReportHeader = TypeOf<typeof reportHeader>;
 export type Report = ReportHeader & { body: Uint8Array };
 
+/** A report request without the bodies. */
+export const reportHeaders = record({
+  ...identity,
+  reports: list(reportHeader, { max: MAX_REPORTS }),
+});
 export interface ReportRequest extends WorkerIdentity {
   reports: Report[];
 }
 
-export type ReportReply =
-  | { answer: 'applied' }
+const reportReply = union('answer', {
+  applied: {},
   /** The report was applied before. */
-  | { answer: 'duplicate' }
+  duplicate: {},
   /** An earlier report is missing: send again from `expected`. */
-  | { answer: 'gap'; expected: number }
+  gap: { expected: whole() },
   /** A newer attempt has the job, or the job has ended: discard the report. */
-  | { answer: 'superseded' }
+  superseded: {},
   /** The job no longer exists: discard the report. */
-  | { answer: 'gone' };
+  gone: {},
+});
+export type ReportReply = TypeOf<typeof reportReply>;
+export const reportReplies = list(reportReply, { max: MAX_REPORTS });
 
-export interface WorkerBye extends WorkerIdentity {
-  reason: 'drained' | 'crashed';
+export const workerBye = record({
+  ...identity,
+  reason: word(['drained', 'crashed']),
   /** As in hello. */
-  outbox: LeaseRef[];
-  /** The known reason of the crash; at most 4,000 characters. */
-  detail?: string;
-}
+  outbox: leaseRefs,
+  /** The known reason of the crash. */
+  detail: optional(text({ max: 4_000 })),
+});
+export type WorkerBye = TypeOf<typeof workerBye>;
 
 // Exit codes of `millrace worker` that the platform understands when a pod ends.
 

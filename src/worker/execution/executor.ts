@@ -3,7 +3,7 @@
 import type { StopReason } from '../../handler/attempt/stop.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
-import type { AttemptUsage } from '../../wire/job/job.ts';
+import type { AttemptUsage } from '../../wire/job/attempt.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 
 export type { StopReason };

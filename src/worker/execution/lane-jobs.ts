@@ -3,8 +3,7 @@
 import { TransientMap } from '../../base/memory/transient-entries.ts';
 import { describeStuck, type StopReason } from '../../handler/attempt/stop.ts';
 import type { BatchSettings } from '../../handler/batch/settings.ts';
-import type { AttemptError } from '../../wire/job/job.ts';
-import type { StopLevel } from '../../wire/link/worker-link.ts';
+import type { AttemptError, StopLevel } from '../../wire/job/attempt.ts';
 import { nameTrace } from '../../wire/trace-context.ts';
 import type { ManagedExecution } from './managed-execution.ts';
 import type { StuckThread } from './thread-end.ts';

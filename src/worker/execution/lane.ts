@@ -12,7 +12,7 @@ import { createGroupList, endGroups } from '../../base/process/process-groups.ts
 import type { StopReason } from '../../handler/attempt/stop.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
-import type { AttemptError } from '../../wire/job/job.ts';
+import type { AttemptError } from '../../wire/job/attempt.ts';
 import { countSlots, type StartStage } from './executor.ts';
 import { LaneCapacity, LaneJobs } from './lane-jobs.ts';
 import { LaneStart } from './lane-start.ts';

@@ -4,8 +4,8 @@ import type { Clock } from '../../base/clock.ts';
 import { type EndHold, Holds } from '../../handler/attempt/hold.ts';
 import { ChunkHistory, createStoppedOutcome } from '../../handler/attempt/stop.ts';
 import { findContextLoss } from '../../handler/thrown.ts';
-import type { AttemptError } from '../../wire/job/job.ts';
-import type { Lease, ReleaseReason, StopLevel } from '../../wire/link/worker-link.ts';
+import type { AttemptError, StopLevel } from '../../wire/job/attempt.ts';
+import type { Lease, ReleaseReason } from '../../wire/link/worker-link.ts';
 import type {
   ChunkMessage,
   Execution,

@@ -7,7 +7,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import type { Worker } from 'node:worker_threads';
 import { roundShare } from '../../handler/attempt/stop.ts';
 import { describeThrown } from '../../handler/thrown.ts';
-import type { AttemptError, StuckPlace } from '../../wire/job/job.ts';
+import type { AttemptError, StuckPlace } from '../../wire/job/attempt.ts';
 import type { ThreadEnding } from './thread-messages.ts';
 
 /** Long enough to distinguish a waiting loop from a blocked one. */

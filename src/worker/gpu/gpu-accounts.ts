@@ -1,7 +1,7 @@
 // What a worker does with the figures of its GPUs: it counts them for attempts, and asks for a new
 // process if an attempt ran out of device memory and the memory did not come back.
 import type { Clock } from '../../base/clock.ts';
-import type { GpuUsage } from '../../wire/job/job.ts';
+import type { GpuUsage } from '../../wire/job/attempt.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 import { type GpuFigures, UsageMeter } from './usage-meter.ts';
 

@@ -1,6 +1,6 @@
 // Attributes the figures of GPUs to the attempts that ran meanwhile. Pure: the caller passes the
 // time. gpu-usage-feed.ts measures.
-import type { GpuUsage } from '../../wire/job/job.ts';
+import type { GpuUsage } from '../../wire/job/attempt.ts';
 
 /** One measurement of the devices of a worker process. What could not be measured is absent. */
 export interface GpuFigures {

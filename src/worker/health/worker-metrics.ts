@@ -4,7 +4,7 @@ import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { Clock } from '../../base/clock.ts';
 import { TransientMap } from '../../base/memory/transient-entries.ts';
 import { registerProcessMetrics } from '../../base/process-metrics.ts';
-import type { GpuUsage } from '../../wire/job/job.ts';
+import type { GpuUsage } from '../../wire/job/attempt.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 import type { WorkerHealth } from '../worker.ts';
 import { NO_OBSERVER, type WorkerObserver } from '../worker-observer.ts';

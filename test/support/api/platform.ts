@@ -37,7 +37,7 @@ import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-engine.ts
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../src/store/store.ts';
-import type { AttemptError } from '../../../src/wire/job/job.ts';
+import type { AttemptError } from '../../../src/wire/job/attempt.ts';
 import type { Device, WorkerLink } from '../../../src/wire/link/worker-link.ts';
 import { fetchChecked } from '../network/checked-fetch.ts';
 

@@ -3,7 +3,7 @@
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { decodeFrames } from '../../../src/wire/link/frames.ts';
-import { leaseHeader } from '../../../src/wire/link/worker-link-schemas.ts';
+import { leaseHeaders } from '../../../src/wire/link/worker-link.ts';
 import { issuedKey } from '../../../src/wire/resources/key.ts';
 import { fixture, PlatformProcess } from '../processes.ts';
 import type { Dice } from './dice.ts';
@@ -192,8 +192,8 @@ export class FuzzWorld {
 
   /** Reads the leases of a take from its frames. */
   learnLeases(body: Buffer, workerId: string): void {
-    for (const { header } of decodeFrames(body)) {
-      const { attempt, jobId, token } = leaseHeader.parse(header);
+    const headers = decodeFrames(body).map(({ header }) => header);
+    for (const { attempt, jobId, token } of leaseHeaders.read(headers)) {
       this.#leases.push({ attempt, jobId, token, workerId });
     }
   }

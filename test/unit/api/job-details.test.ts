@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { jobsCommands } from '../../../src/cli/jobs/jobs.ts';
 import { jobDetails, jobList } from '../../../src/wire/answer-schemas.ts';
-import type { AttemptError } from '../../../src/wire/job/job.ts';
+import type { AttemptError } from '../../../src/wire/job/attempt.ts';
 import type { FailedJobList } from '../../../src/wire/resources/activity.ts';
 import {
   ENDPOINT,

@@ -5,7 +5,7 @@ import { createGrpcServer } from '../../../src/api/grpc/server.ts';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
 import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
-import { leaseHeader } from '../../../src/wire/link/worker-link-schemas.ts';
+import { leaseHeaders } from '../../../src/wire/link/worker-link.ts';
 import { METADATA } from '../../../src/wire/link/worker-stream.ts';
 import {
   ENDPOINT,
@@ -53,10 +53,9 @@ async function takeLeases(platform: Platform, request: object) {
   const response = await verb(platform, 'take', request);
   expect(response.status).toBe(200);
   expect(response.headers.get('content-type')).toBe(FRAMES_MEDIA_TYPE);
-  return decodeFrames(Buffer.from(await response.arrayBuffer())).map(({ header, body }) => ({
-    ...leaseHeader.parse(header),
-    input: Buffer.from(body).toString(),
-  }));
+  const frames = decodeFrames(Buffer.from(await response.arrayBuffer()));
+  const leases = leaseHeaders.read(frames.map(({ header }) => header));
+  return leases.map((lease, index) => ({ ...lease, input: `${frames[index]?.body}` }));
 }
 
 describe('a worker over HTTP', () => {

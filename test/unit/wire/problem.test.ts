@@ -1,7 +1,6 @@
 // Errors as the service tells them.
 import { describe, expect, it } from 'vitest';
 import { runRequest } from '../../../src/wire/job/job-schemas.ts';
-import { renewRequest, reportHeader } from '../../../src/wire/link/worker-link-schemas.ts';
 import {
   describeIssues,
   PROBLEMS,
@@ -39,44 +38,23 @@ describe('ProblemError', () => {
   });
 });
 
-function describeAll(schema: typeof runRequest | typeof renewRequest, value: unknown): string[] {
-  const { error } = schema.safeParse(value);
+function describeAll(value: unknown): string[] {
+  const { error } = runRequest.safeParse(value);
   return error ? describeIssues(error) : [];
 }
 
 describe('the failures of a body', () => {
   it('are named by their paths, also members that every object inherits', () => {
     const body = JSON.parse('{"input":[],"policy":{"ttl":1,"constructor":1},"__proto__":{}}');
-    expect(describeAll(runRequest, body)).toEqual(
+    expect(describeAll(body)).toEqual(
       ['input', 'policy.ttl', 'policy.constructor', '__proto__'].map(errorAt),
     );
   });
 
   it('are counted from the twenty-first', () => {
     const extra = Object.fromEntries(Array.from({ length: 5_000 }, (_, i) => [`k${i}`, 1]));
-    const described = describeAll(runRequest, { input: {}, ...extra });
+    const described = describeAll({ input: {}, ...extra });
     expect(described).toHaveLength(21);
     expect(described.at(-1)).toMatch(/^body: .*\b4980\b/);
   });
-});
-
-describe('a list in a message of a worker', () => {
-  const lease = { jobId: 'j', token: 't', stopping: false };
-
-  it('is checked up to its first wrong element', () => {
-    const message = { workerId: 'w', incarnation: 1, waitMs: 0, leases: [lease, {}, {}, {}] };
-    const described = describeAll(renewRequest, message);
-    expect(described).toHaveLength(3);
-    for (const sentence of described) expect(sentence).toMatch(/^leases\[1\]\.\w+: /);
-  });
-
-  it.each([[[]], [[2, 1]], [[2.5]], [[1_000_001]], [['2']], ['2'], [undefined]])(
-    'of chunk sizes is not %j',
-    (sizes) => {
-      const lease = { jobId: 'j', attempt: 1, token: 't', seq: 1 };
-      expect(reportHeader.safeParse({ ...lease, kind: 'chunks', first: 0, sizes }).success).toBe(
-        false,
-      );
-    },
-  );
 });

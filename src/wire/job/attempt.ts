@@ -1,0 +1,81 @@
+// What a worker says about an attempt beside its output: the error, where it was stuck, and what it used. Clients see the
+// same records. Described as fields of the worker link (link/fields.ts).
+import { flag, number, optional, record, type TypeOf, text, whole, word } from '../link/fields.ts';
+import { ERROR_CODES } from './job.ts';
+
+/**
+ * The last step that was needed to stop an attempt: signal, `generator.return()`, thread, process.
+ */
+export const STOP_LEVELS = ['signal', 'return', 'thread', 'process'] as const;
+export type StopLevel = (typeof STOP_LEVELS)[number];
+
+export const STUCK_STATES = ['running', 'waiting', 'unreachable'] as const;
+
+/** Where an attempt was when it timed out or was stopped by force, as far as known. */
+const stuckPlace = record({
+  /**
+   * `running`: JavaScript in its thread. `waiting`: none of its code ran; a promise had not
+   * settled. `unreachable`: the thread did not answer in time; it was in native code, collecting
+   * garbage, or without processor time.
+   */
+  state: word(STUCK_STATES),
+  /** Stack of the thread, innermost frame first; at most 8,000 characters. */
+  stack: optional(text()),
+  /** Chunks that the handler had yielded. */
+  chunks: whole(),
+  /** Milliseconds since the last chunk. */
+  lastChunkMs: optional(number),
+  /**
+   * Share of time, 0 to 1, that the thread was busy: since the stop was requested, or over the run.
+   */
+  eventLoopUtilization: optional(number),
+  /** Heap of the thread. */
+  heapUsedBytes: optional(number),
+});
+export type StuckPlace = TypeOf<typeof stuckPlace>;
+
+export const attemptError = record({
+  code: word(ERROR_CODES),
+  message: text(),
+  /** Class of the thrown error, if known. */
+  type: optional(text()),
+  stack: optional(text()),
+  stuck: optional(stuckPlace),
+});
+export type AttemptError = TypeOf<typeof attemptError>;
+
+export const VRAM_SCOPES = ['process', 'devices'] as const;
+
+/** What one attempt used of the GPUs of its worker process. A figure that nothing measured is absent. */
+const gpuUsage = record({
+  /**
+   * Number of devices × seconds of the attempt. Of time with other attempts in the same process, an
+   * equal share.
+   */
+  seconds: number,
+  /** Highest and mean device memory in use during the attempt, over all devices of the process. */
+  vramPeakBytes: optional(number),
+  vramMeanBytes: optional(number),
+  /**
+   * Whose memory that is. `process`: of the worker process and its children. `devices`: of all
+   * processes on the devices, because nvidia-smi did not list those of the worker.
+   */
+  vramScope: optional(word(VRAM_SCOPES)),
+  /** Share of time in which a kernel ran, 0 to 1, mean over the attempt and the devices. */
+  utilizationMean: optional(number),
+  /** Energy of the devices. Of time with other attempts in the same process, an equal share. */
+  energyJoules: optional(number),
+  /**
+   * Other attempts ran in the process meanwhile. Seconds and energy are shares; memory and utilization
+   * are those of all attempts together.
+   */
+  shared: flag,
+});
+export type GpuUsage = TypeOf<typeof gpuUsage>;
+
+/** What one attempt used. */
+export const attemptUsage = record({
+  /** Absent on workers without a GPU. */
+  gpu: optional(gpuUsage),
+});
+export type AttemptUsage = TypeOf<typeof attemptUsage>;
