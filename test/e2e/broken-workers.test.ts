@@ -27,7 +27,7 @@ async function run(endpoint: string, input: BreakingInput) {
   return recordSchema.parse(await answer.json());
 }
 
-it('a worker process that has lost its GPU context is replaced before it runs another job', async () => {
+it('replaces a worker process that has lost its GPU context before it runs another job', async () => {
   const worker = platform.startWorker('context', 'breaking.ts', '--jobs-per-thread', '2');
   const before = await run('context', {});
   const neighbour = run('context', { ms: 500 });
@@ -47,7 +47,7 @@ const readiness = z.looseObject({
   workers: z.array(z.looseObject({ restarts: z.number() })),
 });
 
-it('a worker that has lost its mount fails few jobs of its queue, and goes on when the mount is back', async () => {
+it('fails few jobs of a worker that has lost its mount, and goes on when the mount is back', async () => {
   const folder = join(platform.folder, 'mount');
   const file = join(folder, 'weights');
   const mount = () => {

@@ -63,7 +63,7 @@ const open = (endpoint: string): Client => createClient({ ...access, endpoint })
 const countJobs = async (client: Client) => (await client.jobs()).jobs.length;
 
 // Each test continues where the one before has ended.
-it('the port runs on this machine', async () => {
+it('runs the port on this machine', async () => {
   await run(`${process.execPath} --check before.js`);
   const [, , ...words] = findLine('millrace dev').split(' ');
   const dev = new Process([...words, '--port', '0'], { cwd: folder });
@@ -75,7 +75,7 @@ it('the port runs on this machine', async () => {
   }
 });
 
-it('the port runs on a platform, and equal submissions with one key make one job', async () => {
+it('runs the port on a platform, and makes one job of equal submissions with one key', async () => {
   await run(findLine('deploy thumbnails.ts'), access);
   for (const _ of [1, 2]) {
     const { stdout } = await run(findLine('node add.ts'), access);
@@ -89,14 +89,14 @@ it('the port runs on a platform, and equal submissions with one key make one job
   });
 });
 
-it('two machines that submit the job of the hour make one job', async () => {
+it('makes one job of the hour that two machines submit', async () => {
   const submit = async () => (await run('npx node hourly.ts', access)).stdout.trim();
   // The hour may end between two submissions.
   const ids = [await submit(), await submit(), await submit()];
   expect(new Set(ids).size).toBeLessThan(3);
 });
 
-it('a parent gets the outputs of its children', async () => {
+it('gives a parent the outputs of its children', async () => {
   await run(findLine('deploy album.ts'), access);
   const client = open('thumbnails');
   const before = await countJobs(client);
@@ -105,7 +105,7 @@ it('a parent gets the outputs of its children', async () => {
   expect(await countJobs(client)).toBe(before + 2);
 });
 
-it('the commands pause, resume, empty and delete the queue', async () => {
+it('pauses, resumes, empties and deletes the queue by commands', async () => {
   const { endpoints } = createPlatform(access);
   await run(findLine('--workers-max 0'), access);
   expect(await endpoints.get('thumbnails')).toMatchObject({ workersMax: 0 });

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { runFuzzer } from '../support/fuzz/run.ts';
 import { chooseSeed } from '../support/random.ts';
 
-it('the platform answers 1,500 mostly invalid requests as documented', async () => {
+it('answers 1,500 mostly invalid requests as documented', async () => {
   const allowance = { pods: 12, endpoints: 3 };
   const { faults, summary, tooMany } = await runFuzzer({
     ...{ seed: chooseSeed(5), requests: 1_500, allowance },

@@ -19,7 +19,7 @@ afterEach(async () => {
   authority.remove();
 });
 
-it('workers over HTTP and gRPC and commands reach the platform', async () => {
+it('lets workers over HTTP and gRPC and commands reach the platform', async () => {
   const { cert, key } = authority.sign('platform.test', 'localhost');
   place.write('cert.pem', cert);
   place.write('key.pem', key);
@@ -60,7 +60,7 @@ it('workers over HTTP and gRPC and commands reach the platform', async () => {
   );
 });
 
-it('a command names the proxy that does not reach the platform', async () => {
+it('names the proxy that does not reach the platform', async () => {
   proxy = await startForwardProxy({ ports: {} });
   const env = { HTTPS_PROXY: proxy.url, MILLRACE_KEY: 'mr_k' };
   const { code, stderr } = await place.run(['endpoints', 'list', '--url', 'https://a.test'], {

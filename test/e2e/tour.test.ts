@@ -21,7 +21,7 @@ afterEach(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-it('the tour scales from zero to three workers and back, and runs a pod', async () => {
+it('scales from zero to three workers and back, and runs a pod, in the tour', async () => {
   const url = await platform.find(/ready at (http:\/\/127\.0\.0\.1:\d+)/);
   const blocks = await readCodeBlocks('examples/tour/README.md');
   const line = blocks.map(({ text }) => text).find((text) => text.includes('examples/tour'));

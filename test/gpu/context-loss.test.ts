@@ -18,7 +18,7 @@ const recordSchema = z.looseObject({
 });
 
 it.skipIf(!hasTorch)(
-  'a device-side assert costs one job, and no start is the time of a job',
+  'loses one job to a device-side assert, and counts no start as the time of a job',
   { timeout: 300_000 },
   async () => {
     const args = ['--retry-base-ms', '1'];

@@ -8,7 +8,7 @@ import { describeViolations } from './report.ts';
 
 const isLeftOut = leaveOutWithoutPostgres('test/histories/nodes.test.ts');
 
-it.skipIf(isLeftOut)('what clients of failing nodes see breaks no rule', async () => {
+it.skipIf(isLeftOut)('breaks no rule that clients of failing nodes see', async () => {
   const load = { ...QUICK_LOAD, seed: chooseSeed(1), nodes: 2 };
   const faults = ['node killed', 'Postgres crashed', 'connection cut after commit'] as const;
   expect(describeViolations(await recordNodes({ ...load, faults }))).toEqual([]);

@@ -4,7 +4,7 @@ import { chooseSeed } from '../support/random.ts';
 import { QUICK_LOAD, recordPlatform } from './platform-run.ts';
 import { describeViolations } from './report.ts';
 
-it('what clients of a failing platform see breaks no rule', async () => {
+it('breaks no rule that clients of a failing platform see', async () => {
   const load = { ...QUICK_LOAD, seed: chooseSeed(1) };
   expect(describeViolations(await recordPlatform(load))).toEqual([]);
 });

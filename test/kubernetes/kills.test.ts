@@ -8,7 +8,7 @@ import { startRealCluster } from './api-server.ts';
 
 const ROUNDS = 6;
 
-it('the namespace has exactly the objects of the pods after the platform was killed', async () => {
+it('leaves exactly the objects of the pods in the namespace after the platform was killed', async () => {
   const { cluster } = await startRealCluster({ nodes: [GPU_NODE] });
   const createAccess = (namespace: string) => createAccount(cluster.admin, namespace);
   try {

@@ -68,7 +68,7 @@ async function runJob(platform: KubePlatform, endpoint: string): Promise<unknown
   return platform.call('POST', path, { input: { n: 1, ms: 0 } });
 }
 
-it('two platforms in a namespace leave what the other has alone', async () => {
+it('leaves alone what another platform in the namespace has', async () => {
   const [first, second] = platforms;
   if (!first || !second) throw new Error('no platforms');
   const [own, others] = [await fill(first), await fill(second)];

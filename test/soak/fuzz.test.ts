@@ -7,7 +7,7 @@ import { chooseSeed } from '../support/random.ts';
 const LIMIT_MS = 2 * 3_600_000;
 const requests = Number(process.env['FUZZ_REQUESTS'] ?? 200_000);
 
-it('the platform answers 200,000 mostly invalid requests as documented', {
+it('answers 200,000 mostly invalid requests as documented', {
   timeout: LIMIT_MS,
 }, async () => {
   const allowance = { pods: 40, endpoints: 10 };

@@ -16,7 +16,7 @@ const NODE_FAULTS = ALL_FAULTS.filter((name) => !/worker|supervisor/.test(name))
 
 const isLeftOut = leaveOutWithoutPostgres('test/soak/histories.test.ts: nodes');
 
-it(`what clients of one platform see in ${rounds} rounds of faults breaks no rule`, async () => {
+it(`breaks no rule that clients of one platform see in ${rounds} rounds of faults`, async () => {
   const first = chooseSeed();
   for (let seed = first; seed < first + rounds; seed++) {
     expect(describeViolations(await recordPlatform({ ...LOAD, seed }))).toEqual([]);
@@ -24,7 +24,7 @@ it(`what clients of one platform see in ${rounds} rounds of faults breaks no rul
 });
 
 it.skipIf(isLeftOut)(
-  `what clients of three nodes see in ${rounds} rounds of faults breaks no rule`,
+  `breaks no rule that clients of three nodes see in ${rounds} rounds of faults`,
   async () => {
     const first = chooseSeed();
     for (let seed = first; seed < first + rounds; seed++) {

@@ -11,7 +11,7 @@ const ROUNDS = 300;
 const inForce = ATTACKS.filter(({ pending }) => pending === undefined);
 
 for (const attack of inForce) {
-  it(`a platform serves other clients during the attack: ${attack.name}`, async () => {
+  it(`serves other clients during the attack: ${attack.name}`, async () => {
     const world = await HostileWorld.open(attack.platform ?? 'default');
     try {
       const run = await runAttack(world, attack, { size: 'full', rounds: ROUNDS });

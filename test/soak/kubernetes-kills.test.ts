@@ -7,7 +7,7 @@ import { chooseSeed } from '../support/random.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? 60);
 
-it('the namespace has exactly the objects of the pods after many kills of the platform', async () => {
+it('leaves exactly the objects of the pods in the namespace after many kills of the platform', async () => {
   const seed = chooseSeed();
   console.log(`kills on Kubernetes: SEED=${seed}`);
   const { cluster } = await startCluster({ nodes: [GPU_NODE], secondMs: 100 });

@@ -7,7 +7,7 @@ import { runBilledPods } from '../support/runs/billing-run.ts';
 const minutes = Number(process.env['MINUTES'] ?? 5);
 const isLeftOut = leaveOutWithoutPostgres('test/soak/node-billing.test.ts');
 
-it.skipIf(isLeftOut)('pods and volumes are billed once while nodes fail', async () => {
+it.skipIf(isLeftOut)('bills pods and volumes once while nodes fail', async () => {
   const seed = chooseSeed();
   console.log(`bill of nodes: SEED=${seed}`);
   const { flaws, ...seen } = await runBilledPods({ forMs: minutes * 60_000, seed });

@@ -12,7 +12,7 @@ const execute = promisify(execFile);
 const launcher = resolve(import.meta.dirname, '../../bin/millrace.js');
 
 it.each(['typescript', 'python', 'openai-proxy', 'image'])(
-  'a project of the template %s installs Node 24, checks its types and passes its test',
+  'installs Node 24 in a project of the template %s, checks its types and passes its test',
   async (template) => {
     const folder = mkdtempSync(join(tmpdir(), 'millrace-package-'));
     try {

@@ -74,7 +74,7 @@ describe.each(PAGES)('%s', (page) => {
   });
 });
 
-it('the sources name only pages and anchors that exist', () => {
+it('names only pages and anchors that exist in the sources', () => {
   const broken = SOURCES.flatMap((source) =>
     [...read(source).matchAll(/\b(docs\/[\w/-]+\.md)(?:#([\w-]+))?/g)]
       .filter(([, path = '', anchor]) => !exists(path, anchor))

@@ -92,7 +92,7 @@ async function readWorker(): Promise<string> {
   return metrics.collect(worker.health());
 }
 
-it('the documented metrics of a worker are those of its process and its supervisor', async () => {
+it('documents the metrics of a worker process and its supervisor, and no others', async () => {
   const supervisor = createFleetMetrics({
     ...{ keepers: [], readDevices: () => [] },
     readSamplingSeconds: () => 1,

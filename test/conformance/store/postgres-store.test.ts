@@ -237,7 +237,7 @@ describe.skipIf(isLeftOut)('on a Postgres server', () => {
       Object.assign(Session.prototype, { execute, run });
     });
 
-    it.each([1, 2, 3])('memory equals the database, seed %i', async (seed) => {
+    it.each([1, 2, 3])('keeps memory equal to the database, seed %i', async (seed) => {
       faults.random = createRandom(seed + 7777);
       await server.empty('public');
       const live = { windowJobs: 3, readyJobs: 5, endedJobs: 2 };
@@ -255,7 +255,7 @@ describe.skipIf(isLeftOut)('on a Postgres server', () => {
       });
     });
 
-    it('some commits and some statements failed', () => {
+    it('covers commits and statements that fail', () => {
       expect(faults.commits).toBeGreaterThan(0);
       expect(faults.statements).toBeGreaterThan(0);
     });

@@ -278,7 +278,7 @@ describe('a change', () => {
   });
 });
 
-it('a dead worker is replaced, and its job returns to the queue at once', async () => {
+it('replaces a dead worker, and returns its job to the queue at once', async () => {
   const dies = `import { existsSync, writeFileSync } from 'node:fs';
     export default function (job) {
       if (existsSync(job.input.mark)) return 'second life';
@@ -356,7 +356,7 @@ it('--cors * is refused where calls need no key', async () => {
   expect([code, stderr]).toEqual([2, expect.stringContaining('--cors: calls from this machine')]);
 });
 
-it('every call on a public address needs the printed key', async () => {
+it('requires the printed key for every call on a public address', async () => {
   place.write('handlers/work.mjs', version('one'));
   const dev = await startDev('--host', '0.0.0.0');
   const key = await dev.run.until('stdout', /API key: (\S+)/);

@@ -91,7 +91,7 @@ describe('millrace down', () => {
   });
 });
 
-it('a platform without pods says nothing of them, and refuses a path below a file', async () => {
+it('says nothing of pods without one, and refuses a path below a file', async () => {
   await serve();
   const { stderr } = await platform.end('SIGINT');
   expect(stderr).not.toContain('keep running');

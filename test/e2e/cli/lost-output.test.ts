@@ -80,7 +80,7 @@ const STARTS = [
 ] as const;
 
 it.each(STARTS)(
-  'a worker with streams %s runs its jobs, and counts the writes',
+  'runs the jobs of a worker with streams %s, and counts the writes',
   async (_, start) => {
     const { client, workerEnv } = await serve();
     place.write('handler.mjs', HANDLER);
@@ -94,13 +94,16 @@ it.each(STARTS)(
   },
 );
 
-it.each(STARTS)('a platform with streams %s goes on, and counts the writes', async (_, start) => {
-  const { env, run, url } = await serve(start);
-  const headers = { authorization: `Bearer ${env.MILLRACE_KEY}` };
-  await untilCounted(run, 'stdout', `${url}/metrics`, headers);
-  run.child.kill();
-  await run.ended;
-});
+it.each(STARTS)(
+  'goes on with a platform with streams %s, and counts the writes',
+  async (_, start) => {
+    const { env, run, url } = await serve(start);
+    const headers = { authorization: `Bearer ${env.MILLRACE_KEY}` };
+    await untilCounted(run, 'stdout', `${url}/metrics`, headers);
+    run.child.kill();
+    await run.ended;
+  },
+);
 
 it.each(STARTS)('`millrace dev` with streams %s runs jobs', async (_, start) => {
   place.write('handler.mjs', HANDLER);
@@ -114,14 +117,14 @@ it.each(STARTS)('`millrace dev` with streams %s runs jobs', async (_, start) => 
   expect(await client.runsync({})).toMatchObject({ status: 'COMPLETED', attempt: 1 });
 });
 
-it('a list ends quietly with code 141 if its reader has gone, as after SIGPIPE', async () => {
+it('ends a list quietly with code 141 if its reader has gone, as after SIGPIPE', async () => {
   const { env } = await serve();
   const list = place.start(['endpoints', 'list'], { env });
   list.child.stdout.destroy();
   expect(await list.ended).toMatchObject({ code: 141, stderr: '' });
 });
 
-it('a list says in one line that the disk of its output is full', async () => {
+it('says in one line that the disk of the output of a list is full', async () => {
   const { env } = await serve();
   const line = ['exec "$@" > /dev/full', 'sh', process.execPath, LAUNCHER, 'endpoints', 'list'];
   const list = await place.run(['-c', ...line], { command: 'sh', env });

@@ -213,7 +213,7 @@ describe('the value that a generator returns', () => {
   });
 });
 
-it('the stack of a failure has no frame of Millrace', async () => {
+it('shows no frame of Millrace in the stack of a failure', async () => {
   place.write('fail.mjs', fail);
   const { stderr } = await place.run(['run', 'fail.mjs']);
   expect(stderr).toMatch(/RangeError: no luck\n {4}at .*fail\.mjs:1:\d+\)?\n$/);

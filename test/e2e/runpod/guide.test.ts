@@ -125,7 +125,7 @@ it('rp_download: the handler refuses a private address', async () => {
   });
 });
 
-it('a presigned URL of the client: the handler puts its bytes', async () => {
+it('puts the bytes of a handler to a presigned URL of the client', async () => {
   let received = '';
   const server = createServer(async (request, response) => {
     received = `${request.method} ${await buffer(request)}`;

@@ -6,7 +6,7 @@ import { runKillRounds } from '../../support/kubernetes/kill-world.ts';
 import { GPU_NODE } from '../../support/kubernetes/kube-platform.ts';
 import { chooseSeed } from '../../support/random.ts';
 
-it('the namespace has exactly the objects of the pods after the platform was killed', async () => {
+it('leaves exactly the objects of the pods in the namespace after the platform was killed', async () => {
   const { cluster } = await startCluster({ nodes: [GPU_NODE], secondMs: 100 });
   try {
     await runKillRounds({ cluster, rounds: 1, seed: chooseSeed(1) });

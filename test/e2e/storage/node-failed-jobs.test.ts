@@ -7,7 +7,7 @@ import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.
 const isLeftOut = leaveOutWithoutPostgres('test/e2e/storage/node-failed-jobs.test.ts');
 const ENDPOINTS = ['a', 'b', 'c', 'd', 'e', 'f'];
 
-it.skipIf(isLeftOut)('each node lists the failed jobs of all, in pages', async () => {
+it.skipIf(isLeftOut)('lists the failed jobs of all nodes on each, in pages', async () => {
   const server = await PostgresServer.start();
   let nodes: NodeProcesses | undefined;
   try {

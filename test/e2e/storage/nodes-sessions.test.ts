@@ -32,37 +32,40 @@ async function statusesOf(nodes: NodeProcesses, path: string, cookie: string): P
   return (await Promise.all(responses)).map(({ status }) => status);
 }
 
-it.skipIf(isLeftOut)('a session is one session on all nodes, and survives a restart', async () => {
-  const server = await PostgresServer.start();
-  let nodes: NodeProcesses | undefined;
-  try {
-    const store = await server.createDatabase();
-    nodes = await NodeProcesses.start({ store, count: 2, shards: 4, endpoints: ['a', 'b', 'c'] });
-    for (const node of nodes.all) {
-      // A node learns of the others with the next renewal of its row.
-      await expect.poll(() => countNodes(node), { timeout: 30_000 }).toBe(2);
-      const cookie = await signIn(node);
-      // Some of the endpoints belong to the other node.
-      for (const path of ['/v1/keys', '/v2/a/jobs', '/v2/b/jobs', '/v2/c/jobs']) {
-        expect(await statusesOf(nodes, path, cookie)).toEqual([200, 200]);
+it.skipIf(isLeftOut)(
+  'shares a session between all nodes, and keeps it over a restart',
+  async () => {
+    const server = await PostgresServer.start();
+    let nodes: NodeProcesses | undefined;
+    try {
+      const store = await server.createDatabase();
+      nodes = await NodeProcesses.start({ store, count: 2, shards: 4, endpoints: ['a', 'b', 'c'] });
+      for (const node of nodes.all) {
+        // A node learns of the others with the next renewal of its row.
+        await expect.poll(() => countNodes(node), { timeout: 30_000 }).toBe(2);
+        const cookie = await signIn(node);
+        // Some of the endpoints belong to the other node.
+        for (const path of ['/v1/keys', '/v2/a/jobs', '/v2/b/jobs', '/v2/c/jobs']) {
+          expect(await statusesOf(nodes, path, cookie)).toEqual([200, 200]);
+        }
+        const headers = { cookie, ...OWN_PAGE };
+        const other = nodes.all.find((each) => each !== node) ?? node;
+        for (const endpoint of ['a', 'b', 'c']) {
+          const url = `${other.url}/v2/${endpoint}/purge-queue`;
+          expect((await fetch(url, { method: 'POST', headers })).status).toBe(200);
+          expect((await fetch(url, { method: 'POST', headers: { cookie } })).status).toBe(403);
+        }
+        const out = await fetch(`${other.url}/v1/session`, { method: 'DELETE', headers });
+        expect(out.status).toBe(204);
+        expect(await statusesOf(nodes, '/v1/keys', cookie)).toEqual([401, 401]);
       }
-      const headers = { cookie, ...OWN_PAGE };
-      const other = nodes.all.find((each) => each !== node) ?? node;
-      for (const endpoint of ['a', 'b', 'c']) {
-        const url = `${other.url}/v2/${endpoint}/purge-queue`;
-        expect((await fetch(url, { method: 'POST', headers })).status).toBe(200);
-        expect((await fetch(url, { method: 'POST', headers: { cookie } })).status).toBe(403);
-      }
-      const out = await fetch(`${other.url}/v1/session`, { method: 'DELETE', headers });
-      expect(out.status).toBe(204);
-      expect(await statusesOf(nodes, '/v1/keys', cookie)).toEqual([401, 401]);
+      const cookie = await signIn(nodes.at(1));
+      expect(await nodes.at(0).process.end('SIGTERM')).toBe(0);
+      const { url } = nodes.at(1);
+      expect((await fetch(`${url}/v1/keys`, { headers: { cookie } })).status).toBe(200);
+    } finally {
+      await nodes?.close();
+      await server.stop();
     }
-    const cookie = await signIn(nodes.at(1));
-    expect(await nodes.at(0).process.end('SIGTERM')).toBe(0);
-    const { url } = nodes.at(1);
-    expect((await fetch(`${url}/v1/keys`, { headers: { cookie } })).status).toBe(200);
-  } finally {
-    await nodes?.close();
-    await server.stop();
-  }
-});
+  },
+);

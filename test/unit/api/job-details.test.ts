@@ -185,7 +185,7 @@ describe('failed jobs', () => {
   });
 });
 
-it('the list of one endpoint has previews if the caller wants them', async () => {
+it('adds previews to the list of one endpoint if the caller wants them', async () => {
   const platform = await startPlatform();
   await fail(platform, { n: 1 });
   const read = async (query: string) =>

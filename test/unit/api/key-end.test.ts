@@ -139,7 +139,7 @@ describe.each(Object.entries(ENDS))('%s', (_name, endKey) => {
   });
 });
 
-it('the expiry of a key ends its WebSockets', async () => {
+it('ends the WebSockets of a key when it expires', async () => {
   const clock = new ManualClock();
   const { platform } = await startEcho({ clock });
   const { key } = await platform.keys.issue({ ...GRANT, expiresAt: clock.now() + 1_000 });
@@ -149,7 +149,7 @@ it('the expiry of a key ends its WebSockets', async () => {
   await closed;
 });
 
-it('a WebSocket counts in the rate limits, and one too many is refused with 429', async () => {
+it('counts a WebSocket in the rate limits, and refuses one too many with 429', async () => {
   const rateGate = new RateGate({ minute: 6 });
   const { platform } = await startEcho({ server: { rateGate } });
   const calls = [];

@@ -219,7 +219,7 @@ describe('a small archive that expands without end', () => {
   });
 });
 
-it('bytes of any kind give an archive error or files inside the folder', async () => {
+it('answers bytes of any kind with an archive error or files inside the folder', async () => {
   const valid = formatTar([
     { path: 'package.json', content: '{}' },
     { path: 'src/handler.ts', content: 'export default () => 1;' },
@@ -253,7 +253,7 @@ function fixChecksum(block: Buffer): void {
   block.write(`${sum.toString(8).padStart(6, '0')}\0 `, 148, 8, 'latin1');
 }
 
-it('an error of the source is passed on, and the source is closed', async () => {
+it('passes an error of the source on, and closes the source', async () => {
   let closed = false;
   async function* source() {
     try {

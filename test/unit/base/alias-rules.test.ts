@@ -46,7 +46,7 @@ it.each([
   ['comments without an end', '/* '],
   ['strings without an end', '\\"'],
   ['commas', ', '],
-])('a text of 1 MB of %s does not hold its thread', async (_name, piece) => {
+])('does not hold the thread with a text of 1 MB of %s', async (_name, piece) => {
   write(
     'tsconfig.json',
     `"${piece === '\\"' ? '' : '"'}${piece.repeat(1_000_000 / piece.length)}\\`,

@@ -39,7 +39,7 @@ const RUNPOD_LOG = `
   import { createTerminalLog } from '${TERMINAL_LOG}';
   const log = createTerminalLog('info');`;
 
-test.runIf(existsSync('/dev/full'))('a full disk of the log ends no process', async () => {
+test.runIf(existsSync('/dev/full'))('goes on while the disk of the log is full', async () => {
   const full = openSync('/dev/full', 'w');
   const child = start(JSON_LOG, full);
   closeSync(full);
@@ -50,7 +50,7 @@ test.runIf(existsSync('/dev/full'))('a full disk of the log ends no process', as
 test.each([
   { name: 'JSON', program: JSON_LOG },
   { name: 'RunPod', program: RUNPOD_LOG, env: { RUNPOD_WEBHOOK_GET_JOB: 'http://127.0.0.1' } },
-])('a $name log whose reader has gone ends no process', async ({ env, program }) => {
+])('goes on when the reader of a $name log has gone', async ({ env, program }) => {
   const child = start(program, 'pipe', env);
   if (!child.stderr || !child.stdout) throw new Error('the child has no pipes');
   child.stderr.destroy();
@@ -59,7 +59,7 @@ test.each([
   expect((await closed)[0]).toBe(0);
 });
 
-test('a log that is full for the moment neither blocks the process nor loses lines', async () => {
+test('neither blocks nor loses lines while the log is full for the moment', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-log-'));
   const path = join(folder, 'pipe');
   execFileSync('mkfifo', [path]);
@@ -102,7 +102,7 @@ function read(pipe: number): string {
   }
 }
 
-it('a message has a bounded number of lines per minute, and the others are counted', () => {
+it('bounds the lines of a message per minute, and counts the others', () => {
   let now = 0;
   const limit = new LineLimit(2, () => now);
   expect(limit.takeSuppressed()).toEqual([]);
@@ -117,7 +117,7 @@ it('a message has a bounded number of lines per minute, and the others are count
   expect(limit.takeSuppressed()).toEqual([]);
 });
 
-it('a log with a limit drops excess lines, also of children, but never debug lines', () => {
+it('drops excess lines of a log with a limit, also of children, but never debug lines', () => {
   const lines: string[] = [];
   const destination = new Writable({
     write(line, _encoding, done) {

@@ -58,7 +58,7 @@ describe('work in slices', () => {
   });
 });
 
-it('an iteration of the event loop goes to one caller alone', async () => {
+it('gives an iteration of the event loop to one caller alone', async () => {
   let turn = 0;
   let isOver = false;
   const countIterations = () => {

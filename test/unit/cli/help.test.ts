@@ -72,7 +72,7 @@ describe.each(commands)('$name', (command) => {
 /** Third person: "lists jobs". */
 const VERB = /^[a-z]+s\b/i;
 
-it('every summary and every description begins with a verb in the third person', () => {
+it('begins every summary and every description with a verb', () => {
   const summaries = groups.flatMap(({ verbs }) => Object.values(verbs).map((each) => each.summary));
   const first = commands.map(({ description }) => description[0] ?? '');
   expect([...summaries, ...first].filter((text) => !VERB.test(text))).toEqual([]);

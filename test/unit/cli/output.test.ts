@@ -8,7 +8,7 @@ const folder = resolve(import.meta.dirname, '../../../src/cli');
 /** Both escape what others wrote, and add colours. */
 const writers = ['output.ts', 'terminal-log.ts'];
 
-it('no command writes directly to standard output or error', () => {
+it('lets no command write directly to standard output or error', () => {
   const files = readdirSync(folder).filter((name) => name.endsWith('.ts'));
   const found = files
     .filter((name) => !writers.includes(name))

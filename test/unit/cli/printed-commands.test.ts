@@ -70,7 +70,7 @@ it.each(MANIFESTS)('%s has only options, variables and secrets that exist', (fil
   expect(names.filter((name) => !known.has(name))).toEqual([]);
 });
 
-it('the check finds an unknown command and an unknown option', () => {
+it('finds an unknown command and an unknown option', () => {
   expect(findTrouble('millrace serve --host 0.0.0.0 --no-such=1')).toBe('--no-such');
   expect(findTrouble('millrace store mend --data x')).toBe('no such command');
 });

@@ -6,13 +6,13 @@ let signals: StopSignals | undefined;
 
 afterEach(() => signals?.release());
 
-it('the first signal is the request', async () => {
+it('takes the first signal as the request', async () => {
   signals = listenForStop(() => 0);
   process.emit('SIGINT', 'SIGINT');
   expect(await signals.first).toBe('SIGINT');
 });
 
-it('a repetition within a second is not a second request, but a later one is', async () => {
+it('ignores a repetition within a second, but not a later one', async () => {
   let now = 0;
   signals = listenForStop(() => now);
   process.emit('SIGINT', 'SIGINT');
@@ -23,7 +23,7 @@ it('a repetition within a second is not a second request, but a later one is', a
   expect(await signals.second).toBe('SIGHUP');
 });
 
-it('the third request follows the second by a second too', async () => {
+it('waits a second before it takes the third request, too', async () => {
   let now = 0;
   signals = listenForStop(() => now);
   process.emit('SIGTERM', 'SIGTERM');
@@ -36,7 +36,7 @@ it('the third request follows the second by a second too', async () => {
   expect(await signals.third).toBe('SIGINT');
 });
 
-it('after release they have no handler', () => {
+it('has no handler after release', () => {
   const before = process.listenerCount('SIGTERM');
   signals = listenForStop();
   expect(process.listenerCount('SIGTERM')).toBe(before + 1);

@@ -188,7 +188,7 @@ describe('an outage', () => {
   });
 });
 
-it.each(['ftp://x', 'nonsense'])('a client cannot be created for the URL %s', (bad) => {
+it.each(['ftp://x', 'nonsense'])('refuses to create a client for the URL %s', (bad) => {
   expect(() => createClient({ url: bad, endpoint: 'echo' })).toThrow(TypeError);
 });
 

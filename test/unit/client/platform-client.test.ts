@@ -161,7 +161,7 @@ describe('without an answer', () => {
   });
 });
 
-it('a cancelled list rejects with the reason', async () => {
+it('rejects a cancelled list with the reason', async () => {
   const { client } = await startFlaky(0);
   const signal = AbortSignal.abort(new Error('enough'));
   await expect(collect(client.catalog.gpus.list({ signal }))).rejects.toThrow('enough');

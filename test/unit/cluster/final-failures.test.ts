@@ -7,11 +7,11 @@ import { SchemaTooNewError } from '../../../src/store/schema-migration.ts';
 const taken = new NodeUrlTakenError('http://a');
 const create = () => new FinalFailures({ urlWaitMs: 1_000 });
 
-it('a schema that is too new ends a node at once', () => {
+it('ends a node at once if the schema is too new', () => {
   expect(create().isFinal(new SchemaTooNewError(9, 8), 0)).toBe(true);
 });
 
-it('a URL that another node has ends a node after the wait, also with other failures in between', () => {
+it('ends a node after the wait if another has its URL, also with other failures in between', () => {
   const failures = create();
   const lost = new Error('the connection has ended');
   const seen = [
@@ -24,7 +24,7 @@ it('a URL that another node has ends a node after the wait, also with other fail
   expect(seen).toEqual([false, false, false, false, true]);
 });
 
-it('the wait begins anew once the node has been a member', () => {
+it('begins the wait anew once the node has been a member', () => {
   const failures = create();
   failures.isFinal(taken, 0);
   failures.end();

@@ -69,7 +69,7 @@ function documentedLabels(metric: string): string[] {
 it.each([
   ['alert rules', readAlerts],
   ['dashboard', readDashboard],
-])('the %s name only metrics and labels that exist', async (_name, read) => {
+])('names only metrics and labels that exist in the %s', async (_name, read) => {
   const known = await readKnown();
   const exprs = read();
   expect(exprs.length).toBeGreaterThan(8);

@@ -13,7 +13,7 @@ it('deploy/millrace.service is the printed unit', () => {
   expect(readFileSync('deploy/millrace.service', 'utf8').endsWith(`\n${platform}`)).toBe(true);
 });
 
-it('a stop of the platform leaves the processes that it leaves alive their temporary folders', () => {
+it('leaves their temporary folders to processes that outlive the platform', () => {
   expect(platform).toContain('\nKillMode=process\n');
   // systemd removes a PrivateTmp at each stop.
   expect(platform).not.toContain('PrivateTmp=yes');

@@ -94,7 +94,7 @@ describe('the end of a log', () => {
   });
 });
 
-it('an event of 256 MB ends the stream of events, which is opened again', async () => {
+it('opens the stream of events again after an event of 256 MB', async () => {
   let received = 0;
   async function* count(events: AsyncIterable<Buffer>) {
     for await (const each of events) {

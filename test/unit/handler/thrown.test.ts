@@ -258,7 +258,7 @@ it('errors of another copy of the package count', () => {
 });
 
 it.each([[undefined], ['text'], [{ kind: 'other' }], [{ kind: 'after', ms: '1' }]])(
-  'an advice of %j is none',
+  'ignores an advice of %j',
   (advice) => {
     expect(retryAdvice(Object.assign(new Error(), { [BRAND]: advice }))).toBeUndefined();
   },

@@ -120,7 +120,7 @@ describe('a frame that breaks the protocol is refused with its value', () => {
   });
 });
 
-it('a value that is no JSON is refused with its path, beside bytes too', () => {
+it('refuses a value that is no JSON with its path, beside bytes too', () => {
   expect(() => detachBytes({ a: [1n], b: new Uint8Array(2) }, 'input')).toThrow('input.a[0]');
   const cycle: Record<string, unknown> = { bytes: new Uint8Array(1) };
   cycle['self'] = cycle;

@@ -103,7 +103,7 @@ async function readStatus({ jobId }: Lease): Promise<string | undefined> {
 it.each([
   ['back', -HOUR_MS],
   ['forward', HOUR_MS],
-])('a dead worker loses its lease when the clock was set %s', async (_name, stepMs) => {
+])('ends the lease of a dead worker when the clock was set %s', async (_name, stepMs) => {
   const lease = await takeJob();
   offsetMs += stepMs;
   await manual.advance(60_000);
@@ -114,7 +114,7 @@ it.each([
 it.each([
   ['back', -HOUR_MS],
   ['forward', HOUR_MS],
-])('a living worker keeps its lease when the clock is set %s', async (_name, stepMs) => {
+])('keeps the lease of a living worker when the clock is set %s', async (_name, stepMs) => {
   const lease = await takeJob();
   offsetMs += stepMs;
   for (let ms = 0; ms < 60_000; ms += 5_000) {
@@ -125,7 +125,7 @@ it.each([
   expect((await queue.health(ENDPOINT)).workers).toEqual({ idle: 0, running: 1 });
 });
 
-it('a dead worker loses its lease when the clock was set back while the platform was down', async () => {
+it('ends the lease of a dead worker when the clock was set back while the platform was down', async () => {
   const lease = await takeJob();
   await restart({ downMs: 0, stepMs: -HOUR_MS });
   await manual.advance(60_000);
@@ -166,7 +166,7 @@ describe.each([
   });
 });
 
-it('a webhook is attempted again, not abandoned, when the clock is set forward by two days', async () => {
+it('attempts a webhook again when the clock is set forward by two days', async () => {
   await queue.close();
   const tries: number[] = [];
   await startQueue({
@@ -184,7 +184,7 @@ it('a webhook is attempted again, not abandoned, when the clock is set forward b
   expect(tries).toEqual([0, 1, 2, 3]);
 });
 
-it('a clock that was more than seven days ahead is not followed after the restart', async () => {
+it('does not follow a clock after the restart that was more than seven days ahead', async () => {
   offsetMs += 365 * 24 * HOUR_MS;
   await submit();
   await restart({ downMs: 0, stepMs: -365 * 24 * HOUR_MS });
@@ -194,7 +194,7 @@ it('a clock that was more than seven days ahead is not followed after the restar
   expect(clock.now()).toBeGreaterThanOrEqual(manual.now());
 });
 
-it('jobs keep their order, and all are purged, after a restart of a platform whose clock was ahead', async () => {
+it('keeps the order of jobs, and purges all, after a restart with a clock that was ahead', async () => {
   offsetMs += 365 * 24 * HOUR_MS;
   const earlier = await submit();
   await restart({ downMs: 0, stepMs: -365 * 24 * HOUR_MS });
@@ -206,7 +206,7 @@ it('jobs keep their order, and all are purged, after a restart of a platform who
   expect(await purged).toBe(2);
 });
 
-it('a restart with a correct clock does not move time', async () => {
+it('does not move time at a restart with a correct clock', async () => {
   await submit();
   await manual.advance(400);
   await restart({ downMs: 100, stepMs: 0 });

@@ -32,7 +32,7 @@ it.each<[string, FailedPage[], ReturnType<typeof read>]>([
   expect(read(mergeFailed(pages, 3))).toEqual(merged);
 });
 
-it('a page of many endpoints reads about as many jobs as it shows, and no job twice', async () => {
+it('reads about as many jobs as a page of many endpoints shows, and no job twice', async () => {
   const platform = await startPlatform();
   const { endpoints, queue } = platform;
   const ids = Array.from({ length: 30 }, (_, n) => `e${n}`);

@@ -68,7 +68,7 @@ it.each<[string, Partial<StoredJob>, Partial<StoredJob>, ReturnType<typeof note>
   expect(note(before, after)).toEqual(expected);
 });
 
-it('a removed job counts nothing', () => {
+it('counts nothing of a removed job', () => {
   const end = { status: 'COMPLETED', endedAt: 9_000 } as const;
   expect(note(RUNNING, end, { removed: true })).toEqual({ wait: undefined, execution: undefined });
 });

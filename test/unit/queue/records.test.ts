@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { delayTime, executionTime } from '../../../src/queue/records.ts';
 import { makeJob } from '../../support/store/job-states.ts';
 
-it('the delay of a job ends when it starts', () => {
+it('ends the delay of a job when it starts', () => {
   const times = { queuedAt: 1_000, startedAt: 1_100, endedAt: null };
   expect(delayTime(makeJob({ status: 'IN_PROGRESS', ...times }), 5_000)).toBe(100);
   expect(delayTime(makeJob({ status: 'IN_QUEUE', ...times }), 5_000)).toBe(4_000);

@@ -13,7 +13,7 @@ async function start() {
   return { platform, worker };
 }
 
-it('a call with 1,000 reports is answered in order', async () => {
+it('answers a call with 1,000 reports in order', async () => {
   const { platform, worker } = await start();
   await platform.submit();
   const lease = await worker.takeOne();
@@ -36,7 +36,7 @@ it('a search that finds nothing', async () => {
   expect(turns).toBeGreaterThanOrEqual(3);
 });
 
-it('a renewal of thousands of leases leaves the event loop to others', async () => {
+it('leaves the event loop to others during a renewal of thousands of leases', async () => {
   const platform = new Platform();
   await platform.start();
   onTestFinished(() => platform.close());

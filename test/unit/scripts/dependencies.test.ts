@@ -30,7 +30,7 @@ it('Millrace brings few packages, and npm chooses the versions of few', () => {
   expect(all.length).toBeLessThan(35);
 });
 
-it('a new project has few packages, one install script, which is Node’s, and at most 250 MB', () => {
+it('gives a new project few packages, only Node’s install script, and at most 250 MB', () => {
   const names = [...Object.keys(template.dependencies), ...Object.keys(template.devDependencies)];
   const others = names.filter((name) => name !== 'millrace');
   const needed = listNeeded([...Object.keys(dependencies), ...others], packages).filter(onLinux);
@@ -41,7 +41,7 @@ it('a new project has few packages, one install script, which is Node’s, and a
   expect(small.reduce((sum, path) => sum + measure(path), 0)).toBeLessThan(51 * 1_048_576);
 });
 
-it('no dependency is also in the bundle', () => {
+it('bundles no dependency', () => {
   const needed = listNeeded(Object.keys(dependencies), packages);
   expect(BUNDLED_PACKAGES.filter((name) => needed.includes(`node_modules/${name}`))).toEqual([]);
 });

@@ -7,7 +7,7 @@ import { NODE_BREAKS, QUEUE_BREAKS } from '../../soak/breaks.ts';
 const ROOT = new URL('../../../', import.meta.url);
 
 it.each([...QUEUE_BREAKS, ...NODE_BREAKS])(
-  'the soak can break: $promise',
+  'lets the soak break: $promise',
   async ({ file, from }) => {
     const source = await readFile(fileURLToPath(new URL(file, ROOT)), 'utf8');
     expect(source.split(from), `${file} must have this text once`).toHaveLength(2);

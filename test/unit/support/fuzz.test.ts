@@ -4,7 +4,7 @@ import { startPlatform } from '../../support/api/platform.ts';
 import { FUZZED_OPERATIONS } from '../../support/fuzz/operations.ts';
 import { judgeAcceptance } from '../../support/fuzz/oracle.ts';
 
-it('the fuzzer knows every route that is served', async () => {
+it('knows every route that is served', async () => {
   const { routes } = await startPlatform({ engine: 'process' });
   const fuzzed = FUZZED_OPERATIONS.map(({ method, path }) => `${method} ${path}`);
   // HEAD goes without saying where GET is: it is among the methods that requests are bent to.

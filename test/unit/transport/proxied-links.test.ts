@@ -33,7 +33,7 @@ async function startProxy(ports: Record<string, number>, { isSilent = false } = 
 
 const LOGIN = `Basic ${Buffer.from('user:pass@word').toString('base64')}`;
 
-it('a link over HTTP sends whole URLs to the proxy', async () => {
+it('sends whole URLs to the proxy over HTTP', async () => {
   const { key, port } = await startPlatform(openHttpPort);
   const { chooseProxy, logins, seen } = await startProxy({ 'platform.test:80': port });
   const link = createHttpLink({ url: 'http://platform.test', key, chooseProxy, ...ENDPOINT_KEY });
@@ -43,7 +43,7 @@ it('a link over HTTP sends whole URLs to the proxy', async () => {
   expect(logins).toEqual([LOGIN]);
 });
 
-it('a link over gRPC opens a tunnel, also without TLS', async () => {
+it('opens a tunnel over gRPC, also without TLS', async () => {
   const { key, port } = await startPlatform(openGrpcPort);
   const { chooseProxy, logins, seen } = await startProxy({ 'platform.test:9000': port });
   const url = 'grpc://platform.test:9000';
@@ -69,14 +69,14 @@ it.each([
   ['http://platform.test', createHttpLink],
   ['grpc://platform.test', createGrpcLink],
   ['grpcs://platform.test', createGrpcLink],
-])('a link to %s names the proxy that does not reach it', async (url, createLink) => {
+])('names the proxy that does not reach %s', async (url, createLink) => {
   const { chooseProxy, url: proxyUrl } = await startProxy({});
   const link = createLink({ url, key: 'mr_k', chooseProxy, ...ENDPOINT_KEY });
   onTestFinished(() => link.close());
   await expect(new Hand(() => link).hello()).rejects.toThrow(`, through the proxy ${proxyUrl}`);
 });
 
-it('a link gives up a proxy that opens no tunnel', async () => {
+it('gives up a proxy that opens no tunnel', async () => {
   const { chooseProxy } = await startProxy({}, { isSilent: true });
   const url = 'https://platform.test';
   const link = createHttpLink({ url, key: 'k', chooseProxy, connectMs: 20, ...ENDPOINT_KEY });

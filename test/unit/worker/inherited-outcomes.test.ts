@@ -65,7 +65,7 @@ const answerAll = (answer: 'applied' | 'superseded' | 'gone') => {
     reports.map(() => ({ answer }));
 };
 
-it('the hello names outcomes of an earlier process, and the worker delivers them unchanged', async () => {
+it('names outcomes of an earlier process in the hello, and delivers them unchanged', async () => {
   await leaveOutcomes('a', 'b');
   const started = await prepare();
   const { link, worker } = started;
@@ -117,7 +117,7 @@ it('outcomes of an earlier process keep their lease until they are delivered', a
 });
 
 it.each(['superseded', 'gone'] as const)(
-  'an outcome that is %s is dropped, with a line in the log',
+  'drops an outcome that is %s, with a line in the log',
   async (answer) => {
     await leaveOutcomes('a');
     const started = await prepare();
@@ -131,7 +131,7 @@ it.each(['superseded', 'gone'] as const)(
   },
 );
 
-it('an outcome is on disk when it is sent', async () => {
+it('writes an outcome to disk before it sends it', async () => {
   const started = await prepare();
   const { clock, executor, link, worker } = started;
   await worker.start();
@@ -159,7 +159,7 @@ class SlowOutbox extends MemoryOutbox {
   }
 }
 
-it('an outcome waits for the disk; chunks do not', async () => {
+it('holds an outcome back until it is on disk, but no chunks', async () => {
   const outbox = new SlowOutbox();
   const { clock, executor, link, worker } = script({ outbox });
   await worker.start();
@@ -176,7 +176,7 @@ it('an outcome waits for the disk; chunks do not', async () => {
   expect(link.reported).toEqual(['a#1 chunks', 'a#2 completed']);
 });
 
-it('the bye names an undelivered outcome, which the next process delivers', async () => {
+it('names an undelivered outcome in the bye, which the next process delivers', async () => {
   const started = await prepare();
   const { clock, executor, link, worker } = started;
   await worker.start();
@@ -194,7 +194,7 @@ it('the bye names an undelivered outcome, which the next process delivers', asyn
   expect(await readUndelivered(folder)).toEqual([leaseRef('a')]);
 });
 
-it('a worker whose outbox had to move to memory is ready and gives the reason', async () => {
+it('is ready when the outbox had to move to memory, and gives the reason', async () => {
   const started = script({ outbox: new MemoryOutbox({ diskError: 'the disk is full' }) });
   await started.worker.start();
   await started.clock.advance(0);

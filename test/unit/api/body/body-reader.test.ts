@@ -290,7 +290,7 @@ async function sendBehindHead(body: string) {
   return { closed, events, flows, socket, turn };
 }
 
-it('a body that arrives after its head waits for a turn', async () => {
+it('makes a body that arrives after its head wait', async () => {
   const { events, socket, turn } = await sendBehindHead('{}');
   expect(events).toEqual(['asked for a turn']);
   turn.resolve();
@@ -299,7 +299,7 @@ it('a body that arrives after its head waits for a turn', async () => {
   expect(events).toEqual(['asked for a turn', 'served']);
 });
 
-it('a body that waits for a turn counts, and is not served if its client leaves', async () => {
+it('counts a body that waits, and does not serve it if its client leaves', async () => {
   const body = 'x'.repeat(2_000_000);
   const { closed, events, flows, socket, turn } = await sendBehindHead(body);
   socket.destroy();

@@ -44,7 +44,7 @@ describe('joined pieces', () => {
   });
 });
 
-it('a large answer to a disconnected client leaves no timer', async () => {
+it('leaves no timer of a large answer to a disconnected client', async () => {
   let timers = 0;
   const clock: Clock = {
     now: () => systemClock.now(),
@@ -76,7 +76,7 @@ it('a large answer to a disconnected client leaves no timer', async () => {
   expect(timers).toBe(0);
 });
 
-it('an answer of several pieces arrives whole', async () => {
+it('sends an answer of several pieces whole', async () => {
   const app = createApp();
   app.get('/', (_request, reply) =>
     sendBytes(reply, { mediaType: 'text/plain', pieces: [Buffer.from('a'), ofSize(200_000, 98)] }),
@@ -87,7 +87,7 @@ it('an answer of several pieces arrives whole', async () => {
   expect(await answer.text()).toBe(`a${'b'.repeat(200_000)}`);
 });
 
-it('a large answer is refused without a wait while the budget is used up', async () => {
+it('refuses a large answer without a wait while the budget is used up', async () => {
   const app = createApp({ clock: new ManualClock() });
   const errors: unknown[] = [];
   app.setErrorHandler((error, _request, reply) => {

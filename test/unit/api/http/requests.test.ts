@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { readJson, startPlatform } from '../../../support/api/platform.ts';
 
-it('an unknown query parameter of an own operation is refused by name', async () => {
+it('refuses an unknown query parameter by name', async () => {
   const { call } = await startPlatform();
   const response = await call('/v2/demo/jobs?status=COMPLETED&colour=red');
   expect(response.status).toBe(422);

@@ -6,7 +6,7 @@ it.each([
   ['__Host-millrace_session=t; a=1', 'a=1'],
   ['millrace_session=t; __Host-millrace_session=u', undefined],
   ['millrace_sessions=t', 'millrace_sessions=t'],
-])('no server behind the platform gets the session of %j', (cookie, left) => {
+])('passes the session of %j to no server behind the platform', (cookie, left) => {
   expect(stripSessionCookie(cookie)).toBe(left);
 });
 
@@ -17,6 +17,6 @@ it.each([
   ['millrace_session=t', true, undefined],
   ['__Host-millrace_session=t; __Host-millrace_session=u', true, undefined],
   ['__Host-millrace_session=t', false, undefined],
-])('the token of %j over TLS (%s) is %s', (cookie, isSecure, token) => {
+])('reads from %j over TLS (%s) the token %s', (cookie, isSecure, token) => {
   expect(readToken(cookie, { isSecure })).toBe(token);
 });

@@ -234,7 +234,7 @@ describe('a list of addresses', () => {
   });
 });
 
-it('a client that reads nothing keeps its connection for the stall time, and no longer', async () => {
+it('closes the connection of a client that reads nothing after the stall time', async () => {
   const { clock, logged, open } = await startStage({ maxConnections: 9, maxAddressConnections: 9 });
   const socket = await open();
   socket.pause();

@@ -169,7 +169,7 @@ describe('requests that are sent without waiting for answers', () => {
   });
 });
 
-it('bytes that are not HTTP are one error, whatever follows them', async () => {
+it('answers bytes that are not HTTP with one error, whatever follows them', async () => {
   const { open, server } = await startStage({ listener: () => {} });
   let errors = 0;
   server.on('clientError', () => {
@@ -227,7 +227,7 @@ it('requests and bodies arrive whole, wherever the network has cut them', async 
 it.each([
   ['line feeds between the ends of heads', `${'\n'.repeat(60_000)}\r\n\r\n`],
   ['ends of heads', '\r\n\r\n'.repeat(15_000)],
-])('a body of %s is parsed in few pieces', async (_what, block) => {
+])('parses a body of %s in few pieces', async (_what, block) => {
   const { open } = await startStage({
     listener(request, response) {
       let pieces = 0;
@@ -246,7 +246,7 @@ it.each([
   expect(pieces).toBeLessThan(body.length / 16);
 });
 
-it('a connection with too many unanswered requests is closed if none is answered for a while', async () => {
+it('closes a connection with too many requests of which none is answered for a while', async () => {
   const held: ServerResponse[] = [];
   const { clock, open } = await startStage({
     bounds: { idleMs: 60_000 },
@@ -305,7 +305,7 @@ describe('while requests of 200 connections without a key wait', () => {
   });
 });
 
-it('bytes that follow an upgrade are left to the reader of the new protocol', async () => {
+it('leaves bytes that follow an upgrade to the reader of the new protocol', async () => {
   const early = '\r\n\r\n'.repeat(30);
   let read = '';
   const { open } = await startStage({

@@ -17,7 +17,7 @@ import { makeGpus } from '../../../support/containers/gpus.ts';
 import { createCatalog, GPU, PodWorld } from '../../../support/containers/pod-world.ts';
 import { completed, Hand, outcomeOf } from '../../../support/queue-platform.ts';
 
-it('the crashes of a deleted endpoint are forgotten, and later reports are not counted', async () => {
+it('forgets the crashes of a deleted endpoint, and counts no later reports', async () => {
   const platform = await startPlatform();
   const { endpoints, workers } = platform;
   const bye = { workerId: 'w', incarnation: 1, reason: 'crashed' as const, outbox: [] };

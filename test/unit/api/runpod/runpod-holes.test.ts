@@ -120,7 +120,7 @@ describe('a stream with a chunk that the platform did not receive', () => {
   });
 });
 
-it('a stopping platform records whose next chunk is repeated before it closes its queue', async () => {
+it('records before the queue closes whose next chunk is repeated', async () => {
   const clock = new ManualClock();
   const platform = await startPlatform({ clock });
   const names: string[] = [];
@@ -151,7 +151,7 @@ it('a stopping platform records whose next chunk is repeated before it closes it
   await closed;
 });
 
-it('a chunk or result beyond the rate limit waits, because a refusal would lose it', async () => {
+it('makes a chunk or result beyond the rate limit wait, because a refusal would lose it', async () => {
   let refusals = 0;
   class Strict extends WorkerAllowance {
     override async countCall(): Promise<void> {

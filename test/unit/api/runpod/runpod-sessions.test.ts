@@ -19,7 +19,7 @@ async function openSessions() {
   return { open, platform, sessions: open() };
 }
 
-it('a worker whose hello fails is not kept, and gets the error', async () => {
+it('drops a worker whose hello fails, and passes the error on', async () => {
   const { platform, sessions } = await openSessions();
   await platform.store.close();
   const session = sessions.use(ENDPOINT, 'w', null);
@@ -28,7 +28,7 @@ it('a worker whose hello fails is not kept, and gets the error', async () => {
   expect(sessions.find(ENDPOINT, 'w')).toBeUndefined();
 });
 
-it('a worker whose first request is refused is kept until it falls silent', async () => {
+it('keeps a worker whose first request is refused until it falls silent', async () => {
   const { platform, sessions } = await openSessions();
   sessions.use(ENDPOINT, 'w', null);
   await letOthersRun();
@@ -37,7 +37,7 @@ it('a worker whose first request is refused is kept until it falls silent', asyn
   expect(sessions.find(ENDPOINT, 'w')).toBeUndefined();
 });
 
-it('after a restart, an attempt is found for its own worker alone', async () => {
+it('finds an attempt after a restart for its own worker alone', async () => {
   const { open, platform } = await openSessions();
   const before = open();
   const id = await platform.submit();

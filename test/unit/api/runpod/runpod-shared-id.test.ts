@@ -39,7 +39,7 @@ async function overlapTakes(platform: Platform) {
   return { first, takes };
 }
 
-it('a job that went to the take of a broken connection is lost after three pings, and runs again', async () => {
+it('runs a job again that went to the take of a broken connection, after three pings', async () => {
   const { clock, platform } = await start();
   const { first, takes } = await overlapTakes(platform);
 
@@ -51,7 +51,7 @@ it('a job that went to the take of a broken connection is lost after three pings
   expect(await Promise.all(takes)).toMatchObject([{ id: first }, { id: `${first}-a2` }]);
 });
 
-it('a worker that has reconnected is one worker again after three pings', async () => {
+it('counts a worker that has reconnected as one again after three pings', async () => {
   const { clock, platform } = await start();
   const { first, takes } = await overlapTakes(platform);
   const second = await submitJob(platform);
@@ -70,7 +70,7 @@ it('a worker that has reconnected is one worker again after three pings', async 
   await expect.poll(() => attemptOf(platform, dropped)).toBe(2);
 });
 
-it('a worker without pings that has reconnected is one worker again after thirty seconds', async () => {
+it('counts a worker without pings that has reconnected as one again after thirty seconds', async () => {
   const { clock, platform } = await start();
   const { first } = await overlapTakes(platform);
   // The second take ends without a job.
@@ -81,7 +81,7 @@ it('a worker without pings that has reconnected is one worker again after thirty
   await expect.poll(() => attemptOf(platform, first)).toBe(2);
 });
 
-it('a job of one of two workers with one ID stays with it while its pings name the job', async () => {
+it('leaves a job with one of two workers with one ID while its pings name the job', async () => {
   const { clock, platform } = await start();
   const { first, takes } = await overlapTakes(platform);
   const second = await submitJob(platform);
@@ -101,7 +101,7 @@ it('a job of one of two workers with one ID stays with it while its pings name t
   expect(await readRecord(platform, first)).toMatchObject({ status: 'IN_PROGRESS', attempt: 1 });
 });
 
-it('jobs of two workers with one ID stay with them when a third asks for a job', async () => {
+it('leaves the jobs of two workers with one ID with them when a third asks for a job', async () => {
   const { clock, platform } = await start();
   const { first, takes } = await overlapTakes(platform);
   const second = await submitJob(platform);
@@ -118,7 +118,7 @@ it('jobs of two workers with one ID stay with them when a third asks for a job',
   }
 });
 
-it('a job of a worker with the literal ID stays with it when another asks for a job', async () => {
+it('leaves a job with a worker with the literal ID when another asks for a job', async () => {
   const { platform } = await start();
   const [first, second] = [await submitJob(platform), await submitJob(platform)];
   for (const id of [first, second]) {
@@ -128,7 +128,7 @@ it('a job of a worker with the literal ID stays with it when another asks for a 
   expect(await readRecord(platform, first)).toMatchObject({ status: 'IN_PROGRESS', attempt: 1 });
 });
 
-it('a job of a dead worker is lost although others with its literal ID live', async () => {
+it('loses the job of a dead worker although others with its literal ID live', async () => {
   const { clock, platform } = await start();
   const ids = [await submitJob(platform), await submitJob(platform)];
   const [dead, alive] = await Promise.all(

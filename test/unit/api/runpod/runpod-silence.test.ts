@@ -20,7 +20,7 @@ async function runJob(platform: Platform, pingMs: number) {
 
 const INTERVALS = [1_000, 2_000, 4_000, 5_000, 10_000, 20_000];
 
-it.each(INTERVALS)('a worker that pings every %i ms never falls silent', async (pingMs) => {
+it.each(INTERVALS)('never takes a worker as silent that pings every %i ms', async (pingMs) => {
   const clock = new ManualClock();
   const platform = await startPlatform({ clock });
   const { id, name } = await runJob(platform, pingMs);
@@ -35,7 +35,7 @@ it.each(INTERVALS)('a worker that pings every %i ms never falls silent', async (
 });
 
 it.each(INTERVALS)(
-  'a worker that pinged every %i ms keeps its job for three intervals and a lease',
+  'leaves a worker that pinged every %i ms its job for three intervals and a lease',
   async (pingMs) => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock });
@@ -53,7 +53,7 @@ it.each(INTERVALS)(
   },
 );
 
-it('a report just before the end keeps the job', async () => {
+it('leaves a worker its job after a report just before the end', async () => {
   const clock = new ManualClock();
   const platform = await startPlatform({ clock });
   const { id, name } = await runJob(platform, 2_000);

@@ -421,7 +421,7 @@ describe('a RunPod worker', () => {
   });
 });
 
-it('a Python worker that is refreshed after each job serves all of them, one process each', {
+it('serves all jobs with a Python worker that is refreshed after each, one process each', {
   timeout: 30_000,
 }, async () => {
   const platform = await startPlatform();

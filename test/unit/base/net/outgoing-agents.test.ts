@@ -90,7 +90,7 @@ describe('a webhook', () => {
   });
 });
 
-it('an upload takes the proxy, unless the storage has a private address', async () => {
+it('uploads through the proxy, unless the storage has a private address', async () => {
   await using server = await S3Server.start('images');
   const proxy = await startProxy('s3.test', server.url);
   const s3Config = { ...S3_KEYS, bucketName: 'images', endpointUrl: 'http://s3.test' };

@@ -67,6 +67,6 @@ it.each<[string, unknown, string, string]>([
   ['a broken connection', CUT, 'https://a', ''],
   ['a closed port', failure('', 'ECONNREFUSED'), 'http://a', ''],
   ['no error', 'text', 'http://a', ''],
-])('an error of %s has the right hint', (_name, cause, url, hint) => {
+])('gives an error of %s the right hint', (_name, cause, url, hint) => {
   expect(hintAtScheme(cause, url)).toBe(hint);
 });

@@ -28,7 +28,7 @@ function open() {
   return { delay, exits, second, third };
 }
 
-it('the second signal ends the wait, and the third the process', async () => {
+it('ends the wait at the second signal, and the process at the third', async () => {
   const { delay, exits, second, third } = open();
   const waiting = delay.wait(HOUR_MS);
   second.resolve('SIGTERM');
@@ -39,7 +39,7 @@ it('the second signal ends the wait, and the third the process', async () => {
   expect(exits).toEqual(['SIGINT']);
 });
 
-it('outside the wait, the second signal ends the process', async () => {
+it('ends the process at the second signal outside the wait', async () => {
   for (const waits of [0, 1]) {
     const { delay, exits, second } = open();
     for (let wait = 0; wait < waits; wait++) await delay.wait(1);

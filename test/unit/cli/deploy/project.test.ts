@@ -127,7 +127,7 @@ describe('packProject', () => {
   });
 });
 
-it('an error of a package does not name folders that are left out', async () => {
+it('does not name folders that are left out in an error of a package', async () => {
   await write({
     'package.json': '{"type":"module","dependencies":{"broken":"1.0.0"}}',
     'handler.ts': "import 'broken';\nexport default () => 1;",
@@ -139,7 +139,7 @@ it('an error of a package does not name folders that are left out', async () => 
   await expect(checking).rejects.not.toThrow('is left out');
 });
 
-it('a handler that imports a file that is left out does not load', async () => {
+it('fails to load a handler that imports a file that is left out', async () => {
   await write({
     'package.json': '{"type":"module"}',
     'handler.ts': "import './made/local.ts';\nexport default () => 1;",

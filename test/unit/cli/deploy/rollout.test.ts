@@ -83,7 +83,7 @@ describe('followRollout', () => {
   });
 });
 
-it('the progress says what the rollout waits for', () => {
+it('says what the rollout waits for', () => {
   expect(describeProgress(rollout({ reason: 'no GPU is free' }))).toBe(
     'version 3: a worker loads the handler (no GPU is free)',
   );
@@ -125,7 +125,7 @@ describe('a rollback without a number', () => {
   });
 });
 
-it('the list of versions says which one runs and which one failed', () => {
+it('says in the list of versions which one runs and which one failed', () => {
   const version = {
     ...{ endpointId: 'ep_1', entry: 'handler.ts', message: null, sha256: 'f'.repeat(64) },
     ...{ bytes: 2_048, unpackedBytes: 4_096, files: 2, createdAt: startedAt, createdBy: null },

@@ -235,7 +235,7 @@ describe('a dependency with a path', () => {
   });
 });
 
-it('a project without such packages is packed as it is', async () => {
+it('packs a project without such packages as it is', async () => {
   await write({
     'package.json': { type: 'module', dependencies: { vendored: 'file:./vendored' } },
     'vendored/package.json': { name: 'vendored' },

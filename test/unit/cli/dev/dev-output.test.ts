@@ -189,7 +189,7 @@ describe('a request', () => {
   });
 });
 
-it('with `failures`, only failures are shown', async () => {
+it('shows only failures with `failures`', async () => {
   const { activity, report, text } = watch({ shown: 'failures', status: 'FAILED' });
   activity.noteRequest({ ...REQUEST, access: 'jobs:read', durationMs: 2 });
   await report(completed);

@@ -52,7 +52,7 @@ function makeAuthority() {
   return { authority, ca: readFileSync(authority.path, 'utf8') };
 }
 
-it('a renewed certificate is used for new connections', async () => {
+it('uses a renewed certificate for new connections', async () => {
   const { authority, ca } = makeAuthority();
   const write = makeFolder();
   const first = authority.sign('first.test');
@@ -139,7 +139,7 @@ function openFor(url: string, files: { ca: string; cert: string; key: string }) 
 /** The time of two looks at the files. */
 const SETTLED_MS = 4_000;
 
-it.each(['https', 'grpcs'])("a worker's renewed certificate is shown over %s", async (scheme) => {
+it.each(['https', 'grpcs'])('shows the renewed certificate of a worker over %s', async (scheme) => {
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
   onTestFinished(() => {
     vi.useRealTimers();

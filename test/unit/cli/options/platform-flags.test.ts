@@ -5,14 +5,14 @@ import { serveOptions } from '../../../../src/cli/options/serve-options.ts';
 import { UsageError } from '../../../../src/cli/options.ts';
 import { PlatformOptionError } from '../../../../src/platform/option-error.ts';
 
-it('an invalid option of the platform is a usage error of its flag', () => {
+it('reports an invalid option of the platform as a usage error of its flag', () => {
   const error = new PlatformOptionError('invalid', 'keyFile', 'keys has no worker key');
   expect(explainPlatformError(error, serveOptions)).toEqual(
     new UsageError('--key-file: keys has no worker key'),
   );
 });
 
-it('an option that this machine cannot use fails the command', () => {
+it('fails the command for an option that this machine cannot use', () => {
   const error = new PlatformOptionError('unusable', 'port', '80 on 127.0.0.1 is not permitted');
   const explained = explainPlatformError(error, serveOptions);
   expect(explained).toEqual(new CommandError('--port: 80 on 127.0.0.1 is not permitted'));
@@ -27,7 +27,7 @@ it('options that the problem names are named by their flags too', () => {
   });
 });
 
-it('other errors are unchanged', () => {
+it('leaves other errors unchanged', () => {
   const error = new Error('broken');
   expect(explainPlatformError(error, serveOptions)).toBe(error);
 });

@@ -25,7 +25,7 @@ const values = {
 const read = (given: Partial<Parameters<typeof readStore>[0]>) =>
   readStore({ ...values, ...given });
 
-it('the limits of --store are those of its options', () => {
+it('sets the limits of --store by its options', () => {
   expect(read({}).storeLimits).toEqual({
     ...{ connectTimeoutMs: 101, lockWaitMs: 102, statementTimeoutMs: 103, waitMs: 104 },
   });

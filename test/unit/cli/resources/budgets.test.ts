@@ -34,7 +34,7 @@ it('millrace budgets --user sets and lists budgets of other users, for the opera
   await expect(run(platform, ofBob, key)).rejects.toThrow(/403/);
 });
 
-it('the client lists the budgets of another user and of all users, in pages', async () => {
+it('lists the budgets of another user and of all users, in pages', async () => {
   const platform = await startPlatform({ engine: 'docker' });
   const { budgets } = createPlatform({ url: platform.url, key: platform.admin });
   const made = await budgets.create({ name: 'set', limit: 5, userId: 'ann' });

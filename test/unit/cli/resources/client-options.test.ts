@@ -15,13 +15,13 @@ function call(key: string | undefined): Promise<unknown> {
   return callPlatform(() => caller.json({ path: '/v1/endpoints' }));
 }
 
-it('a call without a key names the URL and the remedy', async () => {
+it('names the URL and the remedy in a call without a key', async () => {
   await expect(call(undefined)).rejects.toThrow(
     'https://q.example.com needs an API key: set MILLRACE_KEY, pass --key, or run `millrace login`',
   );
 });
 
-it('a call with a refused key says so', async () => {
+it('says that a key was refused', async () => {
   await expect(call('mr_old')).rejects.toThrow(
     'https://q.example.com refuses the API key, which is invalid, unknown or expired: set MILLRACE_KEY',
   );

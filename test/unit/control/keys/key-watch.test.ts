@@ -80,7 +80,7 @@ it('all watchers hear once that their key has ended, or is changed to have ended
   }
 });
 
-it('a key without an end needs no timer', () => {
+it('sets no timer for a key without an end', () => {
   const { counts, setEnd, watch } = openWatch();
   setEnd(null);
   watch.watch('k', () => {});

@@ -179,7 +179,7 @@ describe('the keys of a user', () => {
   });
 });
 
-it('a change of a key reads no keys of other users', async () => {
+it('reads no keys of other users at a change of a key', async () => {
   const { countListings, hold, keys, userKeys } = await open();
   const atStart = countListings();
   const ann = await hold({});

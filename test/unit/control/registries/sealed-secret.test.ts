@@ -15,7 +15,7 @@ import { HIDDEN_VALUE, podCreation } from '../../../../src/wire/resources/pod.ts
 import { templateCreation } from '../../../../src/wire/resources/template.ts';
 import { CPU, PodWorld } from '../../../support/containers/pod-world.ts';
 
-it('a secret with a shorter tag, which is easier to guess, is not opened', () => {
+it('refuses to open a secret with a shorter tag, which is easier to guess', () => {
   const sealer = new SecretSealer([randomBytes(32)]);
   const sealed = sealer.seal('', ['ada']);
   expect(sealer.open(sealed, ['ada'])).toBe('');

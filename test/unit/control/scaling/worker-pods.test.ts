@@ -126,7 +126,7 @@ async function moveTo(world: FleetWorld, url: string): Promise<void> {
   await world.start();
 }
 
-it('workers that cannot reach the platform any more are replaced, and no job is lost', async () => {
+it('replaces workers that no longer reach the platform, without losing a job', async () => {
   const world = await openWorld({ jobMs: 30_000 });
   const id = await world.createEndpoint({ workersMin: 1, workersMax: 2 });
   await world.submit(id, 2);
@@ -142,7 +142,7 @@ it('workers that cannot reach the platform any more are replaced, and no job is 
   await world.until(() => !isOldLeft(), 60_000);
 });
 
-it('workers that still reach it finish their jobs first', async () => {
+it('lets workers that still reach the platform finish their jobs first', async () => {
   const world = await openWorld({ jobMs: 30_000 });
   const id = await world.createEndpoint({ workersMin: 1 });
   await world.submit(id);
@@ -156,7 +156,7 @@ it('workers that still reach it finish their jobs first', async () => {
   expect(await world.countJobs(id)).toMatchObject({ completed: 1, retried: 0 });
 });
 
-it('workers stay if the URL is the same', async () => {
+it('keeps workers if the URL is the same', async () => {
   const world = await openWorld();
   await world.createEndpoint({ workersMin: 2 });
   await world.run(2_000);

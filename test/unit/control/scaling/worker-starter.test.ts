@@ -39,7 +39,7 @@ describe('free GPUs', () => {
   });
 });
 
-it('a worker gets the first type with a free device', () => {
+it('gives a worker the first type with a free device', () => {
   const free = new Map([...Object.entries({ A: 1, B: 0, C: 2 })]);
   expect(chooseGpuTypes(free, 2)).toEqual(['A', 'C']);
   expect(chooseGpuTypes(free, 9)).toEqual(['A', 'C', 'C']);
@@ -96,7 +96,7 @@ describe('an endpoint whose GPU type has no capacity in the cluster', () => {
   });
 });
 
-it('an image that cannot be pulled is the reason why jobs wait', async () => {
+it('gives an image that cannot be pulled as the reason why jobs wait', async () => {
   const world = await openWorld();
   const id = await world.createEndpoint({ gpuTypeIds: ['Big'] });
   world.host.hasRoom = () => false;

@@ -18,14 +18,14 @@ function openStore(): Store {
   return store;
 }
 
-it('a sweep removes parts without a version', async () => {
+it('removes parts without a version', async () => {
   const store = openStore();
   await store.write((tx) => tx.putVersionPart(KEY, 0, ARCHIVE.subarray(0, 9)));
   await new VersionArchives({ store, log }).sweep();
   expect(await store.read((tx) => tx.versionsWithParts())).toEqual([]);
 });
 
-it('a sweep leaves an archive whose upload ends after the parts were listed', async () => {
+it('leaves an archive whose upload ends after the parts were listed', async () => {
   const store = openStore();
   const slow = Promise.withResolvers<void>();
   const listed = Promise.withResolvers<void>();

@@ -157,7 +157,7 @@ describe('the program of a kubeconfig file', () => {
   });
 });
 
-it("the login of a Pod's account is that of the cluster which the variables name", async () => {
+it('logs in with the account of the Pod to the cluster that the variables name', async () => {
   const open = (environment: Readonly<Record<string, string>>) =>
     loadLogin({ kubeconfig: undefined, environment });
   const port = { KUBERNETES_SERVICE_PORT: '443' };

@@ -128,7 +128,7 @@ describe('the settings of a pod of its own', () => {
   });
 });
 
-it('the Secret of a container has its environment and the login of its registry', () => {
+it('puts the environment and the login of its registry into the Secret of a container', () => {
   const secret = describeSecret(spec, terms);
   expect(secret.type).toBe('kubernetes.io/dockerconfigjson');
   expect(Buffer.from(secret.data['env-0'] ?? '', 'base64').toString()).toBe('secret');

@@ -160,7 +160,7 @@ it('has no start if its Pod is deleted, or was stopped, while it waited for a no
   expect(stopped).toMatchObject({ state: 'exited', startedAt: null, endedAt: 9_000 });
 });
 
-it('the newest warning about a Pod is its reason', () => {
+it('gives the newest warning about a Pod as its reason', () => {
   const old = { type: 'Warning', reason: 'FailedMount', message: 'no volume' };
   const events = [
     { ...old, lastTimestamp: '2026-01-01T00:00:00Z' },

@@ -13,7 +13,7 @@ function identifyThis() {
   return { pid: process.pid, startTicks: readProcess(process.pid)?.startTicks ?? '', bootId };
 }
 
-it('the next poll truncates a log that is too long', async () => {
+it('truncates a log that is too long at the next poll', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-watch-'));
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
   const watch = new ContainerWatch({ listRunning: async () => [], log: silentLog });

@@ -44,14 +44,14 @@ async function open(findReach: () => Promise<ContainerReach>, failure?: Error) {
   return { access, clock, lines, opened };
 }
 
-it('a loopback platform listens also on the gateway of the bridge', async () => {
+it('listens on the gateway of the bridge beside loopback', async () => {
   const { access, lines, opened } = await open(async () => REACH);
   expect(access.url).toBe('http://host.docker.internal:8000');
   expect(opened).toEqual(['172.17.0.1']);
   expect(lines.map(({ msg }) => msg)).toEqual(['listening for workers in containers']);
 });
 
-it('an engine that does not answer is asked again until it does', async () => {
+it('asks an engine again until it answers', async () => {
   let asked = 0;
   const { clock, opened } = await open(async () => {
     asked += 1;
@@ -63,7 +63,7 @@ it('an engine that does not answer is asked again until it does', async () => {
   expect([asked, opened]).toEqual([3, ['172.17.0.1']]);
 });
 
-it('an address that cannot be opened is a warning with the reason', async () => {
+it('warns with the reason if an address cannot be opened', async () => {
   const failure = Object.assign(new Error('bind'), { code: 'EADDRNOTAVAIL' });
   const { lines } = await open(async () => REACH, failure);
   expect(lines).toMatchObject([
@@ -162,7 +162,7 @@ describe('containers', () => {
   });
 });
 
-it('a listener that cannot be opened says why and what to do', () => {
+it('says why a listener cannot be opened, and what to do', () => {
   const fail = (code: string) =>
     explainListenFailure('172.17.0.1', 8000, Object.assign(new Error('failed'), { code }));
   expect(fail('EADDRNOTAVAIL')).toContain('172.17.0.1, which is no address of this machine');

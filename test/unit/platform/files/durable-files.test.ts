@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { createFile } from '../../../../src/platform/files/durable-files.ts';
 
-it('a file is created once, with its mode, and nothing beside it', () => {
+it('creates a file once, with its mode, and nothing beside it', () => {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-files-'));
   onTestFinished(() => rmSync(folder, { recursive: true }));
   const path = join(folder, 'secret');

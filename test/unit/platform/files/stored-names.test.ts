@@ -16,7 +16,7 @@ function makeFolder(): string {
   return folder;
 }
 
-it('a platform keeps the name of its first start', () => {
+it('keeps the name of the first start', () => {
   const folder = makeFolder();
   const name = readEngineName(folder);
   expect(name).toMatch(/^[a-z0-9]{12}$/);
@@ -24,11 +24,11 @@ it('a platform keeps the name of its first start', () => {
   expect(readFileSync(join(folder, 'engine-name'), 'utf8')).toBe(`${name}\n`);
 });
 
-it('two platforms have different names', () => {
+it('gives two platforms different names', () => {
   expect(readEngineName(makeFolder())).not.toBe(readEngineName(makeFolder()));
 });
 
-it('a file without a name is refused and unchanged', () => {
+it('refuses a file without a name, and leaves it unchanged', () => {
   const folder = makeFolder();
   const path = join(folder, 'engine-name');
   writeFileSync(path, '');

@@ -388,7 +388,7 @@ describe('the engines of nodes as one', () => {
   });
 });
 
-it('an agent changes a container one step at a time', async () => {
+it('changes a container one step at a time', async () => {
   const host = new MemoryHost(systemClock);
   const steps: string[] = [];
   const engine = new MemoryEngine(host);

@@ -3,7 +3,7 @@ import { silentLog } from '../../../../src/base/log.ts';
 import { NodeStatus } from '../../../../src/platform/nodes/node-status.ts';
 import { PostgresFailures } from '../../../../src/platform/postgres-store.ts';
 
-it('the status of a node warns while the disk of the database server is full', () => {
+it('warns in the status of a node while the disk of the database server is full', () => {
   const failures = new PostgresFailures(silentLog);
   const status = new NodeStatus({
     failures,
@@ -15,7 +15,7 @@ it('the status of a node warns while the disk of the database server is full', (
   expect(status.warnings).toEqual([expect.stringContaining('the disk of its server is full')]);
 });
 
-it('the status of a node names the shards that it cannot open', () => {
+it('names the shards in the status of a node that it cannot open', () => {
   const status = new NodeStatus({
     failures: new PostgresFailures(silentLog),
     findFault: () => undefined,

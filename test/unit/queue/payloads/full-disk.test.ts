@@ -68,7 +68,7 @@ async function listStates(): Promise<[string, number][]> {
   return jobs.map(({ lastSeq, status }) => [status, lastSeq]);
 }
 
-it('an output that does not fit stops only the reports of its job', async () => {
+it('stops only the reports of the job whose output does not fit', async () => {
   const reports = [endOf(0, 10), endOf(1, 400_000), logOf(leaseAt(1), 2, 'l\n'), endOf(2, 50_000)];
   await expect(worker.report(reports)).rejects.toThrow(StoreUnavailableError);
   expect(await listStates()).toEqual([
@@ -78,7 +78,7 @@ it('an output that does not fit stops only the reports of its job', async () => 
   ]);
 });
 
-it('of two outputs at once, the second one takes none of the space that the first one needs', async () => {
+it('reserves the space of the first of two outputs', async () => {
   const [first, second] = await Promise.allSettled([
     worker.reportOne(endOf(0, 200_000)),
     worker.reportOne(endOf(1, 200_000)),

@@ -252,7 +252,7 @@ describe('no file and no row stays', () => {
   });
 });
 
-it('a file that cannot be removed keeps no other from being deleted, and is tried again', async () => {
+it('deletes other files beside one that cannot be removed, and tries that again', async () => {
   const [stuck] = [await upload('input', makeBytes(1)), await upload('output', makeBytes(2))];
   rmSync(fileOf(stuck));
   mkdirSync(fileOf(stuck));

@@ -48,7 +48,7 @@ it('attempts that began in this run have lost nothing', async () => {
   expect(isBroken(absence)).toEqual([false, false]);
 });
 
-it('a run after a crash follows an absence for all attempts', async () => {
+it('counts an absence for all attempts after a crash', async () => {
   const { clock, start } = open();
   const first = await start();
   const startedAt = clock.now();
@@ -57,7 +57,7 @@ it('a run after a crash follows an absence for all attempts', async () => {
   expect((await start()).isBroken({ startedAt, token: 'bridged' })).toBe(true);
 });
 
-it('a restart within 2 s costs nothing for attempts whose workers resend', async () => {
+it('costs nothing at a restart within 2 s for attempts whose workers resend', async () => {
   const opened = open();
   const { isBroken } = await stop(opened);
   await opened.clock.advance(2_000);
@@ -65,7 +65,7 @@ it('a restart within 2 s costs nothing for attempts whose workers resend', async
   expect(opened.logged()).not.toContain(TOO_LONG);
 });
 
-it('the platform must be reachable again within 2 s', async () => {
+it('requires the platform to be reachable again within 2 s', async () => {
   const opened = open();
   const { isBroken } = await stop(opened);
   await opened.clock.advance(1_500);
@@ -78,7 +78,7 @@ it('the platform must be reachable again within 2 s', async () => {
   expect(opened.logged()).toContain('"attempts":1');
 });
 
-it('the time counts from the moment the workers were drained', async () => {
+it('counts the time from the moment the workers were drained', async () => {
   const { clock, start } = open();
   const first = await start();
   const attempt = { startedAt: clock.now(), token: 'bridged' };
@@ -90,7 +90,7 @@ it('the time counts from the moment the workers were drained', async () => {
   expect((await start()).isBroken(attempt)).toBe(true);
 });
 
-it('an attempt that was bridged once is not bridged permanently', async () => {
+it('bridges an attempt once, not permanently', async () => {
   const opened = open();
   const { isBroken } = await stop(opened);
   const second = await opened.start();
@@ -99,7 +99,7 @@ it('an attempt that was bridged once is not bridged permanently', async () => {
   expect(isBroken(await opened.start())).toEqual([true, true]);
 });
 
-it('a clock that was set back counts as an absence', async () => {
+it('counts a clock that was set back as an absence', async () => {
   const opened = open();
   const { isBroken } = await stop(opened);
   expect(isBroken(await opened.start({ wasSetBack: true }))).toEqual([true, true]);
@@ -110,7 +110,7 @@ it('a clock that was set back counts as an absence', async () => {
   expect(stopped.isBroken(await other.start())).toEqual([true, true]);
 });
 
-it('a queue writes its shutdown note when it closes', async () => {
+it('writes the shutdown note when the queue closes', async () => {
   const { clock, log, start, store } = open();
   const queue = new Queue({ store, clock, log });
   await queue.start();

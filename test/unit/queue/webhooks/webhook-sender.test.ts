@@ -320,7 +320,7 @@ describe('to addresses that are not public', () => {
   });
 });
 
-it('a connection is not kept as long as the receiver asks', async () => {
+it('keeps a connection shorter than the receiver asks', async () => {
   const closed = Promise.withResolvers<void>();
   // Of its own accord it never closes one.
   const server = createServer((socket) => {
@@ -336,7 +336,7 @@ it('a connection is not kept as long as the receiver asks', async () => {
   server.close();
 }, 20_000);
 
-it('a sender that is closed keeps no connection', async () => {
+it('keeps no connection once closed', async () => {
   const closed = Promise.withResolvers<void>();
   await using server = await startServer((request, response) => {
     request.socket.on('close', () => closed.resolve());

@@ -27,18 +27,18 @@ afterEach(() => {
   rmSync(folder, { recursive: true });
 });
 
-it('a sound file has no problems', async () => {
+it('finds no problems in a sound file', async () => {
   const result = await checkIntegrity({ path, depth: 'quick', signal });
   expect(result).toEqual({ problems: [], isComplete: true });
 });
 
-it('a file that cannot be opened is not damaged', async () => {
+it('does not call a file damaged that cannot be opened', async () => {
   const missing = join(folder, 'missing.db');
   const check = checkIntegrity({ path: missing, depth: 'quick', signal });
   await expect(check).rejects.toThrow('SQLITE_CANTOPEN');
 });
 
-it('a process that cannot be started rejects the check, and nothing else', async () => {
+it('rejects only the check if its process cannot be started', async () => {
   process.execPath = join(folder, 'no-node');
   const unhandled: unknown[] = [];
   const note = (error: unknown) => unhandled.push(error);

@@ -173,7 +173,7 @@ describe('a lost file', () => {
   });
 });
 
-it('a folder is usable until the disk is full', () => {
+it('uses a folder until the disk is full', () => {
   let isFull = false;
   const gated = new PayloadFolder({ folder, isUsable: () => !isFull });
   expect(gated.isUsable).toBe(true);

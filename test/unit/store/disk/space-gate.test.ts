@@ -53,7 +53,7 @@ async function listIds(): Promise<string[]> {
   return (await store.read((tx) => tx.queuedJobs(ENDPOINT, 100))).map(({ id }) => id);
 }
 
-it('a write that fails on a full disk releases the reserve, and writes that end jobs run again', async () => {
+it('releases the reserve after a write that fails on a full disk, and runs writes that end jobs again', async () => {
   const [large, small, removal] = await Promise.allSettled([
     insertLarge(),
     store.write((tx) => tx.insertJob(makeJob({ id: 'small', position: 4 }), INPUT)),
@@ -70,7 +70,7 @@ it('a write that fails on a full disk releases the reserve, and writes that end 
   expect(failures).toMatchObject([{ operation: 'write', code: 'SQLITE_FULL' }]);
 });
 
-it('on a full disk new data is refused at once, and writes that end jobs have their own commit', async () => {
+it('refuses new data at once on a full disk, and commits writes that end jobs by themselves', async () => {
   await insertLarge().catch(() => {});
   failures.splice(0);
   const refused = store.write((tx) => tx.insertJob(makeJob({ id: 'c' }), INPUT));
@@ -103,7 +103,7 @@ it('writes of every kind work again once the gate is open', async () => {
   expect(await listIds()).toEqual(['a', 'b', 'large']);
 });
 
-it('a release stops the creation of the reserve, which then holds nothing', async () => {
+it('stops the creation of the reserve at a release, so that it holds nothing', async () => {
   reserve.release();
   const making = reserve.make();
   reserve.release();
@@ -111,7 +111,7 @@ it('a release stops the creation of the reserve, which then holds nothing', asyn
   expect(reserve.isHeld).toBe(false);
 });
 
-it('if the reserve cannot be released, the writers get the failure and the store continues', async () => {
+it('passes the failure to the writers if the reserve cannot be released, and continues', async () => {
   reserve.release();
   mkdirSync(join(folder, 'reserve'));
   const results = await Promise.allSettled([insertLarge(), remove('a')]);
@@ -122,7 +122,7 @@ it('if the reserve cannot be released, the writers get the failure and the store
   expect(await listIds()).toEqual(['b']);
 });
 
-it('a job whose webhook still needs its output is removed without copying the output', async () => {
+it('removes a job without copying the output that its webhook still needs', async () => {
   const job = makeJob({ id: 'a', webhook: 'https://example.com/' });
   await store.write((tx) => {
     tx.putOutput(job, new Uint8Array(0.75 * MB));

@@ -38,7 +38,7 @@ afterEach(async () => {
   rmSync(folder, { recursive: true });
 });
 
-it('the description of an open store has its rows by table and its jobs by status', () => {
+it('describes an open store with its rows by table and its jobs by status', () => {
   const { jobs, rows, ...files } = describeStore(path);
   expect(rows).toEqual({ endpoint: 1, job: 2, delivery: 1, worker: 0, api_key: 0, resource: 0 });
   expect(jobs).toEqual({ IN_QUEUE: 2 });
@@ -49,7 +49,7 @@ it('the description of an open store has its rows by table and its jobs by statu
   });
 });
 
-it('a backup has the same rows, and only its owner may read it', () => {
+it('backs up the same rows into a file that only its owner may read', () => {
   const target = join(folder, 'copy.db');
   backUpStore(path, target);
   expect(describeStore(target).rows).toEqual(describeStore(path).rows);

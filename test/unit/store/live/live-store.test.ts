@@ -153,7 +153,7 @@ it('keeps no large progress of leased jobs in memory, and reads it when it is as
   expect(await store.read((tx) => tx.dueJobs(9, 1))).toEqual([job]);
 });
 
-it('a row that cannot be read fails its operation alone', async () => {
+it('fails only the operation whose row cannot be read', async () => {
   const { driver, store } = openSqlite({ path: ':memory:' });
   await addEndpoint(store);
   await addJobs(store, [makeJob({ id: 'bad', delayed: true })]);
@@ -172,7 +172,7 @@ it('a row that cannot be read fails its operation alone', async () => {
   await store.close();
 });
 
-it('an operation that asks something else in each run is ended', async () => {
+it('ends an operation that asks something else in each run', async () => {
   const store = openSqliteStore({ path: ':memory:' });
   let runs = 0;
   const endless = store.write((tx) => tx.worker(ENDPOINT, `w${runs++}`));
@@ -180,7 +180,7 @@ it('an operation that asks something else in each run is ended', async () => {
   await store.close();
 });
 
-it('a disk that fails while an operation reads makes the store unavailable to it', async () => {
+it('makes the store unavailable to an operation during whose read the disk fails', async () => {
   const store = openSqliteStore({ path: ':memory:' });
   const read = vi.spyOn(SqliteConnection.prototype, 'run').mockImplementationOnce(() => {
     throw Object.assign(new Error('disk I/O error'), { code: 'ERR_SQLITE_ERROR', errcode: 10 });

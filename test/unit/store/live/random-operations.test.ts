@@ -37,7 +37,7 @@ afterAll(() => {
 });
 
 it.each(Array.from({ length: 30 }, (_, i) => i + 1))(
-  'memory equals the database, seed %i',
+  'keeps memory equal to the database, seed %i',
   (seed) => {
     faults.random = createRandom(seed + 7777);
     const { driver, store } = openSqlite({
@@ -58,7 +58,7 @@ it.each(Array.from({ length: 30 }, (_, i) => i + 1))(
   },
 );
 
-it('some commits and some statements failed', () => {
+it('covers commits and statements that fail', () => {
   expect(faults.commit).toBeGreaterThan(0);
   expect(faults.query).toBeGreaterThan(0);
 });

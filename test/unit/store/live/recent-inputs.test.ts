@@ -24,7 +24,7 @@ it('forgets the oldest inputs', () => {
   expect(found).toEqual([undefined, 'b', 'c']);
 });
 
-it('a store returns the input of a job again and again', async () => {
+it('returns the input of a job again and again', async () => {
   const store = openSqliteStore({ path: ':memory:' });
   await addEndpoint(store);
   const job = makeJob({ id: 'a' });

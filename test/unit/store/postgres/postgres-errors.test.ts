@@ -27,7 +27,7 @@ async function explain(
   return explainPostgresError(await Session.connect(options).catch((cause: unknown) => cause));
 }
 
-it('a server that does not answer is explained', async () => {
+it('explains a server that does not answer', async () => {
   expect(await explain((socket) => socket.resume(), 50)).toBe(
     'the server does not answer; check host and port',
   );

@@ -32,7 +32,7 @@ async function killWriterAfter(count: number, path: string, file: string): Promi
   return output.split('\n').slice(0, -1);
 }
 
-it('every acknowledged write exists, complete and counted, after a kill during writes', async () => {
+it('finds every acknowledged write, complete and counted, after a kill during writes', async () => {
   const path = join(folder, 'killed.db');
   const named = await killWriterAfter(500, path, 'acknowledging-writer.ts');
   expect(named.length).toBeGreaterThanOrEqual(500);
@@ -53,7 +53,7 @@ it('every acknowledged write exists, complete and counted, after a kill during w
   }
 }, 30_000);
 
-it('a kill during uploads loses no acknowledged input and leaves nothing that is not deleted', async () => {
+it('loses no acknowledged input after a kill during uploads, and deletes what it left', async () => {
   const path = join(folder, 'uploads.db');
   const named = await killWriterAfter(60, path, 'uploading-writer.ts');
   const store = openSqliteStore({ path });

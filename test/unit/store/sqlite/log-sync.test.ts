@@ -88,7 +88,7 @@ it('writes, later writes and reads wait until the disk has the commit', async ()
   expect(await listIds()).toEqual(['a', 'b']);
 });
 
-it('an operation that fails or only reads waits for no disk of its own', async () => {
+it('lets an operation that fails or only reads wait for no disk of its own', async () => {
   held = [];
   const failing = store.write(() => {
     throw new Error('no');
@@ -98,7 +98,7 @@ it('an operation that fails or only reads waits for no disk of its own', async (
   expect(held).toEqual([]);
 });
 
-it('a commit that the disk fails to store rejects, and so does everything after it', async () => {
+it('rejects a commit that the disk fails to store, and everything after it', async () => {
   held = [];
   const first = insert('a');
   await expect.poll(() => held?.length).toBe(1);
@@ -143,7 +143,7 @@ function stage(id: string, bytes: number): Promise<UploadedPayload> {
   });
 }
 
-it('a commit that nobody sees yet is put on disk by the next one', async () => {
+it('puts a commit that nobody sees yet on disk with the next one', async () => {
   held = [];
   told = [];
   const payload = await stage('a', 256 * KB);
@@ -162,7 +162,7 @@ it('a commit that nobody sees yet is put on disk by the next one', async () => {
   expect(await listIds()).toEqual(['a']);
 });
 
-it('of payloads that nobody sees yet, 512 KB are put on disk beside further commits', async () => {
+it('puts each 512 KB of payloads that nobody sees yet on disk beside further commits', async () => {
   held = [];
   told = [];
   await stage('a', 512 * KB);
@@ -175,7 +175,7 @@ it('of payloads that nobody sees yet, 512 KB are put on disk beside further comm
   expect(await listIds()).toEqual(['b']);
 });
 
-it('of payloads that nobody sees yet, at most 1 MB are not on disk', async () => {
+it('leaves at most 1 MB of payloads that nobody sees yet off the disk', async () => {
   held = [];
   told = [];
   await stage('a', 512 * KB);
@@ -190,7 +190,7 @@ it('of payloads that nobody sees yet, at most 1 MB are not on disk', async () =>
   expect(told.map((bytes) => Math.floor(bytes / KB))).toEqual([512, 768]);
 });
 
-it('other commits and reads go on while a payload waits for the disk', async () => {
+it('goes on with other commits and reads while a payload waits for the disk', async () => {
   held = [];
   await stage('a', 512 * KB);
   const order: string[] = [];
@@ -203,7 +203,7 @@ it('other commits and reads go on while a payload waits for the disk', async () 
   expect(await listIds()).toEqual(['c']);
 });
 
-it('nothing goes on if a payload that nobody sees yet cannot be put on disk', async () => {
+it('stops everything if a payload that nobody sees yet cannot be put on disk', async () => {
   held = [];
   await stage('a', 512 * KB);
   const waiting = stage('b', 1_024 * KB);
@@ -228,7 +228,7 @@ it('closing waits for a call that puts a payload on disk', async () => {
   await closed;
 });
 
-it('a commit waits for the disk if one of its operations does', async () => {
+it('waits for the disk with a commit if one of its operations does', async () => {
   held = [];
   const order: string[] = [];
   watch(order, 'part', stage('a', 1_000));

@@ -6,7 +6,7 @@ import { silentLog } from '../../../../src/base/log.ts';
 import { StreamedOutput } from '../../../../src/transport/runpod/bodies.ts';
 import { RunPodJobs, RunPodLedger } from '../../../../src/transport/runpod/jobs.ts';
 
-it('the jobs of a RunPod worker include the last 1,000 ended ones, which can still be stopped', () => {
+it('keeps the last 1,000 ended jobs of a RunPod worker, which can still be stopped', () => {
   const jobs = new RunPodJobs({
     ledger: undefined,
     createStreamed: () => new StreamedOutput(),
@@ -34,13 +34,13 @@ const takeOver = (folder: string) =>
     .takeOver({ workerId: 'w', incarnation: 2 })
     .flatMap(({ jobIds }) => jobIds);
 
-it('an incomplete line affects no other job', () => {
+it('reads all other jobs beside an incomplete line', () => {
   const folder = makeFolder();
   writeFileSync(join(folder, 'w.1.jobs'), '+"a"\n+"b+"c"\n+"d"\n+"e');
   expect(takeOver(folder)).toEqual(['a', 'd']);
 });
 
-it('a failed write does not affect the next one', () => {
+it('goes on with the next write after a failed one', () => {
   const folder = join(makeFolder(), 'jobs');
   const away = `${folder}.away`;
   const ledger = new RunPodLedger({ folder, log: silentLog });

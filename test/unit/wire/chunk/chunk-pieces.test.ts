@@ -40,7 +40,7 @@ function joinAll(joiner: ChunkJoiner, chunks: readonly Chunk[]): (Chunk | undefi
   return chunks.map((chunk) => joiner.push(chunk));
 }
 
-it('an unsplit chunk is unchanged', () => {
+it('leaves an unsplit chunk unchanged', () => {
   const chunk = { output: { a: 1 }, metrics: { tokens: 2 } };
   expect(new ChunkJoiner().push(chunk)).toEqual(chunk);
 });
@@ -54,14 +54,14 @@ it('pieces return nothing until the last, then the value with the handler’s me
   expect(joined.at(-1)).toEqual(chunk);
 });
 
-it('a null output is a value', () => {
+it('takes a null output as a value', () => {
   expect(new ChunkJoiner().push({ output: null, metrics: {} })).toEqual({
     output: null,
     metrics: {},
   });
 });
 
-it('after a reset the pieces of the old attempt are forgotten', () => {
+it('forgets the pieces of the old attempt after a reset', () => {
   const joiner = new ChunkJoiner();
   const pieces = splitChunk({ output: 'x'.repeat(500), metrics: {} }, { maxBytes: 300 });
   joiner.push(pieces[0] ?? { output: null, metrics: {} });

@@ -57,7 +57,7 @@ it.each([
   expect(more).toEqual([]);
 });
 
-it('without limits, the fault says that nothing is allowed', () => {
+it('says without limits that nothing is allowed', () => {
   expect(judge({ storageClass: 'fast' })).toEqual([
     'kubernetes.storageClass: "fast" is not allowed; the operator allows nothing here',
   ]);
@@ -78,7 +78,7 @@ it.each([
   expect(podKubernetes.safeParse(wanted).success).toBe(false);
 });
 
-it('the operator cannot allow labels that the platform sets', () => {
+it('keeps the operator from allowing labels that the platform sets', () => {
   const parse = (given: object) => kubernetesLimits.safeParse(given).success;
   expect(parse({ labels: ['millrace.dev/pod'] })).toBe(false);
   expect(parse({ nodeSelector: { 'nvidia.com/gpu.product': ['H200'] } })).toBe(false);

@@ -4,7 +4,7 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import { ManagedExecution } from '../../../../src/worker/execution/managed-execution.ts';
 import { makeLease } from '../../../support/workers/leases.ts';
 
-it('the run time of a killed attempt does not include its wait for a model process', async () => {
+it('leaves the wait for a model process out of the run time of a killed attempt', async () => {
   const clock = new ManualClock();
   const held: boolean[] = [];
   const execution = new ManagedExecution({

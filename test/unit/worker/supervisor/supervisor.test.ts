@@ -425,7 +425,7 @@ describe('a question', () => {
   });
 });
 
-it('a process that ends before it has read its input is detected by its exit', async () => {
+it('detects by its exit a process that ends before it has read its input', async () => {
   const input = 'x'.repeat(1_000_000);
   const ended = new WorkerProcess({ command: ['true'], environment: process.env, input }).ended;
   expect(await ended).toEqual({ code: 0, signal: null });
