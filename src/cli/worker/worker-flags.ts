@@ -131,11 +131,6 @@ const stateOptions = defineGroup('Worker ID and state', {
     placeholder: 'ID',
     help: 'worker ID; each of several processes adds -0, -1, …; default: that of a free folder in --state-dir, else host name and a random part',
   }),
-  workerIdPrefix: text({
-    placeholder: 'TEXT',
-    section: 'advanced',
-    help: 'start of a generated worker ID; default: the host name',
-  }),
   stateDir: text({
     placeholder: 'DIR',
     help: 'folder for undelivered outcomes and the worker ID; default: memory only, lost when the process exits',

@@ -14,8 +14,7 @@ import type { WorkerFlags } from './worker-flags.ts';
 /** Returns the worker's identity and outbox. @throws CommandError if the identity is in use */
 export async function openFolder(values: WorkerFlags, log: Log): Promise<WorkerFolder> {
   const { stateDir, stateOwner, workerId, incarnation, endpoint: endpointId } = values;
-  const { podId = stateOwner, workerIdPrefix = hostname() } = values;
-  const createWorkerId = () => generateWorkerId(workerIdPrefix);
+  const { podId = stateOwner } = values;
   if (stateDir === undefined) {
     log[values.underDev ? 'debug' : 'info'](
       'outbox is in memory only, undelivered outcomes are lost when the process exits; set --state-dir to keep them',
@@ -82,13 +81,13 @@ export async function startAbandonedFolders({ values, ...rest }: AbandonedFolder
 }
 
 /**
- * Returns the prefix, such as the host's name, reduced to valid characters, and a random part. Containers may share
+ * Returns the host's name, reduced to valid characters, and a random part. Containers may share
  * host name and process ID, and two workers with one ID would end each other's sessions.
  */
-function generateWorkerId(prefix: string): string {
-  const start = prefix
+function createWorkerId(): string {
+  const host = hostname()
     .replaceAll(/[^A-Za-z0-9._-]/g, '-')
     .replace(/^[^A-Za-z0-9]+/, '')
     .slice(0, 100);
-  return `${start || 'worker'}-${createRandomId().slice(0, ID_DIGITS)}`;
+  return `${host || 'worker'}-${createRandomId().slice(0, ID_DIGITS)}`;
 }

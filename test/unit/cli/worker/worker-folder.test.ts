@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../../../src/base/log.ts';
 import { parseOptions } from '../../../../src/cli/option-parser.ts';
 import { workerFlags } from '../../../../src/cli/worker/worker-flags.ts';
-import { openFolder, startAbandonedFolders } from '../../../../src/cli/worker/worker-folder.ts';
+import { startAbandonedFolders } from '../../../../src/cli/worker/worker-folder.ts';
 
 let stateDir: string;
 
@@ -21,12 +21,6 @@ function start(changes: { url?: string; stateDir?: string | undefined }) {
   const terms = { workerId: 'w', version: '1', devices: [], log: silentLog };
   return startAbandonedFolders({ ...terms, values: { ...values, stateDir, ...changes } });
 }
-
-it('generates an ID that starts with --worker-id-prefix', async () => {
-  const args = ['--url=http://127.0.0.1:1', '--endpoint=e', '--key=k', '--worker-id-prefix=rack 7'];
-  const folder = await openFolder(parseOptions(workerFlags, args).values, silentLog);
-  expect(folder.workerId).toMatch(/^rack-7-[0-9a-f]{8}$/);
-});
 
 describe('folders of other workers', () => {
   it('are delivered if there is a state folder', async () => {
