@@ -1,4 +1,4 @@
-// Runs the checks against a worker: starts it if a command is given, waits for it, and ends it.
+// Tests a worker, by the options of `millrace conformance worker`: starts it if a command is given, waits for it, and ends it.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Log } from '../../base/log.ts';
@@ -12,10 +12,48 @@ import {
 } from '../../conformance/checks.ts';
 import { CommandError, EXIT } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
-import { UsageError } from '../options.ts';
+import { choice, flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
 import { printNote } from '../output.ts';
 import { listenForStop } from '../stop-signals.ts';
-import type { WorkerValues } from './conformance.ts';
+import { logLevelOption } from '../terminal-log.ts';
+
+export const link = { choices: ['http', 'grpc'] as const };
+
+export const sharedOptions = {
+  protocol: choice({
+    choices: ['millrace', 'runpod'],
+    default: 'millrace',
+    help: 'protocol to test; docs/protocol.md describes millrace',
+  }),
+  only: list({
+    placeholder: 'AREA',
+    help: 'area (second column of the table) to test; checks that all areas need run too; an unknown area lists all',
+  }),
+  json: flag({ help: 'print one JSON object instead of the table' }),
+  logLevel: logLevelOption('silent'),
+};
+
+export const workerOptions = {
+  link: choice({ ...link, help: 'transport of the protocol millrace; default: http' }),
+  host: text({ default: '127.0.0.1', placeholder: 'HOST', help: 'address to listen on' }),
+  port: integer({
+    min: 0,
+    max: 65_535,
+    default: 0,
+    placeholder: 'PORT',
+    help: 'port to listen on; 0 picks a free one',
+  }),
+  waitMs: integer({
+    min: 1,
+    max: 3_600_000,
+    default: 60_000,
+    placeholder: 'MS',
+    help: "how long to wait for the worker's first call, ms",
+  }),
+  ...sharedOptions,
+};
+
+type WorkerValues = OptionValues<typeof workerOptions>;
 
 /** @throws UsageError */
 export function chooseAreas<Stage>(

@@ -18,10 +18,7 @@ import {
 import type { Positional } from '../option-parser.ts';
 import {
   choice,
-  flag,
-  integer,
   keyOption,
-  list,
   type OptionValues,
   requiredText,
   text,
@@ -29,45 +26,15 @@ import {
 } from '../options.ts';
 import { print } from '../output.ts';
 import { throughProxy } from '../resources/client-options.ts';
-import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
+import { createTerminalLog } from '../terminal-log.ts';
 import { openLink } from '../worker/platform-link.ts';
-import { checkWorker, chooseAreas } from './conformance-worker.ts';
-
-const link = { choices: ['http', 'grpc'] as const };
-
-const sharedOptions = {
-  protocol: choice({
-    choices: ['millrace', 'runpod'],
-    default: 'millrace',
-    help: 'protocol to test; docs/protocol.md describes millrace',
-  }),
-  only: list({
-    placeholder: 'AREA',
-    help: 'area (second column of the table) to test; checks that all areas need run too; an unknown area lists all',
-  }),
-  json: flag({ help: 'print one JSON object instead of the table' }),
-  logLevel: logLevelOption('silent'),
-};
-
-const workerOptions = {
-  link: choice({ ...link, help: 'transport of the protocol millrace; default: http' }),
-  host: text({ default: '127.0.0.1', placeholder: 'HOST', help: 'address to listen on' }),
-  port: integer({
-    min: 0,
-    max: 65_535,
-    default: 0,
-    placeholder: 'PORT',
-    help: 'port to listen on; 0 picks a free one',
-  }),
-  waitMs: integer({
-    min: 1,
-    max: 3_600_000,
-    default: 60_000,
-    placeholder: 'MS',
-    help: "how long to wait for the worker's first call, ms",
-  }),
-  ...sharedOptions,
-};
+import {
+  checkWorker,
+  chooseAreas,
+  link,
+  sharedOptions,
+  workerOptions,
+} from './conformance-worker.ts';
 
 const platformOptions = {
   url: requiredText({
@@ -93,7 +60,6 @@ const platformOptions = {
   ...sharedOptions,
 };
 
-export type WorkerValues = OptionValues<typeof workerOptions>;
 type PlatformValues = OptionValues<typeof platformOptions>;
 
 const exitCodes: ExitMeanings = {
@@ -165,7 +131,7 @@ export const conformanceCommands: CommandGroup = {
 
 const WORDS = { holds: 'holds', fails: 'FAILS', 'left out': 'left out' } as const;
 
-function checkLink({ link, protocol }: Pick<WorkerValues, 'link' | 'protocol'>): void {
+function checkLink({ link, protocol }: Pick<PlatformValues, 'link' | 'protocol'>): void {
   if (protocol === 'runpod' && link) throw new UsageError('--link needs --protocol millrace');
 }
 
