@@ -1,10 +1,10 @@
 // Load-balancing endpoints on a real platform, whose workers are processes of an ordinary web service.
 import { once } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
 import { PlatformProcess } from '../support/processes.ts';
+import { until } from '../support/until.ts';
 
 const SERVER = fileURLToPath(new URL('../../examples/load-balanced/server.ts', import.meta.url));
 const MAX = 3;
@@ -44,10 +44,6 @@ async function create(path: string, body: object): Promise<string> {
 async function listPods(): Promise<{ id: string; status: string }[]> {
   const { pods } = JSON.parse(await (await platform.fetch('/v2/pods')).text());
   return pods.filter(({ status }: { status: string }) => status !== 'TERMINATED');
-}
-
-async function until(isSo: () => Promise<boolean>): Promise<void> {
-  while (!(await isSo())) await sleep(50);
 }
 
 /** A request to the endpoint's workers. */

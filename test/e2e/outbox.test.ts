@@ -9,6 +9,7 @@ import { z } from 'zod';
 import { readUndelivered } from '../../src/worker/outbox/outbox-entries.ts';
 import { HttpGate } from '../support/network/http-gate.ts';
 import { PlatformProcess, type Process } from '../support/processes.ts';
+import { until } from '../support/until.ts';
 
 const LONG_LEASE_MS = 60_000;
 const SHORT_LEASE_MS = 2_000;
@@ -74,10 +75,6 @@ function startWorker(...args: string[]): Process {
     stateDir(),
     ...args,
   );
-}
-
-async function until(condition: () => Promise<boolean>): Promise<void> {
-  while (!(await condition())) await sleep(50);
 }
 
 async function readOrNothing(path: string): Promise<string> {

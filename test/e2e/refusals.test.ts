@@ -13,6 +13,7 @@ import { ThreadExecutor } from '../../src/worker/execution/thread-executor.ts';
 import { createWorker } from '../../src/worker/worker.ts';
 import { HttpGate } from '../support/network/http-gate.ts';
 import { fixture, PlatformProcess, type Process } from '../support/processes.ts';
+import { until } from '../support/until.ts';
 import { cpu } from '../support/workers/leases.ts';
 
 /** The platform serves all tests: each has an endpoint of its own. */
@@ -67,10 +68,6 @@ async function waitFor(id: string, status: string) {
     if (record.status === status) return record;
     await sleep(50);
   }
-}
-
-async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await condition())) await sleep(50);
 }
 
 /** A job that has begun and goes on until `release`. */

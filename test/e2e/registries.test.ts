@@ -4,13 +4,13 @@ import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createPlatform, type Platform } from '../../src/client.ts';
 import { docker, findEngineTrouble } from '../support/containers/docker.ts';
 import { findRegistryTrouble, serveImages } from '../support/containers/login-registry.ts';
 import { fetchChecked } from '../support/network/checked-fetch.ts';
 import { PlatformProcess } from '../support/processes.ts';
+import { until } from '../support/until.ts';
 
 const HOOK_MS = 120_000;
 const PATIENCE = { timeout: 60_000 };
@@ -42,7 +42,9 @@ describe.skipIf(isLeftOut)('a registry with a login', () => {
     }
     const name = readFileSync(join(process.folder, 'data/engine-name'), 'utf8').trim();
     const label = `label=millrace.platform=${name}`;
-    while ((await docker('ps', '--all', '--quiet', '--filter', label)) !== '') await delay(100);
+    await until(async () => (await docker('ps', '--all', '--quiet', '--filter', label)) === '', {
+      everyMs: 100,
+    });
     await process.close();
     await images.stop();
     rmSync(folder, { recursive: true });

@@ -5,6 +5,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { PodRecord } from '../../src/wire/resources/pod.ts';
 import type { DecisionRecord } from '../../src/wire/resources/scaling.ts';
 import { fixture, PlatformProcess } from '../support/processes.ts';
+import { until } from '../support/until.ts';
 
 const JOBS = 100;
 const MAX = 3;
@@ -32,10 +33,6 @@ async function countContainers(): Promise<number> {
 async function read<T>(response: Response): Promise<T> {
   if (!response.ok) throw new Error(`${response.status}: ${await response.text()}`);
   return JSON.parse(await response.text());
-}
-
-async function until(isSo: () => Promise<boolean>): Promise<void> {
-  while (!(await isSo())) await new Promise((resolve) => setTimeout(resolve, 100));
 }
 
 async function listEndpoints(): Promise<{ id: string }[]> {

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createPlatform, type Platform } from '../../src/client/platform-client.ts';
 import { createClient } from '../../src/client.ts';
 import { PlatformProcess } from '../support/processes.ts';
+import { until } from '../support/until.ts';
 import {
   createVersionedEndpoint,
   deploy,
@@ -149,12 +150,12 @@ describe('a version', () => {
     const data = randomBytes(20 * 1_048_576).toString('base64');
     const files = { 'handler.ts': handlerOf('large'), 'data.txt': data };
     const sent = upload(platform, endpoint, files).catch(() => 'interrupted');
-    while (listParts().every((name) => listVersions().includes(name))) await sleep(5);
+    await until(() => !listParts().every((name) => listVersions().includes(name)));
     await served.kill();
     expect(await sent).toBe('interrupted');
     expect(listParts()).not.toEqual(listVersions());
     await served.restart();
-    while (listParts().length !== listVersions().length) await sleep(100);
+    await until(() => listParts().length === listVersions().length, { everyMs: 100 });
     expect(listParts()).toEqual(listVersions());
     const number = await upload(platform, endpoint, { 'handler.ts': handlerOf('after') });
     expect(await deploy(platform, endpoint, number)).toMatchObject({ state: 'DONE' });

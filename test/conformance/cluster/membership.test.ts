@@ -10,6 +10,7 @@ import { openPostgres, openPostgresStore } from '../../../src/store/postgres/pos
 import { MIGRATIONS } from '../../../src/store/postgres/schema.ts';
 import { PostgresProxy } from '../../support/network/postgres-proxy.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
+import { until } from '../../support/until.ts';
 
 /** Only a guard against hanging: the default of 1 s is too short on a loaded machine. */
 const waitFor = <T>(check: () => T | Promise<T>) => vi.waitFor(check, { timeout: 20_000 });
@@ -114,7 +115,7 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
     proxy.isClosed = true;
     proxy.freeze();
     // The server still has its session, and so its lock.
-    while (!(await b.claim(1))) await sleep(5);
+    await until(() => b.claim(1));
     expect(a.isServing).toBe(false);
     expect(await seenBy(b, 'a')).toMatchObject({ isLive: false });
     // It wakes up, is a member again, and does not own the shard any more.
@@ -134,7 +135,7 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
     await a.claim(2);
     proxy.isClosed = true;
     proxy.cut();
-    while (!(await b.claim(2))) await sleep(5);
+    await until(() => b.claim(2));
     expect(a.isServing).toBe(false);
     expect(onFailure).toHaveBeenCalled();
     await expect(a.isMine(2)).rejects.toThrow();
@@ -152,7 +153,7 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
     await a.claim(2);
     proxy.isClosed = true;
     proxy.cut();
-    while (!(await b.claim(2))) await sleep(5);
+    await until(() => b.claim(2));
     proxy.isClosed = false;
     await waitFor(() => expect(seen.at(-1)).toEqual({ owner: 'b', isServing: true }));
     const first = seen.find(({ owner }) => owner === 'b');

@@ -13,6 +13,7 @@ import { docker } from '../../support/containers/docker.ts';
 import { EngineRelay } from '../../support/containers/engine-relay.ts';
 import { CPU, createCatalog } from '../../support/containers/pod-world.ts';
 import { NO_NAMES } from '../../support/no-names.ts';
+import { until } from '../../support/until.ts';
 import type { DockerGround } from './docker-ground.ts';
 import { type EngineStage, shell } from './engine-stage.ts';
 
@@ -136,7 +137,7 @@ export function describeTroubles(stage: EngineStage, ground: DockerGround): void
       const heard: string[] = [];
       const end = engine.watch((changed) => heard.push(changed));
       const untilHeard = async (count: number) => {
-        while (heard.length < count) await sleep(10);
+        await until(() => heard.length >= count);
       };
       await untilHeard(1);
       relay.cut();

@@ -2,13 +2,13 @@
 // found again after a kill.
 import { once } from 'node:events';
 import { connect } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { jobRecord, readOk } from '../../support/answers.ts';
 import { EndpointCaller } from '../../support/endpoint-caller.ts';
 import { readEvents } from '../../support/network/event-stream.ts';
 import { Gate } from '../../support/network/gate.ts';
 import { PlatformProcess } from '../../support/processes.ts';
+import { until } from '../../support/until.ts';
 
 let platform: PlatformProcess;
 let script: EndpointCaller;
@@ -27,7 +27,7 @@ describe('SIGTERM of the platform', () => {
     const stream = script.stream(id, '?wait=300000');
     const synced = script.post('runsync?wait=300000', { input: {} });
     await script.newest('IN_QUEUE');
-    while ((await script.list()).jobs.length < 2) await sleep(50);
+    await until(async () => (await script.list()).jobs.length >= 2, { everyMs: 50 });
     expect(await platform.process.end()).toBe(0);
     expect(await stream).toMatchObject({ chunks: [], status: 'IN_QUEUE' });
     expect((await readOk(await synced, jobRecord)).status).toBe('IN_QUEUE');

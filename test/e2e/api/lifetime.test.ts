@@ -1,5 +1,4 @@
 // How long jobs stay: the retention of those that have ended, and the time to live of all.
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readProblem } from '../../support/answers.ts';
 import { EndpointCaller } from '../../support/endpoint-caller.ts';
@@ -7,6 +6,7 @@ import type { Step } from '../../support/handlers/api-script.ts';
 import { readEvents } from '../../support/network/event-stream.ts';
 import { Gate } from '../../support/network/gate.ts';
 import { PlatformProcess } from '../../support/processes.ts';
+import { until } from '../../support/until.ts';
 
 const failure: Step = { do: 'throw', message: 'no', as: 'non-retryable' };
 
@@ -20,7 +20,7 @@ const onJob = [
 
 /** Resolves when the job is no longer there. */
 async function untilGone(endpoint: EndpointCaller, id: string): Promise<void> {
-  while ((await endpoint.get(`status/${id}`)).status !== 404) await sleep(50);
+  await until(async () => (await endpoint.get(`status/${id}`)).status === 404, { everyMs: 50 });
 }
 
 async function cancelNew(endpoint: EndpointCaller): Promise<string> {

@@ -1,5 +1,4 @@
 // What is asked of a queue as a whole: health, purge-queue and the list of its jobs.
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { readOk, readProblem } from '../../support/answers.ts';
@@ -7,6 +6,7 @@ import { EndpointCaller } from '../../support/endpoint-caller.ts';
 import type { Step } from '../../support/handlers/api-script.ts';
 import { Gate } from '../../support/network/gate.ts';
 import { PlatformProcess } from '../../support/processes.ts';
+import { until } from '../../support/until.ts';
 
 const purged = z.strictObject({ removed: z.int(), status: z.literal('completed') });
 
@@ -62,7 +62,7 @@ describe('health', () => {
     const worker = platform.startWorker('running', 'api-script.ts', '--unsupervised');
     await running.untilServed();
     await worker.end('SIGKILL');
-    while ((await running.health()).workers.idle > 0) await sleep(50);
+    await until(async () => (await running.health()).workers.idle <= 0, { everyMs: 50 });
     expect((await running.health()).workers).toEqual({ idle: 0, running: 0 });
   });
 });

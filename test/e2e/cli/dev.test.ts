@@ -9,6 +9,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { type Client, createClient } from '../../../src/client.ts';
 import { findFreePort } from '../../support/containers/docker-platform.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
+import { until } from '../../support/until.ts';
 import { type CommandRun, Workplace } from './command-run.ts';
 
 /** Answers with its version; waits as long as it is told to. */
@@ -61,7 +62,7 @@ function isThere(client: Client): Promise<boolean> {
 
 /** Asks again until the answer is that; the test's own timeout is the limit. */
 async function untilAnswer(client: Client, wanted: string): Promise<void> {
-  while ((await answerOf(client)) !== wanted) await sleep(50);
+  await until(async () => (await answerOf(client)) === wanted, { everyMs: 50 });
 }
 
 describe('--retries and --max-attempts', () => {
@@ -107,7 +108,7 @@ describe('handlers', () => {
       ),
     });
     place.write('handlers/broken.mjs', version('fixed'));
-    while ((await client.status(id)).status !== 'COMPLETED') await sleep(50);
+    await until(async () => (await client.status(id)).status === 'COMPLETED', { everyMs: 50 });
   });
 
   it('that cannot be loaded are reported once, and the others are served', async () => {
@@ -141,7 +142,7 @@ describe('handlers', () => {
         ({ ok }) => ok,
         () => false,
       );
-    while (!(await isReady())) await sleep(2);
+    await until(isReady, { everyMs: 2 });
     await connect({ run, url }, 'early').run({});
   });
 
@@ -211,7 +212,7 @@ describe('a change', () => {
   async function addHandler(name: string, source: string): Promise<Client> {
     shared.write(`handlers/${name}.mjs`, source);
     const client = connect(dev, name);
-    while (!(await isThere(client))) await sleep(50);
+    await until(() => isThere(client), { everyMs: 50 });
     await answerOf(client);
     return client;
   }
@@ -273,7 +274,7 @@ describe('a change', () => {
     expect(await answerOf(added)).toBe('added');
     rmSync(shared.path('handlers/added.mjs'));
     await dev.run.until('stderr', /"endpoint":"added".*handler removed/);
-    while ((await added.health()).workers.idle > 0) await sleep(50);
+    await until(async () => (await added.health()).workers.idle <= 0, { everyMs: 50 });
     expect(await answerOf(connect(dev, 'first'))).toBe('one');
   });
 });
@@ -394,7 +395,7 @@ describe('the end of dev', () => {
         return false;
       }
     };
-    while (isAlive()) await new Promise((resolve) => setTimeout(resolve, 10));
+    await until(() => !isAlive());
   });
 
   it('keeps the jobs for the next start with --data', async () => {

@@ -10,6 +10,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ApiError, createClient } from '../../../src/client.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from '../../support/certificates.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
+import { until } from '../../support/until.ts';
 import { type CommandRun, Workplace } from './command-run.ts';
 
 let place: Workplace;
@@ -222,7 +223,7 @@ describe('shutdown', () => {
     const streamed = fetchChecked(`${url}/v2/echo/stream/${id}?wait=300000`, {
       headers: { authorization: `Bearer ${admin}` },
     });
-    while ((await client.health()).jobs.inQueue < 2) await sleep(50);
+    await until(async () => (await client.health()).jobs.inQueue >= 2, { everyMs: 50 });
     const ended = run.end('SIGTERM');
     expect(await sync).toMatchObject({ status: 'IN_QUEUE' });
     expect(await (await streamed).json()).toEqual([]);

@@ -1,9 +1,10 @@
 // What a handler can find of the worker's key, and what becomes of processes that it leaves behind.
-import { setTimeout as sleep } from 'node:timers/promises';
+
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { createClient } from '../../../src/client.ts';
 import { listChildren } from '../../support/process-tree.ts';
+import { until } from '../../support/until.ts';
 import { type CommandRun, Workplace } from './command-run.ts';
 
 const handler = `import { execFileSync, spawn } from 'node:child_process';
@@ -105,7 +106,7 @@ describe('a process that a handler left behind in another process group', () => 
   }
 
   async function untilGone(pid: number): Promise<void> {
-    while (isRunning(pid)) await sleep(20);
+    await until(() => !isRunning(pid));
   }
 
   it.each([

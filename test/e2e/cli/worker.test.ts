@@ -4,6 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { type Client, createClient } from '../../../src/client.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
 import { fixture } from '../../support/processes.ts';
+import { until } from '../../support/until.ts';
 import { type CommandEnd, type CommandRun, Workplace } from './command-run.ts';
 
 const handler = `import { existsSync } from 'node:fs';
@@ -94,7 +95,7 @@ describe('a worker', () => {
   it('runs as many parallel jobs as its threads times jobs per thread', async () => {
     await startWorker('--threads', '2', '--jobs-per-thread', '2');
     await Promise.all([1, 2, 3, 4, 5].map(() => client.run({ hold: 60_000 })));
-    while ((await client.health()).jobs.inProgress < 4) await sleep(50);
+    await until(async () => (await client.health()).jobs.inProgress >= 4, { everyMs: 50 });
     expect((await client.health()).jobs).toMatchObject({ inProgress: 4, inQueue: 1 });
   });
 
@@ -138,7 +139,7 @@ describe('a worker', () => {
     await run.until('stderr', /worker draining/);
     expect(await repeatSignal(run, signal)).toMatchObject({ code: exit });
     // At once if the worker could still give it back, else when its lease runs out.
-    while ((await client.status(id)).status !== 'IN_QUEUE') await sleep(50);
+    await until(async () => (await client.status(id)).status === 'IN_QUEUE', { everyMs: 50 });
   });
 
   it('with an invalid worker ID exits with 2 and the reason', async () => {

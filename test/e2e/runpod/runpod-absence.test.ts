@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { PlatformProcess } from '../../support/processes.ts';
+import { until } from '../../support/until.ts';
 import { PythonWorker, type PythonWorkerOptions } from '../../support/workers/python-worker.ts';
 
 /** The platform serves all tests: each has an endpoint of its own. */
@@ -54,7 +55,7 @@ async function open(options: Partial<PythonWorkerOptions> = {}): Promise<Scene> 
     async *handler() {
       yielded = 0;
       for (const n of ALL) {
-        while (allowed <= n) await sleep(5);
+        await until(() => allowed > n);
         yield n;
         yielded = n + 1;
       }
@@ -67,7 +68,7 @@ async function open(options: Partial<PythonWorkerOptions> = {}): Promise<Scene> 
   const step = async () => {
     const wanted = yielded + 1;
     allowed = wanted;
-    while (yielded < wanted) await sleep(5);
+    await until(() => yielded >= wanted);
   };
   const finish = () => {
     allowed = COUNT;
@@ -117,7 +118,7 @@ describe('a stream with a chunk sent while the platform was down', () => {
 
   it('restarts if the missed chunk was the first', async () => {
     const scene = await open();
-    while (scene.worker.jobIds.length === 0) await sleep(5);
+    await until(() => scene.worker.jobIds.length !== 0);
     await loseChunk(scene);
     scene.finish();
 

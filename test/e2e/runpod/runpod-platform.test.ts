@@ -5,6 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { z } from 'zod';
 import { fixture, PlatformProcess, Process } from '../../support/processes.ts';
 import { createRandom } from '../../support/random.ts';
+import { until } from '../../support/until.ts';
 import { PythonWorker, type PythonWorkerOptions } from '../../support/workers/python-worker.ts';
 
 /** The platform serves all tests: each has an endpoint of its own. */
@@ -75,10 +76,6 @@ async function untilEnded(id: string) {
     if (!record.status.startsWith('IN_')) return record;
     await sleep(50);
   }
-}
-
-async function until(isSo: () => boolean): Promise<void> {
-  while (!isSo()) await sleep(10);
 }
 
 describe('a Python worker', () => {

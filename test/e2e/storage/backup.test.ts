@@ -14,6 +14,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createPlatform } from '../../../src/client/platform-client.ts';
 import { createClient } from '../../../src/client.ts';
 import { PlatformProcess } from '../../support/processes.ts';
+import { until } from '../../support/until.ts';
 import {
   createVersionedEndpoint,
   deploy,
@@ -61,7 +62,7 @@ beforeAll(async () => {
   const submitting = (async () => {
     while (!isOver) queued.push((await jobs.run({ n: queued.length })).id);
   })();
-  while (queued.length < 20) await new Promise((resolve) => setTimeout(resolve, 20));
+  await until(() => queued.length >= 20);
   const acknowledged = queued.length;
   const made = await place.run(['backup', 'copy', '--data', join(source.folder, 'data')]);
   isOver = true;

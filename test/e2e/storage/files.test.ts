@@ -3,6 +3,7 @@ import { cpSync, existsSync, readFileSync, statSync, truncateSync, writeFileSync
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
+import { until } from '../../support/until.ts';
 import { type CommandRun, Workplace } from '../cli/command-run.ts';
 
 let place: Workplace;
@@ -191,7 +192,7 @@ describe('deleted data', () => {
       if (how === 'purge') await call(served, '/v2/echo/purge-queue', 'POST');
       else if (how === 'expiry') await call(served, `/v2/echo/cancel/${id}`, 'POST');
       else await call(served, '/v1/endpoints/echo', 'DELETE');
-      while (has('secret-xxx') || has('xxx-end')) await sleep(50);
+      await until(() => !(has('secret-xxx') || has('xxx-end')), { everyMs: 50 });
     },
   );
 });

@@ -1,9 +1,10 @@
 // A platform on a disk that is really full: what it still does, what it refuses, and how it comes back.
-import { setTimeout as sleep } from 'node:timers/promises';
+
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
 import { fixture } from '../../support/processes.ts';
 import { canMountDisks, SmallDisk } from '../../support/runs/small-disk.ts';
+import { until } from '../../support/until.ts';
 import { type CommandRun, Workplace } from '../cli/command-run.ts';
 
 let disk: SmallDisk;
@@ -44,10 +45,6 @@ async function submit(served: Served, input: object): Promise<string> {
 
 async function readStatus(served: Served, id: string): Promise<unknown> {
   return (await readJson(await call(served, `/v2/square/status/${id}`)))['status'];
-}
-
-async function until(isDone: () => Promise<boolean>): Promise<void> {
-  while (!(await isDone())) await sleep(50);
 }
 
 /** Only a larger job than the free space of the write-ahead log makes the platform notice. */

@@ -1,5 +1,4 @@
 // A platform on a Postgres database: what it has acknowledged outlives its processes, its connection and the server.
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { PostgresProxy } from '../../support/network/postgres-proxy.ts';
@@ -7,6 +6,7 @@ import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.
 import { PlatformProcess } from '../../support/processes.ts';
 import { chooseSeed } from '../../support/random.ts';
 import { runUnderKills } from '../../support/runs/kill-run.ts';
+import { until } from '../../support/until.ts';
 
 const jobRef = z.object({ id: z.string() });
 
@@ -31,7 +31,7 @@ describe.skipIf(isLeftOut)('a platform on Postgres', () => {
     const cutAt = (fault: 'before' | 'after') => async () => {
       proxy.fault = fault;
       // A platform whose first commit is cut ends, as it should.
-      while (proxy.fault !== undefined) await sleep(5);
+      await until(() => proxy.fault === undefined);
     };
     const end = (how: 'crash' | 'kill') => async () => {
       await server[how]();
@@ -72,7 +72,7 @@ describe.skipIf(isLeftOut)('a platform on Postgres', () => {
         'millrace_store_writable 0\n',
       );
       await server.resume();
-      while ((await platform.fetch('/readyz')).status !== 200) await sleep(50);
+      await until(async () => (await platform.fetch('/readyz')).status === 200, { everyMs: 50 });
       const job = await (await platform.fetch(`/v2/square/status/${id}`)).text();
       expect(job).toContain('"status":"IN_QUEUE"');
     } finally {

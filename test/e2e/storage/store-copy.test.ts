@@ -11,6 +11,7 @@ import type { CopiedInput } from '../../support/handlers/copied.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 import { fixture } from '../../support/processes.ts';
+import { until } from '../../support/until.ts';
 import { type CommandRun, Workplace } from '../cli/command-run.ts';
 
 const isLeftOut = leaveOutWithoutPostgres('test/e2e/storage/store-copy.test.ts');
@@ -243,7 +244,7 @@ describe.skipIf(isLeftOut)('store copy', () => {
 
     const back = ['store', 'copy', '--from', store, '--to', 'sqlite:back', ...args];
     const killed = place.start(back);
-    while (place.size('back/millrace.db-wal') < MB) await sleep(1);
+    await until(() => place.size('back/millrace.db-wal') >= MB, { everyMs: 1 });
     await killed.end('SIGKILL');
     const other = await place.run(['serve', '--port', '0', '--data', 'back']);
     expect(other).toMatchObject({ code: 1, stderr: expect.stringContaining('unfinished copy') });

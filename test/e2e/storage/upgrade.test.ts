@@ -8,6 +8,7 @@ import { buildWithSteps, type LaterBuild } from '../../support/builds/later-buil
 import { NodeProcesses } from '../../support/node-processes.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 import type { PlatformProcess } from '../../support/processes.ts';
+import { until } from '../../support/until.ts';
 
 const jobRef = z.object({ id: z.string() });
 const ENDPOINTS = ['square-1', 'square-2'];
@@ -106,7 +107,7 @@ describe.skipIf(isLeftOut)('two nodes of a version', () => {
       inService.delete(node);
       expect(await node.process.end('SIGTERM')).toBe(0);
       await node.restart(next.bin);
-      while ((await node.fetch('/readyz')).status !== 200) await sleep(20);
+      await until(async () => (await node.fetch('/readyz')).status === 200);
       inService.add(node);
       const before = answered;
       // Two versions run side by side, then only the next one.
