@@ -36,8 +36,8 @@ const LOOPBACK: readonly LookupAddress[] = [
  */
 export function createNameResolver(options: NameResolverOptions = {}): ResolveName {
   const { hostsPath = '/etc/hosts', searchPath = '/etc/resolv.conf' } = options;
-  const hosts = new WatchedFile(hostsPath, parseHosts);
-  const rules = new WatchedFile(searchPath, parseSearchRules);
+  const hosts = new ParsedFile(hostsPath, parseHosts);
+  const rules = new ParsedFile(searchPath, parseSearchRules);
   return (hostname, _, callback) => {
     const name = hostname.toLowerCase();
     const known = readKnown(name, hosts.read());
@@ -160,12 +160,11 @@ function stripComment(line: string): string {
   return line.replace(/[#;].*/, '').trim();
 }
 
-/** Parses a small file and keeps the result until the file changes; a missing file is empty. */
-class WatchedFile<T> {
+/** A small file, parsed, and read again when it may have changed. A file that cannot be read is empty. */
+class ParsedFile<T> {
   readonly #path: string;
   readonly #parse: (text: string) => T;
-  #stamp: string | undefined;
-  #checkedAt = Number.NEGATIVE_INFINITY;
+  #readAt = Number.NEGATIVE_INFINITY;
   #value: T;
 
   constructor(path: string, parse: (text: string) => T) {
@@ -176,26 +175,17 @@ class WatchedFile<T> {
 
   read(): T {
     const now = performance.now();
-    if (now - this.#checkedAt < FRESH_MS) return this.#value;
-    this.#checkedAt = now;
-    const stamp = this.#readStamp();
-    if (stamp !== this.#stamp) this.#value = this.#parse(stamp === '' ? '' : this.#readText());
-    this.#stamp = stamp;
+    if (now - this.#readAt < FRESH_MS) return this.#value;
+    this.#readAt = now;
+    this.#value = this.#parse(readSmall(this.#path));
     return this.#value;
   }
+}
 
-  #readStamp(): string {
-    const stats = statSync(this.#path, { throwIfNoEntry: false });
-    if (!stats || stats.size > MAX_FILE_BYTES) return '';
-    return `${stats.ino} ${stats.size} ${stats.mtimeMs}`;
-  }
-
-  #readText(): string {
-    try {
-      return readFileSync(this.#path, 'utf8');
-    } catch {
-      // The machine's resolver could not read the file either.
-      return '';
-    }
+function readSmall(path: string): string {
+  try {
+    return statSync(path).size > MAX_FILE_BYTES ? '' : readFileSync(path, 'utf8');
+  } catch {
+    return '';
   }
 }
