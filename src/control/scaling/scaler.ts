@@ -8,13 +8,13 @@ import type {
 } from '../../wire/resources/scaling.ts';
 import {
   type Demand,
+  describeCause,
   groupWorkers,
   maximumOf,
   measureDemand,
   pick,
   type WorkerGroups,
 } from './scaler-demand.ts';
-import { describeCause } from './scaler-reasons.ts';
 
 /**
  * Never more than `workersMax` workers, draining ones included; one more is allowed while outdated

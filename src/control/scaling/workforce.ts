@@ -18,10 +18,9 @@ import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { Templates } from '../endpoints/templates.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
 import { candidateOf } from '../versions/rollout.ts';
-import type { Decisions } from './decisions.ts';
+import { type Decisions, describeScaling } from './decisions.ts';
 import { decide } from './scaler.ts';
 import { LoadPeak } from './scaler-demand.ts';
-import { describeScaling } from './scaling-facts.ts';
 import { isCheckPod, reservePlace, VersionCheck } from './version-check.ts';
 import {
   type EndedWorker,

@@ -1,8 +1,7 @@
 // What an engine tells of containers: translates its answers into the seam's view of a container and its use of resources,
 // and reads its events. Engines with the same API differ in what they omit.
 import { z } from 'zod';
-import { readDocuments } from '../answers.ts';
-import type { ChangeStream } from '../change-feed.ts';
+import { type ChangeStream, readDocuments } from '../answers.ts';
 import { type Container, type ContainerStats, type PublicPort, toShare } from '../engine.ts';
 import { hasGpus, namePort } from './container-creator.ts';
 import type { DockerClient } from './docker-client.ts';

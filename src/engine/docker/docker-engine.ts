@@ -2,8 +2,7 @@
 // result; no answer of the engine is relied on.
 import { type Clock, sleep, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { readLogTail } from '../answers.ts';
-import { ChangeFeed } from '../change-feed.ts';
+import { ChangeFeed, readLogTail } from '../answers.ts';
 import { type Containment, DEFAULT_CONTAINMENT } from '../containment.ts';
 import {
   type Container,
@@ -32,13 +31,13 @@ import {
   type DockerCall,
   DockerClient,
   DockerError,
+  Images,
   isNameTaken,
   isNetworkAmbiguous,
   joinPieces,
   judgeRefusal,
 } from './docker-client.ts';
 import { DockerVolumes } from './docker-volumes.ts';
-import { Images } from './images.ts';
 import { filterBy, nameContainer, PLATFORM_LABEL, POD_LABEL } from './labels.ts';
 import { Networks, readReach } from './networks.ts';
 

@@ -2,8 +2,7 @@
 // requests and then looks at the objects; no answer is relied on. The cluster chooses nodes and devices.
 import { type Clock, sleep, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { readLogTail } from '../answers.ts';
-import { ChangeFeed } from '../change-feed.ts';
+import { ChangeFeed, readLogTail } from '../answers.ts';
 import {
   type Container,
   type ContainerSpec,

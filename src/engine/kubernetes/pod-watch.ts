@@ -1,7 +1,6 @@
 // Reads the changes of the platform's Pods, and why a Pod does not start.
 import { z } from 'zod';
-import { readDocuments } from '../answers.ts';
-import type { ChangeStream } from '../change-feed.ts';
+import { type ChangeStream, readDocuments } from '../answers.ts';
 import type { ContainerWait } from '../engine.ts';
 import type { ApiClient } from './api-client.ts';
 import { POD_LABEL } from './names.ts';

@@ -2,7 +2,7 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import { expect, it, vi } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
-import { ChangeFeed, type ChangeStream } from '../../../src/engine/change-feed.ts';
+import { ChangeFeed, type ChangeStream } from '../../../src/engine/answers.ts';
 
 const untilAborted = ({ signal }: ChangeStream) =>
   new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()));

@@ -3,8 +3,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
-import { readDocuments, readLogTail } from '../../../src/engine/answers.ts';
-import { ChangeFeed } from '../../../src/engine/change-feed.ts';
+import { ChangeFeed, readDocuments, readLogTail } from '../../../src/engine/answers.ts';
 import { joinPieces } from '../../../src/engine/docker/docker-client.ts';
 
 const MB = 1_048_576;

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { LoadPeak } from '../../../../src/control/scaling/scaler-demand.ts';
-import { describeCause } from '../../../../src/control/scaling/scaler-reasons.ts';
+import { describeCause, LoadPeak } from '../../../../src/control/scaling/scaler-demand.ts';
 import type {
   ScaledWorker,
   ScalerCause,

@@ -13,7 +13,7 @@ import {
   pinVariables,
   requestGpus,
 } from '../../../../src/engine/docker/container-creator.ts';
-import { readRegistry } from '../../../../src/engine/docker/images.ts';
+import { readRegistry } from '../../../../src/engine/docker/docker-client.ts';
 import { readReach } from '../../../../src/engine/docker/networks.ts';
 import type { ContainerSpec } from '../../../../src/engine/engine.ts';
 

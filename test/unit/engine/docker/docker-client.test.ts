@@ -8,12 +8,12 @@ import { silentLog } from '../../../../src/base/log.ts';
 import {
   DockerClient,
   DockerError,
+  Images,
   isAboutDiskSize,
   isNameTaken,
   judgePull,
   judgeRefusal,
 } from '../../../../src/engine/docker/docker-client.ts';
-import { Images } from '../../../../src/engine/docker/images.ts';
 import { EngineError } from '../../../../src/engine/engine.ts';
 
 let folder: string;
