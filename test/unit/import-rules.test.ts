@@ -1,5 +1,5 @@
 // Import rules: every import of the sources is checked against the tables of ARCHITECTURE.md.
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { parseSync } from 'oxc-parser';
 import { describe, expect, it } from 'vitest';
@@ -137,6 +137,16 @@ describe('import rules', () => {
     );
     expect(listRefused(imports)).toEqual([]);
     expect(imports.length).toBeGreaterThan(3000);
+  });
+
+  it('name only files and modules that exist', () => {
+    const named = [
+      ...mayImport.values(),
+      ...edges.flatMap(({ files, importers }) => [files, importers]),
+    ];
+    const ours = named.flat().filter(isOurs);
+    const missing = ours.filter((name) => !existsSync(join(root, 'src', name)));
+    expect(missing.filter((name) => !existsSync(join(root, name)))).toEqual([]);
   });
 
   it.each([
