@@ -1,4 +1,4 @@
-// What serves the protocol of another product beside Millrace's own API. adapters.ts lists those that there are.
+// What serves the protocol of another product beside Millrace's own API. adapters.ts lists them.
 import type { FastifyInstance } from 'fastify';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';

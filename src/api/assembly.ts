@@ -254,7 +254,7 @@ export function assemble(options: AssemblyOptions, connections: Connections): As
   return { app, routes, stopSteps, workers: worker, forwarder };
 }
 
-/** The user of a valid key or session, without a check of what the request asks for. */
+/** The user of a valid key or session. Does not check whether the request is allowed. */
 function findKnownUser({ keys, sessions }: ApiServerOptions, origins: ClientOrigins) {
   return (request: IncomingMessage): string | undefined => {
     const { authorization, cookie } = request.headers;

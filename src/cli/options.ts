@@ -50,7 +50,7 @@ export interface Option<T> {
   /** All values, if they are few. */
   readonly choices: readonly string[];
   readonly required: boolean;
-  /** Returns the value; an Error says what the value must be. */
+  /** Returns the value, or an Error that says how it must look. */
   readonly parse: (texts: readonly string[]) => T;
   readonly fallback: T;
 }

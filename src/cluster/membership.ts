@@ -113,12 +113,12 @@ export class Membership {
     return this.#change(this.#rows.claim(shard, this.id));
   }
 
-  /** This node does not own the shard any more. Only `to` may claim it while it is a live member; null: any node. */
+  /** This node no longer owns the shard. Only `to` may claim it while it is a live member; null: any node. */
   async offer(shard: number, to: string | null): Promise<void> {
     await this.#change(this.#rows.offer(shard, { me: this.id, to }));
   }
 
-  /** This node could not open the shard, and does not own it any more. `to` may claim it. */
+  /** This node could not open the shard, and no longer owns it. `to` may claim it. */
   async giveUp(shard: number, to: string): Promise<void> {
     await this.#change(this.#rows.giveUp(shard, { me: this.id, to }));
   }
@@ -253,7 +253,7 @@ export class Membership {
     return { nodes: nodes.map(readNode), shards: shards.map(readShard) };
   }
 
-  /** @returns false if the node has no row any more */
+  /** @returns false if the node no longer has a row */
   async #renew(session: Session): Promise<boolean> {
     const sentAt = this.#lease.now();
     const [row] = await session.query(this.#rows.renew(this.#self));

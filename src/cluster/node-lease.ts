@@ -61,7 +61,7 @@ export class NodeLease {
     this.#last = renewal;
   }
 
-  /** The node has no lease any more. */
+  /** The node no longer has a lease. */
   end(): void {
     this.#last = { ...this.#last, sentAt: Number.NEGATIVE_INFINITY };
   }

@@ -144,7 +144,7 @@ export interface ContainerWait {
   cause: 'capacity' | 'image' | 'other';
   /** For people. */
   message: string;
-  /** Waiting longer does not help: a start has to be refused. */
+  /** Waiting longer does not help: refuse the start. */
   isFinal: boolean;
 }
 
@@ -229,7 +229,7 @@ export interface Engine {
   /**
    * Creates the container and its disk without starting it; pulls the image if necessary. An
    * existing container of the same ID and generation stays unchanged; one of another generation
-   * must be removed first. `onPull` is called if the image has to be pulled; not over nodes.
+   * must be removed first. `onPull` is called if the image must be pulled; not over nodes.
    * @throws EngineError
    */
   create(spec: ContainerSpec, onPull?: () => void): Promise<void>;

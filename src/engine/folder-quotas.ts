@@ -25,7 +25,7 @@ export class FolderQuotas {
   #last: Promise<unknown> = Promise.resolve();
 
   /**
-   * Gives the folder at least this limit; a larger one stays. The folder has to be empty when it gets its first
+   * Gives the folder at least this limit; a larger one stays. The folder must be empty when it gets its first
    * limit: files that exist already would not count. Never rejects.
    */
   limit(path: string, bytes: number): Promise<QuotaOutcome> {

@@ -60,7 +60,7 @@ export class TraceExporter implements SpanSink {
     this.#sending ??= this.#send();
   }
 
-  /** Sends what waits, within two seconds. Never rejects. */
+  /** Sends the waiting spans, within two seconds. Never rejects. */
   async close(): Promise<void> {
     this.#closing.abort();
     const cancel = systemClock.after(CLOSE_MS, () => this.#aborting.abort());

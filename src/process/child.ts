@@ -120,7 +120,7 @@ export class ModelChild {
     this.#frames.uncork();
   }
 
-  /** The child cannot be used any more: kills it with all processes of its group. */
+  /** Kills the child, which is unusable, with all processes of its group. */
   fail(reason: string, culprit?: number): void {
     if (this.#isDead) return;
     this.#isEnding = true;

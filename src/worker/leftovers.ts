@@ -68,7 +68,7 @@ export async function removeAbandonedFolders(): Promise<void> {
   if (here) await removeWhere((name) => isAbandoned(name, here, isAlive));
 }
 
-/** Never throws: what cannot be removed stays. */
+/** Never throws: it leaves what it cannot remove. */
 export async function removeFolder(path: string): Promise<void> {
   await rm(path, { recursive: true, force: true, maxRetries: 3 }).catch(() => undefined);
 }

@@ -127,7 +127,7 @@ async function findInput(
   return found.value;
 }
 
-/** Parses and checks what is beside the input. */
+/** Parses and checks all members but the input. */
 function readBeside<S extends z.ZodType>(
   body: Buffer,
   input: Buffer | undefined,

@@ -70,7 +70,7 @@ export class Channel {
     return this.#listeners.size === 0;
   }
 
-  /** It reads no more: its last snapshot is a final problem. */
+  /** It has stopped reading: its last snapshot is a final problem. */
   get isOver(): boolean {
     return this.#last?.isFinal === true;
   }

@@ -117,7 +117,7 @@ export function countServed(app: FastifyInstance, placement: Pick<Placement, 'be
 /** Ends of counted requests. */
 const counted = new WeakMap<FastifyRequest, () => void>();
 
-/** This node does not serve the request any more. */
+/** This node no longer serves the request. */
 function endServed(request: FastifyRequest): void {
   counted.get(request)?.();
   counted.delete(request);

@@ -7,7 +7,7 @@ export type OwnerNode = { kind: 'here' } | { kind: 'node'; url: string } | { kin
 export interface Placement {
   /** `undefined` stands for the control plane: everything that belongs to no single endpoint. */
   find(endpointId: string | undefined): OwnerNode;
-  /** Whether the node with this URL has lost its lease: it owns nothing any more, and may never answer. */
+  /** Whether the node with this URL has lost its lease: it no longer owns anything, and may never answer. */
   isDead(url: string): boolean;
   /** Reloads which node owns what. Resolves at once if that has just been done. */
   refresh(): Promise<void>;

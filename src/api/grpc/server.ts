@@ -226,7 +226,7 @@ function openStream(
     });
     streams.add(stream);
     call.once('close', () => streams.delete(stream));
-    // If the key is revoked while a take waits, its worker must not get a job any more.
+    // If the key is revoked while a take waits, its worker must no longer get a job.
     call.once(
       'close',
       options.keyWatch.watch(keyId, () => stream.abortOpen()),

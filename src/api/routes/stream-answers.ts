@@ -133,7 +133,7 @@ export class StreamCursors {
     }
   }
 
-  /** Returns false if the attempt ended during the read: its chunks must not be sent any more. */
+  /** Returns false if the attempt ended during the read: its chunks must no longer be sent. */
   async #mark(key: CursorRequest, { position }: StreamPage, release: () => void): Promise<boolean> {
     const { endpointId, id } = key;
     let isMarked = false;

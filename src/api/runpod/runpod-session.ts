@@ -47,7 +47,7 @@ export interface RunPodSessionOptions {
 
 export interface SessionTake extends TakeSigns {
   max: number;
-  /** Aborts when nobody waits for the answer any more. */
+  /** Aborts when nobody waits for the answer. */
   signal: AbortSignal;
 }
 

@@ -89,7 +89,7 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   app.route<EndpointRoute>({
     ...toFastifyRoute(take),
     bodyLimit,
-    // If the key is revoked while a take waits, its worker must not get a job any more.
+    // If the key is revoked while a take waits, its worker must no longer get a job.
     config: { access: take.access, endsWithKey: true },
     handler: async (request, reply) => {
       const asked = await readVerb(request, takeRequest);

@@ -16,7 +16,7 @@ export interface ProcessEntry {
   parentPid: number;
   sessionId: number;
   startTicks: string;
-  /** The process is a zombie or exits: it runs no code any more. */
+  /** The process is a zombie or exits: it no longer runs code. */
   isDead: boolean;
   /** Processor time of the process and of the children that it waited for, ticks. */
   cpuTicks: number;

@@ -83,7 +83,7 @@ interface FollowedRollout {
   /** Reads the endpoint; an error ends the following. */
   read: () => Promise<EndpointRecord>;
   show: (text: string) => void;
-  /** Resolves when nobody wants to follow any more. */
+  /** Resolves when the user stops following. */
   interrupted: Promise<unknown>;
 }
 

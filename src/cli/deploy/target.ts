@@ -111,7 +111,7 @@ interface TargetSettings {
   template: Readonly<Record<string, unknown>>;
 }
 
-/** Only what the options give. @throws UsageError */
+/** Only fields that the options set. @throws UsageError */
 export function readSettings(values: OptionValues<typeof targetOptions>): TargetSettings {
   const { disk, gpu: gpuTypes, image, python } = values;
   const env = [...values.env, ...(python === undefined ? [] : [`${PYTHON_VARIABLE}=${python}`])];

@@ -146,7 +146,7 @@ class RunAllCall<Input, Output> {
       if (record.status !== 'COMPLETED') throw new JobFailedError(record);
       return { status: 'fulfilled', value: record };
     } catch (reason) {
-      // Nobody waits for its result any more. If it cannot be cancelled, it has ended or runs on.
+      // Nobody waits for its result. If it cannot be cancelled, it has ended or runs on.
       if (signal.aborted && id !== undefined) await this.#calls.cancel(id).catch(() => {});
       return { status: 'rejected', reason };
     }

@@ -31,7 +31,7 @@ export interface BalancedWorkerOptions {
   clock: Clock;
   /** Most concurrent requests. */
   maxOpen: number;
-  /** Called when the worker may get requests, or may not any more. */
+  /** Called when the worker may get requests, or no longer may. */
   onChange: () => void;
 }
 

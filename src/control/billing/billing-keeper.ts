@@ -127,7 +127,7 @@ export interface BudgetNoticesOptions {
   clock: Clock;
   log: Log;
   sender: NoticeSender;
-  /** Undefined: the budget is gone, or has no webhook any more. */
+  /** Undefined: the budget is gone, or no longer has a webhook. */
   webhookOf: (budgetId: string) => string | undefined;
   closing: AbortSignal;
 }
@@ -153,7 +153,7 @@ class BudgetNotices {
     });
   }
 
-  /** Continues what an earlier process has left. */
+  /** Continues where an earlier process stopped. */
   async start(): Promise<void> {
     const listing = { kind: KIND, limit: Number.MAX_SAFE_INTEGER };
     const stored = await this.#options.store.read((tx) => tx.resources(listing));

@@ -152,7 +152,7 @@ export class VolumeMeters {
     });
   }
 
-  /** Follows a volume in the commit that changes it. @returns what to do when the commit is on disk */
+  /** Records a change of a volume in the same commit. @returns what to do when the commit is on disk */
   follow(tx: Transaction, change: FollowedChange<StoredNetworkVolume>): () => void {
     const { after, id, userId } = change;
     const last = this.#look();

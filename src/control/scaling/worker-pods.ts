@@ -98,7 +98,7 @@ export class WorkerPods {
     this.#stopListening();
   }
 
-  /** The container was created for a URL that the platform does not have any more: its worker may not reach it. */
+  /** The container was created for a URL that the platform no longer has: its worker may not reach it. */
   hasOldUrl(pod: PodState): boolean {
     const { certainUrl, log, pods, url } = this.#options;
     const seen = pods.live.seen(pod.id);

@@ -45,7 +45,7 @@ export interface ApiRequest {
   signal?: AbortSignal;
 }
 
-/** Throws if the caller must not change anything any more. */
+/** Throws if the caller may no longer change anything. */
 export type Fence = () => void;
 
 export class ApiClient {

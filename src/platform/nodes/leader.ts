@@ -66,7 +66,7 @@ export class Leader {
         await this.#end();
       } finally {
         await opened.close().finally(() => store.own(undefined));
-        // No request for pods is served any more.
+        // This node no longer serves requests for pods.
         compute.pods?.live.clear();
       }
     };
@@ -79,7 +79,7 @@ export class Leader {
     return { close, abandon: opened.abandon };
   }
 
-  /** Resolves when none of these endpoints is being removed any more, so that they may be declared again. */
+  /** Resolves when all of these endpoints are removed, so that they may be declared again. */
   async settled(endpointIds: readonly string[]): Promise<void> {
     for (const id of endpointIds) await this.#deletion?.settled(id);
   }
@@ -117,7 +117,7 @@ export class Leader {
     }
   }
 
-  /** Another node leads from now on: nothing is called and written any more. */
+  /** Another node leads from now on: this one no longer calls or writes anything. */
   async #end(): Promise<void> {
     const { compute } = this.#options;
     this.#interrupt();

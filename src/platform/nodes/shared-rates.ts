@@ -51,7 +51,7 @@ export class SharedRates {
     void this.#call();
   }
 
-  /** @throws ProblemError `unavailable` if this node does not own shard 0 any more */
+  /** @throws ProblemError `unavailable` if this node no longer owns shard 0 */
   #answer(body: RatesBody): RatesAnswer {
     const term = this.#findTerm();
     if (term?.owner !== this.#options.cluster.id) {

@@ -226,7 +226,7 @@ function settleByOutcome(
     return change({ ...job, notes, lease: null, lastSeq: seq, executionMs, usage });
   }
   const outputKind = outcome.kind === 'completed' ? outcome.output : job.outputKind;
-  // The lease ends. Only a loss, which the outcome undoes, has to be undone first.
+  // The lease ends. First undo a loss, which the outcome makes void.
   const held = job.lease?.lost ? renewed({ ...job, notes }, moment) : undefined;
   const live: StoredJob = {
     ...(held ?? job),

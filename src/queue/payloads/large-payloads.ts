@@ -239,7 +239,7 @@ export class LargePayloads {
   }
 
   /**
-   * Before their rows are deleted: a file that no row names would stay for ever. @returns payloads that have no files any
+   * Before their rows are deleted: a file that no row names would never go. @returns payloads that have no files any
    * more, perhaps not all of the given ones
    */
   async #removeFiles(unused: readonly UnusedPayload[]): Promise<readonly UnusedPayload[]> {

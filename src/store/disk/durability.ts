@@ -74,7 +74,7 @@ export class Durability {
     });
   }
 
-  /** Runs it, which commits, and puts that on disk. @throws what it throws, and StoreUnavailableError */
+  /** Runs the commit and puts it on disk. @throws what `act` throws, and StoreUnavailableError */
   async commitAlone(act: () => void): Promise<void> {
     await this.#take(() => {
       act();
@@ -146,7 +146,7 @@ export class Durability {
 
   /**
    * The disk has failed to store something. Later attempts prove nothing: the system may report success for pages
-   * that it has dropped. So nothing is read or written any more, until a new process reads the disk.
+   * that it has dropped. So the store no longer reads or writes anything, until a new process reads the disk.
    */
   lose(error: unknown, lost = describeLoss(error)): void {
     if (this.#lost) return;
@@ -155,7 +155,7 @@ export class Durability {
     this.#options.onLost(error, lost);
   }
 
-  /** Calls `act` at a moment at which nothing else runs. */
+  /** Calls `act` while nothing else runs. */
   async #take<T>(act: () => T | Promise<T>): Promise<T> {
     // The caller may be an operation in an open transaction, which ends before a microtask runs.
     await undefined;

@@ -28,7 +28,7 @@ export class Erasure {
     this.#options = options;
   }
 
-  /** Erases what is due. The first call after a commit only notes the commit. */
+  /** Erases due deletions. The first call after a commit only notes the commit. */
   async tick(signal: AbortSignal): Promise<void> {
     const { afterMs, clock, driver } = this.#options;
     const { commits } = driver;

@@ -59,7 +59,7 @@ export class LiveEndpoint {
     this.turns = new GroupTurns(groups);
   }
 
-  /** A copy; undefined if it has to be read. */
+  /** A copy; undefined if it must be read. */
   get endpoint(): StoredEndpoint | undefined {
     return this.#endpoint && { ...this.#endpoint };
   }

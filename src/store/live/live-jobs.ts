@@ -56,7 +56,7 @@ export class LiveJobs {
     return this.#endpoints.get(id)?.endpoint;
   }
 
-  /** All endpoints, by ID; undefined if they have to be read. */
+  /** All endpoints, by ID; undefined if they must be read. */
   endpoints(): StoredEndpoint[] | undefined {
     if (!this.#hasAllEndpoints) return undefined;
     const all = [...this.#endpoints.values()].flatMap(({ endpoint }) => endpoint ?? []);
@@ -112,7 +112,7 @@ export class LiveJobs {
     return this.#endpoints.get(endpointId)?.newKeys.get(key);
   }
 
-  /** The best ready jobs; undefined if they have to be loaded first. */
+  /** The best ready jobs; undefined if they must be loaded first. */
   readyJobs(endpointId: string, limit: number): StoredJob[] | undefined {
     const live = this.#endpoints.get(endpointId);
     if (!live?.window.isWhole) return undefined;
@@ -121,7 +121,7 @@ export class LiveJobs {
     return live.window.first(limit);
   }
 
-  /** The best ready jobs that can be leased, and what may have to be loaded for more of them. */
+  /** The best ready jobs that can be leased, and what the caller may need to load for more of them. */
   takeableJobs(request: LimitedRequest): Found {
     const live = this.#open(request.endpointId);
     const found = findTakeable(live, request, this.windowJobs(request.endpointId));
@@ -182,7 +182,7 @@ export class LiveJobs {
     this.#open(endpointId).turns.load(text);
   }
 
-  /** The turn of the next job; undefined if the database has to be asked for the last one. */
+  /** The turn of the next job; undefined if only the database knows the last one. */
   nextTurn(key: TurnKey): number | undefined {
     const live = this.#open(key.endpointId);
     if (live.isEmpty) live.turns.noteEmpty();
@@ -268,7 +268,7 @@ export class LiveJobs {
     this.#clear();
   }
 
-  /** The commit is over: keeps what stays in memory. */
+  /** The commit is over: trims memory to what stays there. */
   settle(): void {
     for (const live of this.#touched) {
       for (const { now } of live.changed.values()) if (now) this.#kept.settleJob(live, now);

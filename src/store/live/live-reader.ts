@@ -66,7 +66,7 @@ export class LiveReader implements Reader {
     this.live = live;
   }
 
-  /** The steps of the operation: what it has to read, until it returns or throws. They throw if rows cannot be written. */
+  /** The steps of the operation: its reads, until it returns or throws. They throw if rows cannot be written. */
   *run<T>(operation: () => T): Step<Result<T>> {
     let asked = '';
     for (let runs = 0; runs < MAX_RUNS; runs++) {

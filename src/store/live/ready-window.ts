@@ -163,7 +163,7 @@ export class ReadyWindow {
     return dropped;
   }
 
-  /** Returns what it had. It has to be loaded again. */
+  /** Returns its jobs. It must be loaded again. */
   drop(): StoredJob[] {
     this.#extent = 'none';
     this.#short.clear();
@@ -268,7 +268,7 @@ class ShortGroups {
     return this.#groups.has(group);
   }
 
-  /** The window has of the group what is among these jobs, and no more. */
+  /** Of the group, the window has only those of these jobs. */
   add(group: string, jobs: readonly StoredJob[]): void {
     let extent = NOWHERE;
     let held = 0;

@@ -229,7 +229,7 @@ export class HeldInserts {
   readonly #rows = new Map<string, Query['params'][]>();
   #bytes = 0;
 
-  /** Holds the statement back. Returns false if it has to be sent. */
+  /** Holds the statement back. Returns false if it must be sent. */
   hold(query: Query): boolean {
     const bytes = query.params.reduce<number>((sum, value) => sum + measure(value), 0);
     if (bytes > MAX_ROW_BYTES || this.#bytes + bytes > MAX_HELD_BYTES) return false;

@@ -42,7 +42,7 @@ export interface LinkOptions extends SessionOptions {
   onMigrated: MigrationListener;
   /** Called with each new session, before anything else uses it. */
   onSession: (session: Session) => Promise<void>;
-  /** Called once, when nothing can be read or written any more. */
+  /** Called once, when the store can no longer read or write. */
   onLost: (error: unknown) => void;
 }
 

@@ -284,7 +284,7 @@ export class ThreadExecutor implements Executor {
       const { failedCheck: check, stage } = lane;
       this.#starting.reject(new HandlerNotLoadedError(reason, { stage, check }));
     } else if (findContextLoss(reason) !== undefined) {
-      // No thread of this process can use the device any more.
+      // No thread of this process can use the device from now on.
       this.#giveUp(lane, reason);
     } else if (lane.wasReady && this.#earlyDeaths <= 1) {
       this.#launch();

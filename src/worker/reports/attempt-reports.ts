@@ -79,7 +79,7 @@ export class AttemptReports {
     return attempt;
   }
 
-  /** The remaining reports of an ended attempt; they do not change any more. */
+  /** The remaining reports of an ended attempt; they no longer change. */
   get remaining(): RemainingReports {
     const reports = this.#entries.map((entry) => {
       entry.report ??= this.#seal(entry);

@@ -71,7 +71,7 @@ export class SupervisedWorker {
   }
 }
 
-/** Also reports to the supervisor what distinguishes a bad job from a bad machine. */
+/** Also tells the supervisor whether the job or the machine is bad. */
 export function observeForParent(
   channel: ParentChannel,
   observer: WorkerObserver = NO_OBSERVER,
