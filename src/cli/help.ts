@@ -5,7 +5,6 @@ import { flagName, type HelpSection, type Option, type OptionTable } from './opt
 const WIDTH = 88;
 const INDENT = '  ';
 
-/** Renders the `--help` of one command. */
 export function renderHelp(command: CommandHelp): string {
   const { name, positionals, description, options, examples, exitCodes } = command;
   const names = positionals.map((each) => each.name);

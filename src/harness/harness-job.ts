@@ -6,7 +6,6 @@ import { isTerminal, JobFailedError, type JobRecord, LIMITS } from '../wire/job/
 import type { Json } from '../wire/json.ts';
 import { keepAlive } from './flowing-clock.ts';
 
-/** One job in the harness. */
 export class HarnessJob<Output = Json, ChunkOutput = Json> {
   readonly id: string;
   readonly #endpointId: string;

@@ -7,7 +7,6 @@ interface RedirectFacts {
   /** 0: a browser does not tell. */
   status: number;
   location: string | null | undefined;
-  /** URL of the request. */
   url: string;
   /** End of its path that names the operation; a redirect that keeps it moves the whole platform. */
   path: string;

@@ -8,7 +8,6 @@ import type { Endpoints } from './endpoints.ts';
 /** Wait after a failed step, ms. */
 const RETRY_MS = 1_000;
 
-/** The jobs of endpoints. */
 export interface EndpointJobs {
   /**
    * Hides the endpoint's jobs at once; resolves when they are removed, false if it was interrupted.

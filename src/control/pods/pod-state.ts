@@ -65,7 +65,6 @@ const podState = z.object({
   leaving: z.string().exactOptional(),
   spec: podSpec,
   status: z.enum(POD_STATUSES),
-  /** The desired state. */
   desired: z.enum(['running', 'stopped', 'gone']),
   /** Number of its current container; a new one has a new disk. */
   generation: z.int().min(1),

@@ -222,7 +222,6 @@ const event = z.object({
 interface EventWatch {
   client: DockerClient;
   platform: string;
-  /** IDs of all containers. */
   listIds(): Promise<string[]>;
 }
 

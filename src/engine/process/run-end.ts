@@ -139,7 +139,6 @@ export interface RemainsOptions {
   groupPrefix: string;
   clock: Clock;
   log: Log;
-  /** Ports of ended runs. */
   releasePorts: (ports: readonly GivenPort[]) => void;
 }
 

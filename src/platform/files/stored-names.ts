@@ -55,7 +55,6 @@ export function createName(host: string): string {
 
 interface StoredName {
   dataFolder: string;
-  /** Name of the file. */
   file: string;
   pattern: RegExp;
   create: () => string;

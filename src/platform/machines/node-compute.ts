@@ -48,7 +48,6 @@ export interface NodeCompute {
 
 /** The machines that run pods. */
 export interface NodePods {
-  /** The engine of this machine. */
   engine: Engine;
   agent: MachineAgent;
   machines: Machines;

@@ -33,7 +33,6 @@ export interface NodeOptions {
   replaceWorkersMs?: number | undefined;
 }
 
-/** The options of a node, complete. */
 export interface NodePlatformOptions extends CompleteOptions {
   nodes: NodeOptions;
   store: string;

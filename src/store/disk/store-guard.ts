@@ -151,7 +151,6 @@ export class StoreGuard {
     return fault;
   }
 
-  /** Closes the store. */
   async close(): Promise<void> {
     this.#closing.abort();
     await this.#running;

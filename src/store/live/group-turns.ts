@@ -15,7 +15,6 @@ export function advanceTurn(current: number, leased: number): number {
   return Math.max(current, leased + 1);
 }
 
-/** One priority. */
 interface PriorityTurns {
   current: number;
   /** Last turn of the jobs without a group; -1: they have none that matters. */

@@ -49,7 +49,6 @@ export const budgetUpdate = z.strictObject({
 });
 export type BudgetUpdate = z.infer<typeof budgetUpdate>;
 
-/** As it is stored. */
 export const storedBudget = z.object({
   id: z.string(),
   name: z.string(),

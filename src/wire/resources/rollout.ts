@@ -26,7 +26,6 @@ export const rollout = z.object({
 });
 export type Rollout = z.infer<typeof rollout>;
 
-/** A rollout as it is stored. */
 export const storedRollout = z.strictObject({
   ...rollout.shape,
   /** When the check worker must have connected, Unix ms. */

@@ -52,7 +52,6 @@ export interface ThreadExecutorOptions extends ExecutorOptions {
    * 5,000: on an overloaded machine, a sound thread was seen to take more than 1 s.
    */
   terminateMs?: number;
-  /** Limits of each thread. */
   resourceLimits?: ResourceLimits;
   /** Also receives all log lines of jobs and threads as NDJSON. */
   logDestination?: { write(lines: Uint8Array): unknown };
