@@ -84,7 +84,7 @@ export interface ApiServerOptions {
   /** Registry for the metrics of one server. Default: a new one. */
   registry?: Registry;
   /** Read by `/readyz`, in addition to the store. Default: ready once it listens. */
-  isReady?: () => boolean;
+  isReady?: (() => boolean) | undefined;
   /** Default: this node serves every request. */
   forwarding?: ForwardingOptions | undefined;
   /** Bounds on callers; see bounds.ts for the defaults. */

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { createServer as createNetServer, type Server } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import { assemble } from './assembly.ts';
+import { openContext } from './context.ts';
 import type { Forwarder } from './forwarding/forwarder.ts';
 import { completeForwardingBounds } from './forwarding/forwarding-options.ts';
 import type { ServedRoute } from './http/guard.ts';
@@ -48,7 +49,9 @@ export function createServer(options: ApiServerOptions): ApiServer {
   const bounds = completeBounds(options.bounds);
   const connections = new Connections({ bounds, clock, log: options.log });
   const complete = { ...options, bounds };
-  const { app, forwarder, routes, stopSteps, workers } = assemble(complete, connections);
+  const context = openContext(complete, connections);
+  const { flows, forwarder, workers } = context;
+  const { app, routes, stopSteps } = assemble(context);
   const nodeListener = createNodeListener({ ...complete, closeMs }, app);
   const more: Server[] = [];
   let stopping: Promise<void> | undefined;
@@ -64,7 +67,7 @@ export function createServer(options: ApiServerOptions): ApiServer {
     return stopping;
   };
   return {
-    flows: app.flows,
+    flows,
     forwarder,
     routes,
     workers,

@@ -1,58 +1,36 @@
 // Opens the ports of a platform: HTTP for everybody, gRPC for workers. Code for gRPC, and for the limits of calls, is loaded
 // only if options ask for it.
-import type { ForwardingOptions } from '../api/forwarding/forwarding-options.ts';
 import type { GrpcServer, GrpcServerOptions } from '../api/grpc/server.ts';
-import type { ServedRequest } from '../api/http/guard.ts';
 import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from '../api/limits/bounds.ts';
 import type { CreateRateCounter, RateGate, RateLimits } from '../api/limits/rate-limit.ts';
 import type { KeyPair } from '../api/listener.ts';
-import type { ReadFailed } from '../api/overviews.ts';
 import { CONSOLE_FOLDER } from '../api/routes/console-routes.ts';
 import { type ApiServer, createServer } from '../api/server.ts';
+import type { ApiServerOptions } from '../api/server-options.ts';
 import type { WorkerAllowance, WorkerLimits } from '../api/worker/worker-allowance.ts';
-import type { Clock } from '../base/clock.ts';
 import { packageVersion } from '../base/package-info.ts';
-import type { Keys } from '../control/keys/keys.ts';
-import type { CodeAccess } from '../control/keys/rights.ts';
-import type { Sessions } from '../control/keys/sessions.ts';
-import type { ReadActivity } from '../queue/activity/activity.ts';
 import type { Queues } from '../queue/queues.ts';
-import type { UseCounts } from '../wire/resources/limits.ts';
-import type { NodeRecord } from '../wire/resources/nodes.ts';
 import type { Compute } from './compute/compute.ts';
-import type { DataStore } from './data-store.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';
 import type { CompleteOptions } from './platform-options.ts';
 
 /** Lower ports need a privilege. */
 const FIRST_OPEN_PORT = 1_024;
 
-interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
-  queue: Queues;
-  keys: Keys;
-  sessions: Sessions;
-  /** Default: reads the endpoints that `queue` serves. */
-  readActivity?: ReadActivity | undefined;
-  /** Default: reads the endpoints that `queue` serves. */
-  readFailed?: ReadFailed | undefined;
-  /** What a user uses of the quotas. Default: counted here. */
-  readUse?: ((userId: string) => Promise<UseCounts>) | undefined;
-  listNodes: () => Promise<NodeRecord[]>;
+interface ListenerParts {
+  options: CompleteOptions;
+  compute: Compute;
+  /** All other services that the API needs, and what it observes. */
+  services: Omit<ApiServerOptions, keyof FromOptions | keyof FromCompute | MadeHere>;
   /** Nodes that serve the platform now. Default: one. */
   countNodes?: (() => number) | undefined;
-  compute: Compute;
-  clock: Clock;
-  data: DataStore;
-  codeAccess: CodeAccess;
-  /** Called after the end of each response. Default: nothing is. */
-  onAnswered?: ((request: ServedRequest) => void) | undefined;
-  /** Read by `/readyz`. Default: ready once it listens. */
-  isReady?: (() => boolean) | undefined;
-  /** Default: this platform serves every endpoint. */
-  forwarding?: ForwardingOptions | undefined;
   /** Counts calls of users and workers. Default: in this process. */
   createCounter?: CreateRateCounter | undefined;
 }
+
+type FromOptions = ReturnType<typeof readOptions>;
+type FromCompute = ReturnType<typeof readCompute>;
+type MadeHere = 'about' | 'rateGate' | 'tls' | 'version' | 'workerAllowance';
 
 export interface PlatformUrls {
   /** URL for clients on this machine. */
@@ -75,60 +53,22 @@ export async function listen(
   parts: ListenerParts,
   stack: AsyncDisposableStack,
 ): Promise<Listening> {
-  const { clock, compute, data, host, keys, log, port, queue, tls } = parts;
-  const { access, bounds, codeAccess, corsOrigins, listBytes, quotas } = parts;
-  const rules = { access, bounds, codeAccess, corsOrigins, listBytes, quotas };
-  const version = packageVersion();
-  const rateGate = await openRateGate(parts.rateLimits, parts.createCounter);
-  const workerAllowance = await openWorkerAllowance(parts.workerLimits, queue, parts.createCounter);
-  const pem = tls && { tls: { cert: tls.cert, key: tls.key } };
-  const { forwarding, isReady, onAnswered } = parts;
-  const rest = {
-    ...rules,
-    forwarding,
-    onAnswered,
-    ...(isReady && { isReady }),
-    log,
-    clock,
-    host,
-    port,
-    version,
-    consoleFolder: parts.console === true ? CONSOLE_FOLDER : undefined,
-    store: data.status,
-    ...pem,
-  };
+  const { compute, countNodes = () => 1, createCounter, options, services } = parts;
+  const { tls } = options;
+  const rateGate = await openRateGate(options.rateLimits, createCounter);
+  const { workerLimits } = options;
+  const workerAllowance = await openWorkerAllowance(workerLimits, services.queue, createCounter);
   try {
-    const { balancer, catalog, decisions, endpoints, pods, served: kept, versions } = compute;
-    const { billing } = compute;
-    const heldGpus = () => pods?.heldGpus() ?? new Set<string>();
-    const resources = {
-      catalog,
-      engine: compute.engine ?? null,
-      served: kept,
-      heldGpus,
-      decisions,
-      versions,
-      billing,
-    };
-    const { countNodes = () => 1, sessions } = parts;
-    const about = () => ({ engine: compute.engineKind, nodes: countNodes() });
-    const served = {
-      readActivity: parts.readActivity,
-      readFailed: parts.readFailed,
-      readUse: parts.readUse,
-      listNodes: parts.listNodes,
-      queue,
-      keys,
-      sessions,
-      about,
-      endpoints,
-      pods,
-      balancer,
-      resources,
+    const server = createServer({
+      ...services,
+      ...readOptions(options),
+      ...readCompute(compute),
+      ...(tls && { tls: { cert: tls.cert, key: tls.key } }),
+      version: packageVersion(),
+      about: () => ({ engine: compute.engineKind, nodes: countNodes() }),
       rateGate,
       workerAllowance,
-    };
-    const server = createServer({ ...served, ...rest });
+    });
     stack.defer(() => server.close());
     const { url } = await server.start();
     const streams = await listenForStreams(parts, server, stack);
@@ -146,15 +86,31 @@ export async function listen(
       listenAlso: (host) => server.listenAlso(host),
     };
   } catch (error) {
-    throw explainListenError(error, parts);
+    throw explainListenError(error, { ...options, forwarding: services.forwarding });
   }
 }
 
+function readOptions(options: CompleteOptions) {
+  const { access, bounds, corsOrigins, host, listBytes, log, port, quotas } = options;
+  const consoleFolder = options.console === true ? CONSOLE_FOLDER : undefined;
+  return { access, bounds, consoleFolder, corsOrigins, host, listBytes, log, port, quotas };
+}
+
+function readCompute(compute: Compute) {
+  const { balancer, billing, catalog, decisions, endpoints, pods, served, versions } = compute;
+  const heldGpus = () => pods?.heldGpus() ?? new Set<string>();
+  const engine = compute.engine ?? null;
+  const resources = { catalog, engine, served, heldGpus, decisions, versions, billing };
+  return { endpoints, pods, balancer, resources };
+}
+
 async function listenForStreams(
-  { bounds, clock, compute, forwarding, grpc, host, keys, log, queue, tls }: ListenerParts,
+  { compute, options, services }: ListenerParts,
   { stop, workers }: Pick<ApiServer, 'stop' | 'workers'>,
   stack: AsyncDisposableStack,
 ): Promise<{ url: string; server: GrpcServer } | undefined> {
+  const { bounds, grpc, host, log, tls } = options;
+  const { clock, forwarding, keys, queue } = services;
   if (!grpc) return undefined;
   const isClosing = () => queue.isClosing;
   const opened = await openGrpcPort(completeGrpcPort(grpc, { host, tls }), {
@@ -175,7 +131,7 @@ async function listenForStreams(
   return opened;
 }
 
-interface Ports extends Pick<ListenerParts, 'host' | 'port'> {
+interface Ports extends Pick<CompleteOptions, 'host' | 'port'> {
   /** Of the port for other nodes. */
   forwarding?: { listen: { host: string; port: number } } | undefined;
 }

@@ -2,6 +2,7 @@
 // forwards everything else. Each part is opened after those that it needs.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readNodeAddress } from '../../api/nodes/node-client.ts';
+import type { ApiServerOptions } from '../../api/server-options.ts';
 import { openWorkerAccess } from '../compute/worker-access.ts';
 import { declare } from '../declare-endpoint.ts';
 import { prepareKeys } from '../files/key-file.ts';
@@ -47,38 +48,46 @@ export async function openNode(
 
 /** Before other nodes call: they know this one from now on. @throws PlatformOptionError */
 function openPorts(node: JoinedNode & Routing, stack: AsyncDisposableStack): Promise<Listening> {
-  const { calls, client, compute, control, membership, options, placement, pods, queues } = node;
+  const { calls, compute, membership, options, placement, pods, queues } = node;
   const { engine, trustKeys = false } = options.compute;
   const { nodes } = options;
-  const findMachine = (id: string) => pods?.machines.infoOf(id);
-  const ofNodes = { client, endpoints: compute.endpoints, findMachine, pods: compute.pods };
-  return listen(
-    {
-      ...options,
-      clock: node.clock,
-      compute,
-      keys: node.keys,
-      queue: queues,
-      sessions: node.sessions,
-      data: { store: control, status: node.status, close: async () => {} },
-      codeAccess: { engine, trustKeys, podUser: node.podUser?.name },
-      forwarding: {
-        placement,
-        secrets: nodes.secrets,
-        listen: listenTo(nodes),
-        onCall: calls.receive,
-        advertised: { url: nodes.advertiseUrl, grpcUrl: nodes.advertiseGrpcUrl },
-        findPodPort: async (podId, port) => pods?.agent.findPort(podId, port),
-      },
-      createCounter: node.rates.createCounter,
-      readFailed: (ids, listing) => readClusterFailed({ client, placement, queues }, ids, listing),
-      readActivity: (ids) => readClusterActivity({ client, placement, queues }, ids),
-      readUse: (userId) => calls.askLeader(NODE_CALLS.userUse, { userId }),
-      listNodes: () => listNodes({ ...ofNodes, cluster: membership, readSelf: node.readSelf }),
-      countNodes: () => membership.view.nodes.filter(({ isLive }) => isLive).length,
+  const { clock, keys, sessions, status: store } = node;
+  const services = {
+    clock,
+    keys,
+    sessions,
+    store,
+    queue: queues,
+    codeAccess: { engine, trustKeys, podUser: node.podUser?.name },
+    forwarding: {
+      placement,
+      secrets: nodes.secrets,
+      listen: listenTo(nodes),
+      onCall: calls.receive,
+      advertised: { url: nodes.advertiseUrl, grpcUrl: nodes.advertiseGrpcUrl },
+      findPodPort: async (podId: string, port: number) => pods?.agent.findPort(podId, port),
     },
-    stack,
-  );
+    ...readCluster(node),
+  };
+  const countNodes = () => membership.view.nodes.filter(({ isLive }) => isLive).length;
+  const { createCounter } = node.rates;
+  return listen({ options, compute, services, countNodes, createCounter }, stack);
+}
+
+/** What the API reads from all nodes. */
+function readCluster(
+  node: JoinedNode & Routing,
+): Pick<ApiServerOptions, 'listNodes' | 'readActivity' | 'readFailed' | 'readUse'> {
+  const { calls, client, compute, membership: cluster, placement, pods, queues, readSelf } = node;
+  const findMachine = (id: string) => pods?.machines.infoOf(id);
+  const { endpoints } = compute;
+  const listed = { client, cluster, endpoints, findMachine, pods: compute.pods, readSelf };
+  return {
+    listNodes: () => listNodes(listed),
+    readActivity: (ids) => readClusterActivity({ client, placement, queues }, ids),
+    readFailed: (ids, listing) => readClusterFailed({ client, placement, queues }, ids, listing),
+    readUse: (userId) => calls.askLeader(NODE_CALLS.userUse, { userId }),
+  };
 }
 
 /** After this node listens: of two nodes that start together, one finds the other. @throws PlatformOptionError */

@@ -1,0 +1,216 @@
+// What routes and hooks of the API are made from: the services of the platform with all defaults, and the parts that
+// the routes share. Each part is made after those that it needs.
+import type { IncomingMessage } from 'node:http';
+import { Registry } from 'prom-client';
+import { FairScheduler } from '../base/fair-scheduler.ts';
+import { KeyWatch } from '../control/keys/keys.ts';
+import { countUse } from '../control/limits/quotas.ts';
+import type { NamedRecords } from '../control/name-index.ts';
+import { LIST_BYTES } from '../control/user-resources.ts';
+import { readActivity } from '../queue/activity/activity.ts';
+import type { WorkerLink } from '../wire/link/worker-link.ts';
+import { nameParameter } from '../wire/routes/route.ts';
+import { RESOURCES } from '../wire/routes/routes.ts';
+import { openEvents } from './events/open-events.ts';
+import { Forwarder } from './forwarding/forwarder.ts';
+import { completeForwardingBounds } from './forwarding/forwarding-options.ts';
+import { createNodeLink } from './forwarding/node-link.ts';
+import { BEARER } from './http/auth.ts';
+import { ClientOrigins } from './http/client-origin.ts';
+import type { CallerWatches } from './http/guard.ts';
+import type { NamedKinds } from './http/requests.ts';
+import { readToken } from './http/session-cookie.ts';
+import type { HttpBounds } from './limits/bounds.ts';
+import type { Connections } from './limits/connections.ts';
+import { Flows } from './limits/flows.ts';
+import { type ApiMetrics, createMetrics } from './metrics/metrics.ts';
+import { SOUND_STORE } from './metrics/store-status.ts';
+import { Overviews } from './overviews.ts';
+import { checkReports } from './report-check.ts';
+import type { EventRoutesOptions } from './routes/event-routes.ts';
+import { StreamCursors } from './routes/stream-answers.ts';
+import type { ApiServerOptions } from './server-options.ts';
+import type { WorkerRoutesOptions } from './worker/worker-routes.ts';
+
+type Defaulted =
+  | 'about'
+  | 'isReady'
+  | 'listBytes'
+  | 'listNodes'
+  | 'readActivity'
+  | 'readFailed'
+  | 'readUse'
+  | 'registry'
+  | 'store';
+
+/** The options with all defaults. */
+type ApiServices = Omit<ApiServerOptions, Defaulted | 'bounds'> & {
+  [Name in Defaulted]-?: NonNullable<ApiServerOptions[Name]>;
+} & { bounds: HttpBounds };
+
+export interface ApiContext extends ApiServices {
+  connections: Connections;
+  isShuttingDown: () => boolean;
+  origins: ClientOrigins;
+  flows: Flows;
+  scheduler: FairScheduler;
+  metrics: ApiMetrics;
+  watches: Required<CallerWatches>;
+  /** Undefined without other nodes. */
+  forwarder: Forwarder | undefined;
+  overviews: Overviews;
+  events: EventRoutesOptions;
+  cursors: StreamCursors;
+  /** Undefined if the endpoint does not exist. */
+  linkTo: (endpointId: string, podId: string | null) => WorkerLink | undefined;
+  /** For all carriers of the worker link. */
+  workers: WorkerRoutesOptions;
+  /** The user of a valid key or session. Does not check whether the request is allowed. */
+  findUser: (request: IncomingMessage) => string | undefined;
+  /** What paths may name instead of giving its ID. */
+  named: NamedKinds;
+}
+
+export type BoundedOptions = ApiServerOptions & { bounds: HttpBounds };
+
+export function openContext(options: BoundedOptions, connections: Connections): ApiContext {
+  const services = completeServices(options);
+  const { bounds, clock, endpoints, log, queue } = services;
+  const origins = new ClientOrigins(bounds);
+  const flows = new Flows({ ...bounds, clock });
+  const scheduler = new FairScheduler();
+  const metrics = openMetrics(services);
+  const watches = openWatches(services);
+  const forwarder = openForwarder(services, metrics);
+  const overviews = new Overviews({
+    endpoints,
+    clock,
+    read: services.readActivity,
+    readFailed: services.readFailed,
+  });
+  const events = openEvents({ ...services, overviews, forwarder, watches });
+  metrics.countEvents(events.hub);
+  const cursors = new StreamCursors({ queue, log, clock });
+  const isShuttingDown = () => connections.isShuttingDown;
+  const linkTo: ApiContext['linkTo'] = (endpointId, podId) =>
+    endpoints.has(endpointId) ? queue.link(endpointId, podId) : undefined;
+  const workers = openWorkers(services, { flows, forwarder, linkTo, metrics, scheduler });
+  const findUser = findKnownUser(services, origins);
+  const named = listNamed(services);
+  const ofApi = { connections, isShuttingDown, origins, flows, scheduler, metrics, watches };
+  const ofRoutes = { forwarder, overviews, events, cursors, linkTo, workers, findUser, named };
+  return { ...services, ...ofApi, ...ofRoutes };
+}
+
+function completeServices(options: BoundedOptions): ApiServices {
+  const { clock, endpoints, keys, pods, queue, resources } = options;
+  const { served = [], versions } = resources ?? {};
+  return {
+    ...options,
+    about: options.about ?? (() => ({ engine: null, nodes: 1 })),
+    isReady: options.isReady ?? (() => true),
+    listBytes: options.listBytes ?? LIST_BYTES,
+    listNodes: options.listNodes ?? (async () => []),
+    readActivity: options.readActivity ?? ((ids) => readActivity(queue, ids)),
+    readFailed:
+      options.readFailed ??
+      (async (ids, listing) => ({
+        ...(await queue.jobs.listFailed(ids, listing)),
+        unreachable: [],
+      })),
+    readUse:
+      options.readUse ??
+      ((userId) => countUse(userId, { clock, endpoints, keys, pods, served, versions })),
+    registry: options.registry ?? new Registry(),
+    store: options.store ?? SOUND_STORE,
+  };
+}
+
+function openMetrics(services: ApiServices): ApiMetrics {
+  const { endpoints, forwarding, pods, queue, registry, resources, store, version } = services;
+  return createMetrics({
+    registry,
+    queue,
+    endpoints,
+    store,
+    version,
+    listPods: pods && (() => pods.all()),
+    catalog: resources?.catalog,
+    readCosts: pods && (() => resources?.billing.readTotals((id) => endpoints.has(id)) ?? []),
+    isLeader: () => !forwarding || forwarding.placement.find(undefined).kind === 'here',
+  });
+}
+
+function openWatches({ clock, keys, sessions }: ApiServices): Required<CallerWatches> {
+  const sessionWatch = sessions && new KeyWatch({ keys: sessions, clock });
+  return { keyWatch: new KeyWatch({ keys, clock }), sessionWatch };
+}
+
+function openForwarder(
+  { bounds, clock, forwarding, log }: ApiServices,
+  metrics: ApiMetrics,
+): Forwarder | undefined {
+  if (!forwarding) return undefined;
+  const { inFlightWaitMs, stallMs } = bounds;
+  return new Forwarder({
+    ...forwarding,
+    inFlightWaitMs,
+    stallMs,
+    clock,
+    log,
+    bounds: completeForwardingBounds(forwarding.bounds),
+    note: (forwarded) => metrics.noteForwarded(forwarded),
+  });
+}
+
+function openWorkers(
+  { bounds, forwarding, log, workerAllowance: allowance }: ApiServices,
+  parts: Pick<ApiContext, 'flows' | 'forwarder' | 'linkTo' | 'metrics' | 'scheduler'>,
+): WorkerRoutesOptions {
+  const { flows, forwarder, linkTo, metrics, scheduler } = parts;
+  return {
+    linkTo(id, podId, authorization) {
+      const link = linkTo(id, podId);
+      if (!link) return undefined;
+      const local = checkReports(link, { owner: id, maxDepth: bounds.maxJsonDepth });
+      if (!forwarder || authorization === undefined) return local;
+      const advertised = forwarding?.advertised?.grpcUrl;
+      return createNodeLink({ forwarder, endpointId: id, authorization, local, advertised });
+    },
+    allowance,
+    budget: flows.workers,
+    scheduler,
+    noteCrash(endpoint, { detail, incarnation, workerId }) {
+      // The owner has noted it too.
+      if (forwarding && forwarding.placement.find(endpoint).kind !== 'here') return;
+      metrics.noteCrash(endpoint);
+      log.warn({ endpoint, workerId, incarnation, detail }, 'worker process exited');
+    },
+  };
+}
+
+function findKnownUser(
+  { keys, sessions }: ApiServices,
+  origins: ClientOrigins,
+): ApiContext['findUser'] {
+  return (request) => {
+    const { authorization, cookie } = request.headers;
+    if (authorization) return keys.authenticate(authorization.replace(BEARER, ''))?.userId;
+    if (cookie === undefined) return undefined;
+    const token = readToken(cookie, origins.ofRequest(request));
+    return token === undefined ? undefined : sessions?.find(token)?.holder.userId;
+  };
+}
+
+function listNamed({ endpoints, keys, pods, resources }: ApiServices): NamedKinds {
+  const always: [string, NamedRecords | undefined][] = [
+    [RESOURCES.endpoints.singular, endpoints],
+    [RESOURCES.keys.singular, keys],
+    [RESOURCES.pods.singular, pods],
+  ];
+  const stored = resources?.served.map(
+    ({ resource, service }) => [nameParameter(resource.outline), service] as const,
+  );
+  const all = [...always, ...(stored ?? [])];
+  return new Map(all.flatMap(([name, records]) => (records ? [[name, records]] : [])));
+}
