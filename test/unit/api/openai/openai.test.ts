@@ -10,6 +10,7 @@ import {
   takeJob,
 } from '../../../support/api/platform.ts';
 import { send, take } from '../../../support/api/python-calls.ts';
+import { until } from '../../../support/until.ts';
 
 const CHAT = 'openai/v1/chat/completions';
 const BODY = { model: 'm', messages: [{ role: 'user', content: 'hi' }] };
@@ -247,6 +248,24 @@ describe('a streamed request', () => {
       await job.complete();
     });
     expect(response.status).toBe(502);
+  });
+
+  it('ends with an error after ten minutes without a chunk, and its job is cancelled', async () => {
+    const clock = new ManualClock();
+    const platform = await startPlatform({ clock });
+    const asking = platform.post(`/v2/demo/${CHAT}`, { ...BODY, stream: true });
+    let events: unknown[] | undefined;
+    const reading = asking.then(async (response) => {
+      events = await readEvents(response);
+    });
+    await until(async () => {
+      await clock.advance(30_000);
+      return events !== undefined;
+    });
+    await reading;
+    expect(events).toEqual([{ error: expect.objectContaining({ code: 'timeout' }) }]);
+    const id = (await asking).headers.get('x-request-id');
+    await until(async () => (await statusOf(platform, id)) === 'CANCELLED');
   });
 
   it('cancels its job when the client disconnects', async () => {
