@@ -1,5 +1,5 @@
 // A platform on a stand-in of the Kubernetes API is killed in the middle of its work: the short form of
-// test/kubernetes/kills.test.ts and test/soak/kubernetes-kills.test.ts.
+// test/kubernetes/kills.test.ts and test/soak/kills.test.ts.
 import { it } from 'vitest';
 import { startCluster } from '../../support/kubernetes/cluster.ts';
 import { runKillRounds } from '../../support/kubernetes/kill-world.ts';

@@ -1,11 +1,24 @@
-// Records histories of platforms whose sources have a broken promise, and expects the rules to notice.
+// Simulations and histories detect broken promises: each test breaks one in a copy of the sources, and expects the matching message.
+
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { recordAbsences } from '../histories/absence-run.ts';
 import { describeViolations } from '../histories/report.ts';
 import { chooseSeed } from '../support/random.ts';
-import { QUEUE_BREAKS } from './breaks.ts';
-import { describeGuards } from './broken-copy.ts';
+import { NODE_BREAKS, QUEUE_BREAKS } from './breaks.ts';
+import { describeGuards, playSeeds } from './broken-copy.ts';
+
+describeGuards({
+  name: 'the simulation',
+  breaks: QUEUE_BREAKS,
+  play: playSeeds('platform', 200),
+});
+
+describeGuards({
+  name: 'the simulation of nodes',
+  breaks: NODE_BREAKS,
+  play: playSeeds('nodes', 250),
+});
 
 /** By promise. */
 const SEEN: Readonly<Record<string, RegExp>> = {
