@@ -365,7 +365,7 @@ function readWait(tx: Reader, job: StoredJob): Pick<WaitFacts, 'group' | 'laterG
   const limit = endpoint?.settings.groupConcurrency;
   return {
     group:
-      group === null || limit === undefined
+      group === null || limit === undefined || limit === null
         ? undefined
         : { limit, leases: tx.countGroupLeases(endpointId, group) },
     ...(outgrown !== undefined && types.length > 0 && { laterGpus: { outgrown, types } }),

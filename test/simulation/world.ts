@@ -24,10 +24,10 @@ const STREAMED_SHARE = 0.25;
 
 /** Nothing starts its workers. */
 const DEPLOYMENT: EndpointDeployment = {
-  ...{ name: 'simulated', type: 'QUEUE', templateId: 'none', gpuTypeIds: GPU_TYPES },
+  ...USUAL_DEPLOYMENT,
+  ...{ name: 'simulated', templateId: 'none', gpuTypeIds: GPU_TYPES },
   ...{ workersMin: 0, workersMax: 0, idleTimeout: 1 },
   scaler: { type: 'QUEUE_DELAY', seconds: 4 },
-  ...USUAL_DEPLOYMENT,
   retryOutOfMemoryOn: 'NEXT_GPU_TYPE',
 };
 

@@ -3,12 +3,13 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Platform } from '../../client/platform-client.ts';
 import { ApiError } from '../../client.ts';
 import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
-import { HIDDEN_VALUE } from '../../wire/resources/pod.ts';
+import type { Fields } from '../../wire/resources/field.ts';
+import { ENDPOINT_FIELDS, HIDDEN_VALUE, TEMPLATE_FIELDS } from '../../wire/resources/fields.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 import { CommandError } from '../command.ts';
-import { composeScaler, updateOptions } from '../endpoints/endpoints.ts';
-import { integer, type OptionValues, text, UsageError } from '../options.ts';
-import { containerOptions, readContainerFlags } from '../resources/request-body.ts';
+import { composeScaler, scalerOptions } from '../endpoints/endpoints.ts';
+import { type OptionValues, text, UsageError } from '../options.ts';
+import { fieldOptions, readFields } from '../resources/request-body.ts';
 
 const NOT_FOUND = 404;
 
@@ -34,11 +35,6 @@ function readVolumeOption(given: string | undefined) {
   }
   const example = 'write NAME:PATH with an absolute path, such as models:/data';
   throw new UsageError(`--network-volume: ${JSON.stringify(given)} is invalid; ${example}`);
-}
-
-/** Field of the template. */
-function readRegistryOption({ registry }: OptionValues<{ registry: typeof registryOption }>) {
-  return registry === NONE ? null : registry;
 }
 
 const NONE = 'none';
@@ -75,34 +71,36 @@ const PYTHON_VARIABLE = 'MILLRACE_PYTHON';
 /** Number of endpoints that an error names. */
 const NAMED_ENDPOINTS = 5;
 
-const { gpu, idleTimeout, maxAttempts, perWorker, queueDelay, workersMax, workersMin } =
-  updateOptions;
-
-/** Settings of the endpoint and its template. */
-export const targetOptions = {
-  gpu,
-  workersMin,
-  workersMax,
-  idleTimeout,
-  queueDelay,
-  perWorker,
-  maxAttempts,
-  env: {
-    ...containerOptions.env,
-    help: 'environment variable of the workers; the given variables replace all earlier ones',
-  },
+const OWN_OPTIONS = new Set(['name', 'templateId', 'networkVolumeId', 'networkVolumePath']);
+const endpointFields: Fields = Object.fromEntries(
+  Object.entries(ENDPOINT_FIELDS).filter(([name]) => !OWN_OPTIONS.has(name)),
+);
+const { disk, env, image } = TEMPLATE_FIELDS;
+const templateFields = {
+  disk: { ...disk, help: "size of a worker's disk, GB" },
+  env: { ...env, help: 'environment variable of the workers' },
   image: {
-    ...containerOptions.image,
+    ...image,
     help: `Docker and Kubernetes: image of the workers, with millrace; default: ${DEFAULT_IMAGE}`,
   },
+} satisfies Fields;
+
+const ownOptions = {
   python: text({
     placeholder: 'PATH',
     help: 'path of the Python on the worker that model processes run in place of python and python3',
   }),
-  disk: integer({ min: 1, max: 65_536, placeholder: 'GB', help: "size of a worker's disk, GB" }),
   networkVolume: volumeOption,
   registry: registryOption,
-} as const;
+};
+
+/** Settings of the endpoint and its template. */
+export const targetOptions = {
+  ...fieldOptions(endpointFields, 'update'),
+  ...scalerOptions,
+  ...fieldOptions(templateFields, 'update'),
+  ...ownOptions,
+};
 
 interface TargetSettings {
   /** Only the variable of --python is given, and the others stay. */
@@ -113,22 +111,21 @@ interface TargetSettings {
 
 /** Only fields that the options set. @throws UsageError */
 export function readSettings(values: OptionValues<typeof targetOptions>): TargetSettings {
-  const { disk, gpu: gpuTypes, image, python } = values;
-  const env = [...values.env, ...(python === undefined ? [] : [`${PYTHON_VARIABLE}=${python}`])];
-  const none = { name: undefined, args: undefined, port: [], registry: undefined };
-  const registry = readRegistryOption(values);
+  const { networkVolume, python, registry } = values;
+  const given = readFields(templateFields, values);
+  const ofPython = python !== undefined && { [PYTHON_VARIABLE]: python };
   return {
-    keepsEnv: python !== undefined && values.env.length === 0,
+    keepsEnv: python !== undefined && given['env'] === undefined,
     endpoint: keepGiven({
-      workersMin: values.workersMin,
-      workersMax: values.workersMax,
-      idleTimeout: values.idleTimeout,
-      maxAttempts: values.maxAttempts,
-      gpuTypeIds: gpuTypes.length > 0 ? gpuTypes : undefined,
+      ...readFields(endpointFields, values),
       scaler: composeScaler(values),
-      ...readVolumeOption(values.networkVolume),
+      ...readVolumeOption(networkVolume),
     }),
-    template: keepGiven({ ...readContainerFlags({ ...none, disk, env, image }), registry }),
+    template: keepGiven({
+      ...given,
+      ...(ofPython && { env: { ...Object(given['env']), ...ofPython } }),
+      registry: registry === NONE ? null : registry,
+    }),
   };
 }
 

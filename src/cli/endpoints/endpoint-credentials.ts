@@ -2,8 +2,7 @@
 // webhooks.
 import { randomBytes } from 'node:crypto';
 import { resolve } from 'node:path';
-import { locateWebhookSecrets, readReceiverSecrets } from '../../platform/files/secret-files.ts';
-import { endpointId } from '../../wire/resources/endpoint.ts';
+import { ENDPOINT_ID, isReserved } from '../../wire/resources/fields.ts';
 import { RUNPOD_BASE } from '../../wire/routes/routes.ts';
 import { CommandError, defineVerb, EXIT } from '../command.ts';
 import type { ParsedArguments } from '../option-parser.ts';
@@ -82,7 +81,7 @@ interface WorkerEnvironment {
 /** @throws UsageError */
 function describeEnvironment(worker: WorkerEnvironment): Record<string, string> {
   const { endpoint, key } = worker;
-  if (!endpointId.safeParse(endpoint).success) {
+  if (!ENDPOINT_ID.test(endpoint) || isReserved(endpoint)) {
     throw new UsageError(`${endpoint}: not an endpoint ID`);
   }
   if (key === undefined) {
@@ -167,8 +166,10 @@ async function printSecrets({
   positionals: words,
 }: ParsedArguments<typeof secretOptions>): Promise<number> {
   const [endpoint = ''] = words;
-  const path = values.webhookSecretFile ?? locateWebhookSecrets(resolve(values.data));
-  const own = readSecrets(path, endpoint);
+  // They load zod, which no other command of endpoints needs.
+  const files = await import('../../platform/files/secret-files.ts');
+  const path = values.webhookSecretFile ?? files.locateWebhookSecrets(resolve(values.data));
+  const own = explained(() => files.readReceiverSecrets(path, endpoint));
   if (!own)
     throw new CommandError(
       `${path} does not exist; start the platform with this data folder first`,
@@ -177,9 +178,10 @@ async function printSecrets({
   return EXIT.ok;
 }
 
-function readSecrets(path: string, endpoint: string): string[] | undefined {
+/** @throws an error that names the flags */
+function explained<T>(read: () => T): T {
   try {
-    return readReceiverSecrets(path, endpoint);
+    return read();
   } catch (error) {
     throw explainPlatformError(error, secretOptions);
   }

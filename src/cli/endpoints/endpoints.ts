@@ -4,21 +4,13 @@ import { type ApiCaller, callOf } from '../../client/api-caller.ts';
 import { connectEndpoints } from '../../client/endpoints.ts';
 import { connectResources } from '../../client/resource-calls.ts';
 import { ApiError } from '../../client.ts';
-import {
-  DEFAULT_VOLUME_PATH,
-  ENDPOINT_TYPES,
-  type EndpointRecord,
-  type InputSchemaRecord,
-  MAX_GROUP_CONCURRENCY,
-  OUT_OF_MEMORY_RETRIES,
-} from '../../wire/resources/endpoint.ts';
+import type { EndpointRecord, InputSchemaRecord } from '../../wire/resources/endpoint.ts';
+import { ENDPOINT_FIELDS, SCALER_FIELDS } from '../../wire/resources/fields.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 import { JOB_ROUTES } from '../../wire/routes/routes.ts';
 import { CommandError, type CommandGroup } from '../command.ts';
-import { MAX_ATTEMPTS_HELP } from '../options/platform-flags.ts';
-import { choice, flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
+import { flag, integer, type OptionValues, UsageError } from '../options.ts';
 import { confirm, yesOption } from '../prompt.ts';
-import { bodyFileOption, composeBody, mark } from '../resources/request-body.ts';
 import {
   type ApiRequest,
   addCursor,
@@ -26,119 +18,50 @@ import {
   defineResourceVerbs,
   type ListKind,
   pageOptions,
-  type ResourceCommandSpec,
   showList,
   showRecord,
 } from '../resources/resource-command.ts';
 import { environmentVerb, webhookSecretVerb } from './endpoint-credentials.ts';
 import { describeDecisions, explainDecisions, readState, readStates } from './endpoint-state.ts';
 
-/** Options of the endpoint's fields, also for `millrace deploy`. */
-export const updateOptions = {
-  name: text({ placeholder: 'NAME', help: 'name of the endpoint, 1 to 200 characters' }),
-  template: text({
-    placeholder: 'ID',
-    help: "ID or name of the template for the endpoint's workers",
-  }),
-  gpu: list({
-    placeholder: 'ID',
-    help: 'GPU type of the workers, from `millrace catalog gpus`; repeat in order of preference; the given types replace all earlier ones',
-  }),
-  workersMin: integer({ min: 0, max: 1_000, help: 'minimum number of workers, even without load' }),
-  workersMax: integer({ min: 0, max: 1_000, help: 'maximum number of workers' }),
-  idleTimeout: integer({
-    min: 1,
-    max: 86_400,
-    placeholder: 'S',
-    help: 'stop a worker that has been idle for this time, s',
-  }),
+const { perWorker, seconds } = SCALER_FIELDS;
+/** Also for `millrace deploy`. */
+export const scalerOptions = {
   queueDelay: integer({
-    min: 1,
-    max: 3_600,
-    placeholder: 'S',
-    help: 'scaling: add workers when a job waits longer than this, s; or give --per-worker',
+    ...{ min: seconds.min, max: seconds.max, placeholder: 'S' },
+    help: `scaling: add workers when a job waits longer than this, s; the default of a queue, with ${seconds.default}; or give --per-worker`,
   }),
   perWorker: integer({
-    min: 1,
-    max: 100_000,
-    placeholder: 'N',
-    help: 'scaling: run one worker for each N jobs or requests; or give --queue-delay',
+    ...{ min: perWorker.min, max: perWorker.max, placeholder: 'N' },
+    help: 'scaling: run one worker for each N jobs or requests; the default of a LOAD_BALANCER, with 4; or give --queue-delay',
   }),
-  maxAttempts: integer({
-    min: 1,
-    max: 100,
-    help: MAX_ATTEMPTS_HELP,
-  }),
-  groupConcurrency: integer({
-    min: 1,
-    max: MAX_GROUP_CONCURRENCY,
-    help: 'most jobs of one group that workers run at once; to remove the limit, give null in --file',
-  }),
-  retryOutOfMemoryOn: choice({
-    choices: OUT_OF_MEMORY_RETRIES,
-    help: 'workers that may take a job after it ran out of GPU memory: those of a later type in the order of --gpu, or any',
-  }),
-  networkVolume: text({
-    placeholder: 'ID',
-    help: 'ID or name of the network volume that the workers mount; for none, give null in --file',
-  }),
-  networkVolumePath: text({
-    placeholder: 'PATH',
-    help: 'absolute path at which the workers mount the network volume',
-  }),
-  file: bodyFileOption,
 };
 
-const createOptions = {
-  ...updateOptions,
-  name: mark(updateOptions.name),
-  template: mark(updateOptions.template),
-  gpu: list({
-    placeholder: 'ID',
-    help: 'GPU type of the workers, from `millrace catalog gpus`; repeat in order of preference; default: no GPU',
-  }),
-  workersMin: mark(updateOptions.workersMin, 'default: 0'),
-  workersMax: mark(updateOptions.workersMax, 'default: 3'),
-  idleTimeout: mark(updateOptions.idleTimeout, 'default: 5'),
-  queueDelay: mark(updateOptions.queueDelay, 'default: 4; not for LOAD_BALANCER'),
-  perWorker: mark(updateOptions.perWorker, 'default for LOAD_BALANCER: 4'),
-  maxAttempts: mark(updateOptions.maxAttempts, 'default: 3'),
-  groupConcurrency: integer({
-    min: 1,
-    max: MAX_GROUP_CONCURRENCY,
-    help: 'most jobs of one group that workers run at once; default: any number',
-  }),
-  retryOutOfMemoryOn: mark(updateOptions.retryOutOfMemoryOn, 'default: ANY_GPU_TYPE'),
-  networkVolume: text({
-    placeholder: 'ID',
-    help: 'ID or name of the network volume that the workers mount; default: none',
-  }),
-  networkVolumePath: mark(updateOptions.networkVolumePath, `default: ${DEFAULT_VOLUME_PATH}`),
-  type: choice({ choices: ENDPOINT_TYPES, help: 'endpoint type; default: QUEUE' }),
+const scaling = {
+  options: scalerOptions,
+  compose: (values: ScalerValues) => ({ scaler: composeScaler(values) }),
 };
 
-const kind: ResourceCommandSpec<'endpoints', typeof createOptions, typeof updateOptions> = {
+const verbs = defineResourceVerbs({
   name: 'endpoints',
+  fields: ENDPOINT_FIELDS,
   columns: columnsOf(new Map()),
   create: {
-    options: createOptions,
-    compose: ({ type, ...values }) => composeFields(values, type),
+    ...scaling,
     examples: [
       'millrace endpoints create --name echo --template tpl_01912f4e-… --workers-max 4',
       'millrace endpoints create --name chat --template tpl_… --type LOAD_BALANCER --gpu "NVIDIA L4"',
     ],
   },
   update: {
-    options: updateOptions,
-    compose: (values) => composeFields(values),
+    ...scaling,
     effect:
       'Another template, network volume or other GPU types replace the workers, new ones ready first.',
     examples: ['millrace endpoints update echo --workers-max 8 --queue-delay 2'],
   },
-  fields: { templateId: 'template', gpuTypeIds: 'gpu', networkVolumeId: 'networkVolume' },
-};
+});
 
-const scalerOptions = {
+const decisionOptions = {
   ...pageOptions,
   explain: flag({ help: 'print the inputs of each decision' }),
 };
@@ -172,7 +95,7 @@ export const endpointsCommands: CommandGroup = {
       'you choose.',
   ],
   verbs: {
-    ...defineResourceVerbs(kind),
+    ...verbs,
     list: defineApiVerb({
       summary: 'lists your endpoints, newest first, with their states',
       options: pageOptions,
@@ -200,7 +123,7 @@ export const endpointsCommands: CommandGroup = {
     scaler: defineApiVerb({
       summary: 'prints the last scaling decisions and their reasons',
       id: 'endpoint ID or name',
-      options: scalerOptions,
+      options: decisionOptions,
       examples: ['millrace endpoints scaler ep_01912f4e-… --explain --limit 5'],
       act: showDecisions,
     }),
@@ -250,7 +173,7 @@ async function listEndpoints(request: ApiRequest<typeof pageOptions>): Promise<s
   return showList(connectEndpoints(caller), { plural: 'endpoints', columns }, request);
 }
 
-async function showDecisions(request: ApiRequest<typeof scalerOptions>): Promise<string> {
+async function showDecisions(request: ApiRequest<typeof decisionOptions>): Promise<string> {
   const { caller, id, json, values, width } = request;
   const { cursor, explain, limit } = values;
   const page = await connectEndpoints(caller).decisions(id).page({ cursor, limit });
@@ -275,34 +198,13 @@ async function showInputSchema({
   );
 }
 
-type FieldValues = OptionValues<typeof updateOptions>;
-
-function composeFields(values: FieldValues, type?: EndpointRecord['type']): object {
-  const { file, gpu, groupConcurrency, idleTimeout, maxAttempts, name } = values;
-  const { networkVolume: networkVolumeId, networkVolumePath } = values;
-  const { retryOutOfMemoryOn, template: templateId, workersMax, workersMin } = values;
-  return composeBody(file, {
-    name,
-    templateId,
-    type,
-    workersMin,
-    workersMax,
-    idleTimeout,
-    maxAttempts,
-    groupConcurrency,
-    retryOutOfMemoryOn,
-    networkVolumeId,
-    networkVolumePath,
-    gpuTypeIds: gpu.length > 0 ? gpu : undefined,
-    scaler: composeScaler(values),
-  });
-}
+type ScalerValues = OptionValues<typeof scalerOptions>;
 
 /** @throws UsageError */
 export function composeScaler({
   perWorker,
   queueDelay: seconds,
-}: Pick<FieldValues, 'perWorker' | 'queueDelay'>): object | undefined {
+}: ScalerValues): object | undefined {
   if (perWorker === undefined) {
     return seconds === undefined ? undefined : { type: 'QUEUE_DELAY', seconds };
   }

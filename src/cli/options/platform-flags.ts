@@ -22,9 +22,6 @@ export const webhookSecretFileOption = text({
   help: 'file of the secrets that sign webhooks; default: webhook-secrets in --data',
 });
 
-export const MAX_ATTEMPTS_HELP =
-  'failed attempts after which a job is FAILED; 1: no automatic retry';
-
 /** Names the flags of the command whose options these are. Returns other errors unchanged. */
 export function explainPlatformError(error: unknown, options: OptionTable): unknown {
   if (!(error instanceof PlatformOptionError)) return error;

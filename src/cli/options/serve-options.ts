@@ -38,7 +38,7 @@ import {
   readGrpcPort,
   readHttpBounds,
 } from './listener-options.ts';
-import { exitOnStoreLoss, MAX_ATTEMPTS_HELP, webhookSecretFileOption } from './platform-flags.ts';
+import { exitOnStoreLoss, webhookSecretFileOption } from './platform-flags.ts';
 import { nodeOptions, readNodes, readStore, storeOptions } from './store-options.ts';
 
 const HOUR_MS = 3_600_000;
@@ -65,7 +65,7 @@ const serverOptions = defineGroup('Endpoints, keys and log', {
   maxAttempts: integer({
     min: 1,
     max: 100,
-    help: `${MAX_ATTEMPTS_HELP}; for the endpoints that this command declares; default: 3, or the value of an earlier start`,
+    help: 'failed attempts after which a job is FAILED; 1: no automatic retry; for the endpoints that this command declares; default: 3, or the value of an earlier start',
   }),
   keyFile: text({
     placeholder: 'FILE',

@@ -1,12 +1,15 @@
 // `millrace keys`: manages API keys.
-
 import { connectKeys } from '../../client/platform-client.ts';
+import { post } from '../../client/resource-calls.ts';
+import { KEY_FIELDS } from '../../wire/resources/fields.ts';
 import type { IssuedKeyRecord, KeyRecord } from '../../wire/resources/key.ts';
+import { RESOURCES } from '../../wire/routes/routes.ts';
 import type { CommandGroup } from '../command.ts';
-import { integer, list, type OptionTable, requiredText, text, UsageError } from '../options.ts';
+import { integer, type OptionTable, text } from '../options.ts';
 import {
   type ApiRequest,
   defineApiVerb,
+  defineBodyVerb,
   formatItems,
   type ListKind,
   pageOptions,
@@ -14,23 +17,11 @@ import {
   showRecord,
 } from './resource-command.ts';
 
-const user = text({
-  placeholder: 'USER',
-  help: "act for this user; needs the operator's admin key",
-});
-
-const listOptions = { ...pageOptions, user };
-
-const createOptions = {
-  name: requiredText({ placeholder: 'NAME', help: 'name of the key, 1 to 200 characters' }),
-  scope: list({
-    placeholder: 'SCOPE',
-    help: 'scope, such as jobs:write, or jobs:write:echo for one endpoint; required',
-  }),
-  user,
-  expiresAt: text({
-    placeholder: 'TIME',
-    help: 'expiry, ISO 8601; default: the expiry of the key in --key',
+const listOptions = {
+  ...pageOptions,
+  user: text({
+    placeholder: 'USER',
+    help: "keys of this user; needs the operator's admin key",
   }),
 };
 
@@ -68,16 +59,19 @@ export const keysCommands: CommandGroup = {
       examples: ['millrace keys list', 'millrace keys list --user ada --limit 10'],
       act: listKeys,
     }),
-    create: defineApiVerb({
+    create: defineBodyVerb({
+      verb: 'create',
+      fields: KEY_FIELDS,
       summary: 'creates one key and prints it',
       description: [`${PRINTED_ONCE} The new key cannot have more scopes than the key in --key.`],
-      options: createOptions,
-      fields: { scopes: 'scope', userId: 'user' },
-      examples: [
-        'millrace keys create --name ci --scope jobs:write:echo --scope jobs:read:echo',
-        'millrace keys create --name ada --user ada --scope admin --expires-at 2030-01-01T00:00:00Z',
-      ],
-      act: createKey,
+      body: {
+        examples: [
+          'millrace keys create --name ci --scope jobs:write:echo --scope jobs:read:echo',
+          'millrace keys create --name ada --user ada --scope admin --expires-at 2030-01-01T00:00:00Z',
+        ],
+      },
+      act: async (body, request) =>
+        showIssued(await post(request.caller, RESOURCES.keys.path, { body }), request),
     }),
     show: defineApiVerb({
       summary: 'prints one key with its scopes, without its secret',
@@ -116,14 +110,6 @@ async function listKeys(request: ApiRequest<typeof listOptions>): Promise<string
   const keys = connectKeys(request.caller);
   const { user } = request.values;
   return showList(user === undefined ? keys : keys.ofUser(user), kind, request);
-}
-
-async function createKey(request: ApiRequest<typeof createOptions>): Promise<string> {
-  const { caller, values } = request;
-  const { expiresAt, name, scope: scopes, user: userId } = values;
-  if (scopes.length === 0) throw new UsageError('--scope SCOPE is required');
-  const given = { ...(userId !== undefined && { userId }), ...(expiresAt && { expiresAt }) };
-  return showIssued(await connectKeys(caller).create({ name, scopes, ...given }), request);
 }
 
 async function rotateKey(request: ApiRequest<typeof rotateOptions>): Promise<string> {

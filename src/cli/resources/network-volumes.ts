@@ -1,37 +1,19 @@
 // `millrace network-volumes`: manages storage that pods mount and that outlives them.
-
 import { connectResources } from '../../client/resource-calls.ts';
 import type { NetworkVolumeRecord } from '../../client.ts';
+import { NETWORK_VOLUME_FIELDS } from '../../wire/resources/fields.ts';
 import type { CommandGroup, Verb } from '../command.ts';
-import { integer, type OptionValues, text } from '../options.ts';
-import { bodyFileOption, composeBody, mark } from './request-body.ts';
 import {
   defineApiVerb,
   defineDeletion,
   defineResourceVerbs,
   formatItems,
   type ListKind,
-  type ResourceCommandSpec,
 } from './resource-command.ts';
 
-const updateOptions = {
-  name: text({ placeholder: 'NAME', help: 'display name' }),
-  size: integer({ min: 1, max: 65_536, placeholder: 'GB', help: 'size in GB; it can only grow' }),
-  file: bodyFileOption,
-};
-
-const createOptions = {
-  ...updateOptions,
-  name: mark(updateOptions.name, 'required, here or in --file'),
-  size: mark(updateOptions.size, 'required, here or in --file'),
-  dataCenter: text({
-    placeholder: 'ID',
-    help: 'data center, from `millrace catalog data-centers`; default: the default one',
-  }),
-};
-
-const kind: ResourceCommandSpec<'networkVolumes', typeof createOptions, typeof updateOptions> = {
+const verbs = defineResourceVerbs({
   name: 'networkVolumes',
+  fields: NETWORK_VOLUME_FIELDS,
   columns: {
     ID: ({ id }) => id,
     NAME: ({ name }) => name,
@@ -40,21 +22,12 @@ const kind: ResourceCommandSpec<'networkVolumes', typeof createOptions, typeof u
     USES: ({ useCount }) => String(useCount),
     DECLARED: ({ declared }) => (declared ? 'yes' : 'no'),
   },
-  create: {
-    options: createOptions,
-    compose: ({ dataCenter, file, name, size }: OptionValues<typeof createOptions>) =>
-      composeBody(file, { name, size, dataCenterId: dataCenter }),
-    examples: ['millrace network-volumes create --name models --size 200'],
-  },
+  create: { examples: ['millrace network-volumes create --name models --size 200'] },
   update: {
-    options: updateOptions,
-    compose: ({ file, name, size }: OptionValues<typeof updateOptions>) =>
-      composeBody(file, { name, size }),
     effect: 'Running pods keep their mount.',
     examples: ['millrace network-volumes update models --size 400'],
   },
-  fields: { dataCenterId: 'data-center' },
-};
+});
 
 const usesKind: ListKind<NetworkVolumeRecord['uses'][number]> = {
   plural: 'uses',
@@ -90,7 +63,7 @@ export const networkVolumesCommands: CommandGroup = {
     'A network volume is storage that pods and workers of endpoints mount, and that outlives them.',
   ],
   verbs: {
-    ...defineResourceVerbs(kind),
+    ...verbs,
     uses: usesVerb,
     delete: defineDeletion('networkVolumes', ' with its content; no pod or endpoint may use it'),
   },

@@ -1,7 +1,7 @@
 // `millrace pods`: manages pods.
-
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connectPods, type PodsClient } from '../../client/platform-client.ts';
+import { POD_FIELDS } from '../../wire/resources/fields.ts';
 import type { PodRecord, PodStatus } from '../../wire/resources/pod.ts';
 import { type CommandGroup, EXIT, type Verb } from '../command.ts';
 import { checkArguments, parseSharedOptions } from '../option-parser.ts';
@@ -10,32 +10,15 @@ import { print, printNote } from '../output.ts';
 import { confirm, yesOption } from '../prompt.ts';
 import { callPlatform, connectCaller } from './client-options.ts';
 import {
-  bodyFileOption,
-  composeBody,
-  containerOptions,
-  mark,
-  readContainerFlags,
-  replacedListOptions,
-} from './request-body.ts';
-import {
   CALL_EXIT_CODES,
   callOptions,
   defineApiVerb,
   defineResourceVerbs,
-  type ResourceCommandSpec,
 } from './resource-command.ts';
 
 const locked = flag({ help: 'let the platform refuse to stop, restart or terminate the pod' });
 
 const createOptions = {
-  ...containerOptions,
-  name: mark(containerOptions.name),
-  image: mark(containerOptions.image, 'required unless --template has one'),
-  disk: mark(containerOptions.disk, 'default: that of --template, else 20'),
-  template: text({
-    placeholder: 'ID',
-    help: 'ID or name of the template whose settings apply where you give none',
-  }),
   gpu: text({
     placeholder: 'ID',
     help: 'GPU type, from `millrace catalog gpus`; give either --gpu or --cpu',
@@ -54,19 +37,13 @@ const createOptions = {
     help: 'with --cpu: memory, GB',
   }),
   locked,
-  file: bodyFileOption,
 };
 
-const updateOptions = {
-  ...containerOptions,
-  ...replacedListOptions,
-  locked,
-  unlocked: flag({ help: 'undo --locked' }),
-  file: bodyFileOption,
-};
+const updateOptions = { locked, unlocked: flag({ help: 'undo --locked' }) };
 
-const kind: ResourceCommandSpec<'pods', typeof createOptions, typeof updateOptions> = {
+const verbs = defineResourceVerbs({
   name: 'pods',
+  fields: POD_FIELDS,
   columns: {
     ID: ({ id }) => id,
     NAME: ({ name }) => name,
@@ -93,8 +70,7 @@ const kind: ResourceCommandSpec<'pods', typeof createOptions, typeof updateOptio
       'disk is wiped, its mounts are kept. So does a larger disk on Docker with disk quotas.',
     examples: ['millrace pods update pod_01912f4e-… --env LEVEL=debug --locked'],
   },
-  fields: { ports: 'port' },
-};
+});
 
 const POLL_MS = 1_000;
 /** Read at each poll, bytes: a pod that prints more in a second loses lines. */
@@ -156,7 +132,7 @@ export const podsCommands: CommandGroup = {
     'To a key without the scope pods:write, the value of each variable is "***".',
   ],
   verbs: {
-    ...defineResourceVerbs(kind),
+    ...verbs,
     start: defineStateVerb('start', 'starts a stopped pod', (pods, id) => pods.start(id)),
     stop: defineStateVerb('stop', 'stops a pod and keeps its disk', (pods, id) => pods.stop(id)),
     restart: defineStateVerb(
@@ -206,23 +182,23 @@ function describeCompute({ cpu, gpu }: PodRecord): string {
   return cpu ? `${cpu.vcpuCount} vCPU, ${cpu.memory} GB` : '';
 }
 
-function composeCreation(values: OptionValues<typeof createOptions>): object {
-  const { cpu, file, gpu, gpuCount, memory, template, vcpus } = values;
-  return composeBody(file, {
-    ...readContainerFlags(values),
-    template,
+function composeCreation(values: OptionValues<typeof createOptions>): Record<string, unknown> {
+  const { cpu, gpu, gpuCount, memory, vcpus } = values;
+  return {
     gpu: gpu === undefined ? undefined : { id: gpu, count: gpuCount },
     cpu: cpu === undefined ? undefined : { id: cpu, vcpuCount: vcpus, memory },
     locked: values.locked || undefined,
-  });
+  };
 }
 
-function composeChange(values: OptionValues<typeof updateOptions>): object {
-  const { file, unlocked } = values;
-  if (values.locked && unlocked)
+function composeChange({
+  locked: isLocked,
+  unlocked: isUnlocked,
+}: OptionValues<typeof updateOptions>): Record<string, unknown> {
+  if (isLocked && isUnlocked) {
     throw new UsageError('--locked and --unlocked exclude each other; give one');
-  const isLocked = values.locked ? true : unlocked ? false : undefined;
-  return composeBody(file, { ...readContainerFlags(values), locked: isLocked });
+  }
+  return { locked: isLocked || isUnlocked ? isLocked : undefined };
 }
 
 async function followLog(pods: PodsClient, given: string, bytes: number): Promise<void> {

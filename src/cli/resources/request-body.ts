@@ -1,7 +1,17 @@
-// Composes a request body from a JSON file and from options, which override the file; the options of containers, which pods
-// and templates share.
+// Composes a request body from a JSON file, and from the options of a resource's fields, which override the file.
+// wire/resources/fields.ts has the fields.
 import { readFileSync } from 'node:fs';
-import { integer, list, text, UsageError } from '../options.ts';
+import type { Field, Fields } from '../../wire/resources/field.ts';
+import {
+  choice,
+  decimal,
+  flagName,
+  integer,
+  list,
+  type Option,
+  text,
+  UsageError,
+} from '../options.ts';
 
 export const bodyFileOption = text({
   placeholder: 'FILE',
@@ -53,68 +63,90 @@ function describe(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-export const containerOptions = {
-  name: text({ placeholder: 'NAME', help: 'name, 1 to 200 characters' }),
-  image: text({ placeholder: 'IMAGE', help: 'container image' }),
-  args: text({
-    placeholder: 'ARGS',
-    help: "process engine: program and its arguments; Docker and Kubernetes: arguments of the image's entrypoint; write --args=… if they start with -",
-  }),
-  env: list({ placeholder: 'NAME=VALUE', help: 'environment variable of the container' }),
-  port: list({
-    placeholder: 'PORT/PROTOCOL',
-    help: 'port of the container, such as 8000/http or 22/tcp',
-  }),
-  disk: integer({ min: 1, max: 65_536, placeholder: 'GB', help: 'size of the container disk, GB' }),
-  registry: text({
-    placeholder: 'ID',
-    help: 'ID or name of the registry whose login pulls the image, from `millrace registries list`',
-  }),
-} as const;
+type BodyVerb = 'create' | 'update';
 
-/** Lists that an update replaces as a whole. */
-export const replacedListOptions = {
-  env: {
-    ...containerOptions.env,
-    help: 'environment variable; the given variables replace all earlier ones',
-  },
-  port: {
-    ...containerOptions.port,
-    help: 'port, such as 8000/http; the given ports replace all earlier ones',
-  },
-} as const;
-
-/** Marks options that a new resource needs from the command line or from --file. */
-export function mark<T>(option: T & { help: string }, note = 'required, here or in --file'): T {
-  return { ...option, help: `${option.help}; ${note}` };
+/** An option for each field that a flag can set. */
+export function fieldOptions(fields: Fields, verb: BodyVerb): Record<string, Option<unknown>> {
+  const options = listFlags(fields)
+    .filter(({ field }) => verb === 'create' || !field.isFixed)
+    .map(({ field, flag }) => [flag, optionOf(field, `${helpOf(field)}${noteOf(field, verb)}`)]);
+  return Object.fromEntries(options);
 }
 
-interface ContainerValues {
-  name: string | undefined;
-  image: string | undefined;
-  args: string | undefined;
-  env: readonly string[];
-  port: readonly string[];
-  disk: number | undefined;
-  registry: string | undefined;
+/** Options of members of a body that have another name: `{ templateId: 'template' }`. */
+export function flagsOf(fields: Fields): Record<string, string> {
+  return Object.fromEntries(listFlags(fields).map(({ flag, name }) => [name, flag]));
 }
 
-/** Returns members of the body; undefined for flags that are not given. @throws UsageError */
-export function readContainerFlags(values: ContainerValues): Record<string, unknown> {
-  const { args, disk, env, image, name, port, registry } = values;
-  return {
-    name,
-    image,
-    args,
-    disk,
-    registry,
-    env: env.length > 0 ? Object.fromEntries(env.map(readVariableFlag)) : undefined,
-    ports: port.length > 0 ? port : undefined,
-  };
+/** Members of the body; undefined for flags that are not given. @throws UsageError */
+export function readFields(
+  fields: Fields,
+  values: Readonly<Record<string, unknown>>,
+): Record<string, unknown> {
+  const members = listFlags(fields).map(({ field, flag, name }) => {
+    const value = values[flag];
+    if (!Array.isArray(value)) return [name, value];
+    if (value.length === 0) return [name, undefined];
+    return [name, field.kind === 'variables' ? readVariables(flag, value) : value];
+  });
+  return Object.fromEntries(members);
 }
 
-function readVariableFlag(given: string): [name: string, value: string] {
-  const at = given.indexOf('=');
-  if (at > 0) return [given.slice(0, at), given.slice(at + 1)];
-  throw new UsageError(`--env: must be NAME=VALUE, got ${JSON.stringify(given)}`);
+interface FieldFlag {
+  name: string;
+  flag: string;
+  field: Field;
+}
+
+function listFlags(fields: Fields): FieldFlag[] {
+  return Object.entries(fields).flatMap(([name, field]) => {
+    const { flag = field.kind === 'switch' ? null : name } = field;
+    return flag === null ? [] : [{ name, flag, field }];
+  });
+}
+
+function optionOf(field: Field, help: string): Option<unknown> {
+  const { placeholder } = field;
+  const described = { help, ...(placeholder !== undefined && { placeholder }) };
+  switch (field.kind) {
+    case 'integer':
+      return integer({ ...described, min: field.min, max: field.max });
+    case 'number':
+      return decimal({ ...described, min: field.min, max: field.max });
+    case 'choice':
+      return choice({ ...described, choices: field.choices });
+    case 'list':
+    case 'variables':
+      return list({ placeholder: 'TEXT', ...described });
+    default:
+      return text({ placeholder: 'NAME', ...described });
+  }
+}
+
+/** Help texts begin in lower case. */
+function helpOf({ help, text: phrase }: Field): string {
+  const start = help ?? phrase;
+  return /^[A-Z][a-z ]/.test(start) ? start.charAt(0).toLowerCase() + start.slice(1) : start;
+}
+
+function noteOf({ default: value, kind, null: none, optional }: Field, verb: BodyVerb): string {
+  const isList = kind === 'list' || kind === 'variables';
+  if (verb === 'update') {
+    if (isList) return '; replaces all earlier ones';
+    return none === undefined ? '' : `; null in --file: ${none}`;
+  }
+  if (optional !== undefined) return `; default: ${optional}`;
+  if (value === undefined) return kind === 'variables' ? '' : '; required, here or in --file';
+  const shown = value === null ? none : String(value);
+  return shown ? `; default: ${shown}` : '';
+}
+
+function readVariables(flag: string, given: readonly unknown[]): Record<string, string> {
+  const pairs = given.map((each) => {
+    const pair = String(each);
+    const at = pair.indexOf('=');
+    if (at > 0) return [pair.slice(0, at), pair.slice(at + 1)];
+    throw new UsageError(`${flagName(flag)}: must be NAME=VALUE, got ${JSON.stringify(pair)}`);
+  });
+  return Object.fromEntries(pairs);
 }

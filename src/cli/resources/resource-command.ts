@@ -9,6 +9,7 @@ import {
   type ResourceName,
   type Resources,
 } from '../../client/resource-calls.ts';
+import type { Fields } from '../../wire/resources/field.ts';
 import { spellName } from '../../wire/routes/route.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
 import { type Command, EXIT, type ExitMeanings, type Verb } from '../command.ts';
@@ -17,6 +18,7 @@ import { flag, integer, type OptionTable, type OptionValues, text } from '../opt
 import { formatTable, print, readTableWidth } from '../output.ts';
 import { confirm, yesOption } from '../prompt.ts';
 import { callPlatform, clientOptions, connectCaller } from './client-options.ts';
+import { bodyFileOption, composeBody, fieldOptions, flagsOf, readFields } from './request-body.ts';
 
 export const pageOptions = {
   limit: integer({
@@ -40,29 +42,31 @@ export interface ListKind<Item> {
   columns: Readonly<Record<string, (item: Item) => string>>;
 }
 
-/** Options that compose a request body. */
-interface BodyOptions<Table extends OptionTable> {
-  options: Table;
-  /** @throws UsageError */
-  compose: (values: OptionValues<Table>) => object;
+/** A command whose body comes from options and from --file. */
+interface BodyCommand<Table extends OptionTable> {
+  /** Options besides those of the fields. */
+  options?: Table;
+  /** The members of the body that they set. @throws UsageError */
+  compose?: (values: OptionValues<Table>) => Record<string, unknown>;
   /** What the request changes besides the record. */
   effect?: string;
   examples: readonly string[];
 }
 
-export interface ResourceCommandSpec<
+interface ResourceCommand<
   Name extends ResourceName,
   Create extends OptionTable,
   Update extends OptionTable,
 > {
   /** Plural name of the resource: `pods`. */
   name: Name;
+  fields: Fields;
   /** Maps column titles to cells. */
   columns: ListKind<RecordOf<Name>>['columns'];
-  create: BodyOptions<Create>;
-  update: BodyOptions<Update>;
-  /** Options of members of the body that have another name: `{ templateId: 'template' }`. */
-  fields?: Readonly<Record<string, string>>;
+  create: BodyCommand<Create>;
+  update: BodyCommand<Update>;
+  /** Options that set members of another name, besides those of the fields: `{ secret: 'secretFile' }`. */
+  flags?: Readonly<Record<string, string>>;
 }
 
 /** Defines list, create, show and update. */
@@ -71,9 +75,9 @@ export function defineResourceVerbs<
   Create extends OptionTable,
   Update extends OptionTable,
 >(
-  kind: ResourceCommandSpec<Name, Create, Update>,
+  resource: ResourceCommand<Name, Create, Update>,
 ): Record<'list' | 'create' | 'show' | 'update', Verb> {
-  const { columns, fields, name } = kind;
+  const { columns, fields, flags, name } = resource;
   const { plural } = RESOURCES[name];
   const { command, one, several } = nameInTexts(name);
   const id = `${one} ID or name`;
@@ -91,10 +95,10 @@ export function defineResourceVerbs<
       act: (request) => showList(connect(request.caller), { plural, columns }, request),
     }),
     create: defineBodyVerb({
+      ...{ verb: 'create', fields, flags },
       summary: `creates one ${one} and prints it`,
-      body: kind.create,
-      fields,
-      send: (body, { caller }) => connect(caller).create(body),
+      body: resource.create,
+      act: async (body, { caller, json }) => showRecord(await connect(caller).create(body), json),
     }),
     show: defineApiVerb({
       summary: `prints one ${one}`,
@@ -105,11 +109,11 @@ export function defineResourceVerbs<
         showRecord(await connect(request.caller).get(request.id), request.json),
     }),
     update: defineBodyVerb({
+      ...{ verb: 'update', fields, flags, id },
       summary: 'changes some fields, keeps the others',
-      id,
-      body: kind.update,
-      fields,
-      send: (body, request) => connect(request.caller).update(request.id, body),
+      body: resource.update,
+      act: async (body, { caller, id: given, json }) =>
+        showRecord(await connect(caller).update(given, body), json),
     }),
   };
 }
@@ -140,27 +144,37 @@ export function defineDeletion(name: ResourceName, effect: string): Verb {
 }
 
 interface BodyVerb<Table extends OptionTable> {
+  verb: 'create' | 'update';
+  fields: Fields;
+  flags?: Readonly<Record<string, string>> | undefined;
   summary: string;
+  description?: readonly string[];
   id?: string;
-  fields?: Readonly<Record<string, string>> | undefined;
-  body: BodyOptions<Table>;
-  send: (body: object, request: { caller: ApiCaller; id: string }) => Promise<object>;
+  body: BodyCommand<Table>;
+  /** Sends the body. Returns the text to print. */
+  act: (body: object, request: Omit<ApiRequest<OptionTable>, 'values'>) => Promise<string>;
 }
 
-/** Defines a command whose body comes from --file and from other options. */
-function defineBodyVerb<Table extends OptionTable>(verb: BodyVerb<Table>): Verb {
-  const { body, fields, id, send, summary } = verb;
+/** Defines a command whose body comes from --file, from the options of the fields, and from further ones. */
+export function defineBodyVerb<Table extends OptionTable>(command: BodyVerb<Table>): Verb {
+  const { act, body, description = [], fields, flags, id, summary, verb } = command;
+  const options = { ...fieldOptions(fields, verb), ...body.options, file: bodyFileOption };
   return defineApiVerb({
     summary,
     examples: body.examples,
-    options: body.options,
+    options,
     ...(id !== undefined && { id }),
-    ...(fields && { fields }),
+    fields: { ...flagsOf(fields), ...flags },
     description: [
+      ...description,
       ...(body.effect === undefined ? [] : [body.effect]),
       'For fields without an option, use --file; docs/openapi.json and GET /openapi.json list all fields.',
     ],
-    act: async ({ json, values, ...to }) => showRecord(await send(body.compose(values), to), json),
+    act: ({ values, ...request }) => {
+      // They were parsed with these options, among others.
+      const more = body.compose?.(values as unknown as OptionValues<Table>);
+      return act(composeBody(values.file, { ...readFields(fields, values), ...more }), request);
+    },
   });
 }
 

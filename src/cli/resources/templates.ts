@@ -1,47 +1,25 @@
 // `millrace templates`: manages templates of pods and workers.
 import { resolve } from 'node:path';
+import { TEMPLATE_FIELDS } from '../../wire/resources/fields.ts';
 import type { CommandGroup } from '../command.ts';
 import { type OptionValues, text } from '../options.ts';
-import {
-  bodyFileOption,
-  composeBody,
-  containerOptions,
-  mark,
-  readContainerFlags,
-  replacedListOptions,
-} from './request-body.ts';
-import {
-  defineDeletion,
-  defineResourceVerbs,
-  type ResourceCommandSpec,
-} from './resource-command.ts';
+import { defineDeletion, defineResourceVerbs } from './resource-command.ts';
 
-const updateOptions = {
-  ...containerOptions,
-  ...replacedListOptions,
+const options = {
   handler: text({
     placeholder: 'PATH',
     help: "process engine: handler module of the workers, a path on the platform's machine; a relative path starts at the current folder",
   }),
-  file: bodyFileOption,
 };
 
-const createOptions = {
-  ...updateOptions,
-  ...containerOptions,
-  name: mark(containerOptions.name),
-  image: mark(containerOptions.image, 'required, here or in --file; the process engine ignores it'),
-  disk: mark(containerOptions.disk, 'default: 20'),
-};
-
-function compose(values: OptionValues<typeof updateOptions>): object {
-  // The platform runs in another folder.
-  const handler = values.handler === undefined ? undefined : resolve(values.handler);
-  return composeBody(values.file, { ...readContainerFlags(values), handler });
+/** The platform runs in another folder. */
+function compose({ handler }: OptionValues<typeof options>): Record<string, unknown> {
+  return { handler: handler === undefined ? undefined : resolve(handler) };
 }
 
-const kind: ResourceCommandSpec<'templates', typeof createOptions, typeof updateOptions> = {
+const verbs = defineResourceVerbs({
   name: 'templates',
+  fields: TEMPLATE_FIELDS,
   columns: {
     ID: ({ id }) => id,
     NAME: ({ name }) => name,
@@ -50,7 +28,7 @@ const kind: ResourceCommandSpec<'templates', typeof createOptions, typeof update
     HANDLER: ({ handler }) => handler ?? '-',
   },
   create: {
-    options: createOptions,
+    options,
     compose,
     examples: [
       'millrace templates create --name echo --image millrace-worker --handler /srv/echo.ts',
@@ -58,15 +36,14 @@ const kind: ResourceCommandSpec<'templates', typeof createOptions, typeof update
     ],
   },
   update: {
-    options: updateOptions,
+    options,
     compose,
     effect:
       'A change of anything except the name replaces the workers of all endpoints that use the template, new ones ' +
       'ready first. Pods made from the template stay as they are.',
     examples: ['millrace templates update tpl_01912f4e-… --env LEVEL=debug'],
   },
-  fields: { ports: 'port' },
-};
+});
 
 export const templatesCommands: CommandGroup = {
   name: 'millrace templates',
@@ -75,7 +52,7 @@ export const templatesCommands: CommandGroup = {
     'To a key without the scope endpoints:write, the value of each variable is "***".',
   ],
   verbs: {
-    ...defineResourceVerbs(kind),
+    ...verbs,
     delete: defineDeletion('templates', '; no endpoint may use it'),
   },
   examples: [

@@ -3,16 +3,16 @@
 import type { StoredEndpoint, Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import {
-  DEFAULT_VOLUME_PATH,
   type EndpointCreation,
   type EndpointDeployment,
   type EndpointRecord,
   type EndpointScaler,
   type EndpointSettings,
-  type EndpointType,
   type EndpointUpdate,
   findDeploymentFaults,
 } from '../../wire/resources/endpoint.ts';
+import { defaultsOf, pickFields } from '../../wire/resources/field.ts';
+import { type EndpointType, JOB_FIELDS, WORKER_FIELDS } from '../../wire/resources/fields.ts';
 import type { PodMounts } from '../../wire/resources/pod.ts';
 import type { NamedRecords } from '../name-index.ts';
 import { type EngineTraits, findMountMisfit } from '../pods/pod-spec.ts';
@@ -29,19 +29,12 @@ export function splitCreation(creation: EndpointCreation): {
   deployment: EndpointDeployment;
   settings: EndpointSettings;
 } {
-  const { executionTimeout, groupConcurrency, maxAttempts, maxQueued, scaler, ...workers } =
-    creation;
-  const settings = {
-    executionTimeoutMs: executionTimeout,
-    maxAttempts,
-    maxQueued,
-    ...(groupConcurrency !== null && { groupConcurrency }),
+  const { executionTimeout: executionTimeoutMs, scaler, ...rest } = creation;
+  const [jobs, workers] = pickFields(rest, JOB_FIELDS);
+  return {
+    deployment: { ...workers, scaler: scaler ?? defaultScaler(workers.type) },
+    settings: { ...jobs, executionTimeoutMs },
   };
-  const deployment = {
-    ...workers,
-    scaler: scaler ?? defaultScaler(workers.type),
-  };
-  return { deployment, settings };
 }
 
 function defaultScaler(type: EndpointType): EndpointScaler {
@@ -50,31 +43,20 @@ function defaultScaler(type: EndpointType): EndpointScaler {
     : { type: 'REQUEST_COUNT', perWorker: 4 };
 }
 
-/** Members missing in the update are missing in all parts. */
-export function splitUpdate(update: EndpointUpdate): {
+/** Members missing in the update are missing in both parts. */
+export function splitUpdate({ executionTimeout, ...rest }: EndpointUpdate): {
   deployment: Partial<EndpointDeployment>;
   settings: Partial<EndpointSettings>;
-  /** Null removes it from the settings. */
-  groupConcurrency: EndpointUpdate['groupConcurrency'];
 } {
-  const { executionTimeout, groupConcurrency, maxAttempts, maxQueued, ...deployment } = update;
-  return {
-    deployment,
-    groupConcurrency,
-    settings: {
-      ...(executionTimeout !== undefined && { executionTimeoutMs: executionTimeout }),
-      ...(maxAttempts !== undefined && { maxAttempts }),
-      ...(maxQueued !== undefined && { maxQueued }),
-    },
-  };
+  const [jobs, deployment] = pickFields(rest, JOB_FIELDS);
+  const timeout = executionTimeout !== undefined && { executionTimeoutMs: executionTimeout };
+  return { deployment, settings: { ...jobs, ...timeout } };
 }
 
 /** @throws ProblemError `conflict` for settings that a declared endpoint does not have */
 export function applyUpdate(endpoint: StoredEndpoint, update: EndpointUpdate): StoredEndpoint {
-  const { deployment, groupConcurrency, settings } = splitUpdate(update);
+  const { deployment, settings } = splitUpdate(update);
   const changed = { ...endpoint, settings: { ...endpoint.settings, ...settings } };
-  if (groupConcurrency === null) delete changed.settings.groupConcurrency;
-  else if (groupConcurrency !== undefined) changed.settings.groupConcurrency = groupConcurrency;
   if (endpoint.deployment) {
     return { ...changed, deployment: { ...endpoint.deployment, ...deployment } };
   }
@@ -89,17 +71,10 @@ export function applyUpdate(endpoint: StoredEndpoint, update: EndpointUpdate): S
 
 /** Worker settings of a declared endpoint, which has no workers of its own. */
 const NO_DEPLOYMENT: Omit<EndpointDeployment, 'name' | 'templateId'> & { templateId: null } = {
-  type: 'QUEUE',
+  ...defaultsOf(WORKER_FIELDS),
   templateId: null,
-  gpuTypeIds: [],
-  workersMin: 0,
   workersMax: 0,
-  idleTimeout: 5,
-  retryOutOfMemoryOn: 'ANY_GPU_TYPE',
-  networkVolumeId: null,
-  networkVolumePath: DEFAULT_VOLUME_PATH,
   scaler: defaultScaler('QUEUE'),
-  source: 'TEMPLATE',
 };
 
 /** The name that its owner gave it; a declared endpoint without one has its ID. */
@@ -109,13 +84,7 @@ export function nameOf({ deployment, id, settings }: LiveEndpoint): string {
 
 export function describeEndpoint(endpoint: LiveEndpoint): EndpointRecord {
   const { createdAt, deployment, id, settings } = endpoint;
-  const {
-    executionTimeoutMs,
-    groupConcurrency = null,
-    maxAttempts,
-    maxQueued,
-    name = id,
-  } = settings;
+  const { executionTimeoutMs, name = id, ...jobs } = settings;
   const {
     lastVersion: _lastVersion,
     rollout,
@@ -126,12 +95,10 @@ export function describeEndpoint(endpoint: LiveEndpoint): EndpointRecord {
     id,
     name,
     ...workers,
+    ...jobs,
     version,
     rollout: describeRollout(rollout),
     executionTimeout: executionTimeoutMs,
-    maxAttempts,
-    maxQueued,
-    groupConcurrency,
     createdAt: new Date(createdAt).toISOString(),
   };
 }

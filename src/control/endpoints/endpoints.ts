@@ -20,8 +20,8 @@ import {
   type EndpointUpdate,
   endpointId,
   endpointSettings,
-  isReserved,
 } from '../../wire/resources/endpoint.ts';
+import { isReserved } from '../../wire/resources/fields.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
 import {
   DEFAULT_QUOTAS,

@@ -7,7 +7,7 @@ import type { Engine } from '../../engine/engine.ts';
 import { OWNER, type Store, type Transaction } from '../../store/store.ts';
 import type { PodKubernetes } from '../../wire/engine/kubernetes.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { EndpointType, HandlerSource } from '../../wire/resources/endpoint.ts';
+import type { EndpointType, HandlerSource } from '../../wire/resources/fields.ts';
 import {
   type TemplateCreation,
   type TemplateRecord,

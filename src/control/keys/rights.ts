@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { OWNER } from '../../store/store.ts';
 import { describeIssues, ProblemError } from '../../wire/problem.ts';
 import { endpointId } from '../../wire/resources/endpoint.ts';
-import { HIDDEN_VALUE } from '../../wire/resources/pod.ts';
+import { HIDDEN_VALUE } from '../../wire/resources/fields.ts';
 import { SCOPES, type Scope } from '../../wire/routes/route.ts';
 import type { EngineKind } from '../endpoints/templates.ts';
 

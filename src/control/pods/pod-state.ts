@@ -3,13 +3,9 @@
 import { z } from 'zod';
 import type { StoredResource } from '../../store/store.ts';
 import { podKubernetes } from '../../wire/engine/kubernetes.ts';
-import {
-  cpuConfig,
-  gpuConfig,
-  POD_STATUSES,
-  podCloud,
-  podMounts,
-} from '../../wire/resources/pod.ts';
+import { recordShape } from '../../wire/resources/field-schemas.ts';
+import { POD_FIELDS } from '../../wire/resources/fields.ts';
+import { cpuConfig, gpuConfig, POD_STATUSES, podMounts } from '../../wire/resources/pod.ts';
 import {
   openVariables,
   type SecretSealer,
@@ -21,33 +17,19 @@ import { meterState } from './pod-meter.ts';
 
 /** The request, completed by template and defaults. */
 const podSpec = z.object({
-  name: z.string(),
-  image: z.string(),
-  args: z.string(),
+  ...recordShape(POD_FIELDS),
   /** Process engine: the worker's handler module. */
   handler: z.string().nullable(),
   /** The version of the handler that the worker fetches. Default: none. */
   version: z.int().exactOptional(),
-  /** GB. */
-  disk: z.int(),
-  /** `<port>/<protocol>` each. */
-  ports: z.array(z.string()),
   env: z.record(z.string(), z.string()),
   /** Only in memory. */
   unopened: unopenedVariables.exactOptional(),
-  /** ID of a credential. */
-  registry: z.string().nullable(),
   kubernetes: podKubernetes.exactOptional(),
   mounts: podMounts,
   gpu: gpuConfig.exactOptional(),
   cpu: cpuConfig.exactOptional(),
-  cloud: podCloud,
-  dataCenterId: z.string().nullable(),
-  globalNetworking: z.boolean(),
-  /** ID and version of its template. */
-  template: z.string().nullable(),
   templateVersion: z.int().nullable(),
-  locked: z.boolean(),
 });
 export type PodSpec = z.infer<typeof podSpec>;
 

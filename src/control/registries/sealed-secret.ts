@@ -3,7 +3,7 @@
 import { createCipheriv, createDecipheriv, hash, randomBytes } from 'node:crypto';
 import { z } from 'zod';
 import type { Store, StoredResource } from '../../store/store.ts';
-import { HIDDEN_VALUE } from '../../wire/resources/pod.ts';
+import { HIDDEN_VALUE } from '../../wire/resources/fields.ts';
 
 const ALGORITHM = 'aes-256-gcm';
 export const SECRET_KEY_BYTES = 32;

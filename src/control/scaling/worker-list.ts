@@ -2,7 +2,7 @@
 // or drains, and which crashed. In memory only: after a restart, the platform adopts the workers that it
 // finds and observes them anew. `WorkView` is what a queue or a balancer knows of them.
 import { EXIT_HANDLER_NOT_LOADED } from '../../wire/link/worker-link.ts';
-import type { EndpointType } from '../../wire/resources/endpoint.ts';
+import type { EndpointType } from '../../wire/resources/fields.ts';
 import type { ScaledWorker, ScalerInput } from '../../wire/resources/scaling.ts';
 import type { GpuCount } from '../billing/billing-keeper.ts';
 import { reasonOfUser } from '../pods/pod-lifecycle.ts';

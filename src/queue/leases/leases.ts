@@ -359,7 +359,7 @@ function findJobs(
   limit: number,
 ): TakeableJobs {
   const endpoint = tx.endpoint(endpointId);
-  const groupLimit = endpoint?.settings.groupConcurrency;
+  const groupLimit = endpoint?.settings.groupConcurrency ?? undefined;
   const deployment = endpoint?.deployment ?? null;
   // Without a deployment, no job has outgrown a GPU type.
   const acceptsOutgrown = deployment === null ? undefined : acceptOutgrown(deployment, gpuType);

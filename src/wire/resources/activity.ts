@@ -4,7 +4,7 @@ import { jobSummary, waitReason } from '../answer-schemas.ts';
 import { ERROR_CODES } from '../job/job.ts';
 import { answerJson, describeOperations, pageCursor } from '../operations/operation.ts';
 import { ACTIVITY_ROUTES } from '../routes/routes.ts';
-import { ENDPOINT_TYPES } from './endpoint.ts';
+import { ENDPOINT_TYPES } from './fields.ts';
 
 const count = z.int().min(0);
 const ms = z.number().min(0);

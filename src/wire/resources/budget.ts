@@ -1,61 +1,22 @@
 // Schemas of a budget, a limit on what a user's resources may cost in a day or a month; its operations.
 import { z } from 'zod';
-import { webhook } from '../job/job-schemas.ts';
 import { describeResource } from '../operations/resource.ts';
 import { RESOURCES } from '../routes/routes.ts';
-import { resourceName } from '../text.ts';
-import { namedUser } from './key.ts';
-
-const limit = z.number().min(0.01).max(1_000_000_000).describe('USD');
-const warnAt = z.number().min(0.01).max(1);
-const noticeUrl = webhook
-  .nullable()
-  .describe(
-    'URL to which the platform posts a notice when the state becomes `warning` or `used_up`, once in a period each; ' +
-      'must be a public address unless the operator allows others. null: none',
-  );
+import { creationShape, recordShape, updateShape } from './field-schemas.ts';
+import { BUDGET_FIELDS } from './fields.ts';
 
 /** Body of `POST /v1/budgets`. */
-export const budgetCreation = z.strictObject({
-  name: resourceName,
-  userId: namedUser
-    .exactOptional()
-    .describe(
-      'User whose costs the budget limits. Only the operator may name another user, who sees the budget and cannot change it. ' +
-        'Default: the caller',
-    ),
-  endpointId: z
-    .string()
-    .min(1)
-    .max(128)
-    .nullable()
-    .default(null)
-    .describe(
-      'ID or name of the endpoint that the budget is for; null: all pods, endpoints and network volumes of the user',
-    ),
-  period: z.enum(['day', 'month']).default('month').describe('In UTC'),
-  limit,
-  warnAt: warnAt.default(0.8).describe('Share of the limit from which the state is `warning`'),
-  webhook: noticeUrl.default(null),
-});
+export const budgetCreation = z.strictObject(creationShape(BUDGET_FIELDS));
 export type BudgetCreation = z.infer<typeof budgetCreation>;
 
 /** Body of `PATCH /v1/budgets/{id}`; omitted members stay unchanged. */
-export const budgetUpdate = z.strictObject({
-  name: resourceName.exactOptional(),
-  limit: limit.exactOptional(),
-  warnAt: warnAt.exactOptional(),
-  webhook: noticeUrl.exactOptional(),
-});
+export const budgetUpdate = z.strictObject(updateShape(BUDGET_FIELDS));
 export type BudgetUpdate = z.infer<typeof budgetUpdate>;
 
+const { userId: _userId, ...stored } = recordShape(BUDGET_FIELDS);
 export const storedBudget = z.object({
   id: z.string(),
-  name: z.string(),
-  endpointId: z.string().nullable(),
-  period: z.enum(['day', 'month']),
-  limit: z.number(),
-  warnAt: z.number(),
+  ...stored,
   webhook: z
     .string()
     .nullable()

@@ -3,39 +3,11 @@ import { z } from 'zod';
 import { describeOperations, JSON_TYPE } from '../operations/operation.ts';
 import { describeFixedResource } from '../operations/resource.ts';
 import { KEY_ROUTES, RESOURCES } from '../routes/routes.ts';
-import { resourceName } from '../text.ts';
-
-/** A user whom the operator names. */
-export const namedUser = z
-  .string()
-  .regex(
-    /^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$/,
-    'must be 1 to 128 letters, digits or ".", "_", "@", "-"',
-  );
+import { creationShape, recordShape } from './field-schemas.ts';
+import { KEY_FIELDS } from './fields.ts';
 
 /** Body of `POST /v1/keys`. Scopes are checked in control/scopes.ts. */
-export const keyCreation = z.strictObject({
-  name: resourceName.describe(
-    'Names that start with "pod pod_" are reserved for keys of worker pods',
-  ),
-  scopes: z
-    .array(z.string().min(1).max(200))
-    .min(1)
-    .max(100)
-    .describe(
-      'Each is `admin`, `worker`, or `jobs`, `endpoints`, `pods` or `keys` with `:read` or `:write`; ' +
-        'the suffix `:<endpoint>` binds it to one endpoint, given by its ID or by the name that it has now',
-    ),
-  /** Owner of the key. Only the operator may name another user. Default: the caller. */
-  userId: namedUser.exactOptional(),
-  expiresAt: z.iso
-    .datetime({ offset: true })
-    .nullable()
-    .exactOptional()
-    .describe(
-      "ISO 8601; must be in the future; null means never. Default: the expiry of the caller's key",
-    ),
-});
+export const keyCreation = z.strictObject(creationShape(KEY_FIELDS));
 export type KeyCreation = z.infer<typeof keyCreation>;
 
 /** Body of `POST /v1/keys/{id}/rotate`. */
@@ -50,11 +22,8 @@ export const keyRotation = z.strictObject({
 
 export const keyRecord = z.object({
   id: z.string(),
-  name: z.string(),
-  userId: z.string(),
-  scopes: z.array(z.string()),
+  ...recordShape(KEY_FIELDS),
   createdAt: z.iso.datetime(),
-  expiresAt: z.iso.datetime().nullable(),
 });
 export type KeyRecord = z.infer<typeof keyRecord>;
 

@@ -2,32 +2,16 @@
 import { z } from 'zod';
 import { describeResource } from '../operations/resource.ts';
 import { RESOURCES } from '../routes/routes.ts';
-import { resourceName } from '../text.ts';
+import { creationShape, updateShape } from './field-schemas.ts';
+import { NETWORK_VOLUME_FIELDS } from './fields.ts';
 import { POD_STATUSES } from './pod.ts';
 
-const sizeGb = z.int().min(1).max(65_536);
-
 /** Body of `POST /v1/network-volumes`. */
-export const networkVolumeCreation = z.strictObject({
-  name: resourceName,
-  size: sizeGb.describe(
-    'GB; `capabilities.mounts.sizeLimit` of the data center says whether the size is enforced',
-  ),
-  dataCenterId: z
-    .string()
-    .min(1)
-    .max(200)
-    .nullable()
-    .default(null)
-    .describe('ID of a data center; null means the default one. Cannot be changed'),
-});
+export const networkVolumeCreation = z.strictObject(creationShape(NETWORK_VOLUME_FIELDS));
 export type NetworkVolumeCreation = z.infer<typeof networkVolumeCreation>;
 
 /** Body of `PATCH /v1/network-volumes/{id}`; omitted members stay unchanged. */
-export const networkVolumeUpdate = z.strictObject({
-  name: resourceName.exactOptional(),
-  size: sizeGb.exactOptional().describe('GB; can only grow'),
-});
+export const networkVolumeUpdate = z.strictObject(updateShape(NETWORK_VOLUME_FIELDS));
 export type NetworkVolumeUpdate = z.infer<typeof networkVolumeUpdate>;
 
 /** What the platform stores of a volume. */

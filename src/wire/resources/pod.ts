@@ -3,7 +3,8 @@
 // control/pods. The operations are in pod-operations.ts.
 import { z } from 'zod';
 import { podKubernetes } from '../engine/kubernetes.ts';
-import { resourceName } from '../text.ts';
+import { creationShape, recordShape, updateShape } from './field-schemas.ts';
+import { HIDDEN_VALUE, MAX_SYSTEM_TEXT, MOUNT_PATH_RULE, POD_FIELDS } from './fields.ts';
 
 export const POD_STATUSES = [
   'PROVISIONING',
@@ -18,53 +19,11 @@ export type PodStatus = (typeof POD_STATUSES)[number];
 export const POD_ACTIONS = ['start', 'stop', 'restart', 'terminate'] as const;
 export type PodAction = (typeof POD_ACTIONS)[number];
 
-const MAX_PORT = 65_535;
-/** Most characters of one variable or argument string; operating systems accept no more. */
-const MAX_TEXT = 131_072;
-
-export const imageReference = z
-  .string()
-  .max(512)
-  .regex(
-    /^[!-,.-~][!-~]*$/,
-    'must be an image reference of visible ASCII characters that does not start with "-"',
-  )
-  // A path of an engine's API contains it.
-  .refine(
-    (image) => !image.split('/').some((part) => part === '.' || part === '..'),
-    'must be an image reference without "." or ".." between its slashes',
-  );
-
 /** Text for a system call, which would stop at a NUL character. */
 const systemText = z
   .string()
-  .max(MAX_TEXT)
+  .max(MAX_SYSTEM_TEXT)
   .refine((text) => !text.includes('\0'), 'must not contain a NUL character');
-
-export const containerArgs = systemText.describe(
-  'Command line, split like in a shell: every quote must be closed and the last character must not be a backslash; on the process engine, a pod without a handler needs it',
-);
-export const diskGb = z.int().min(1).max(65_536).describe('GB');
-
-export const registryId = z
-  .string()
-  .min(1)
-  .max(200)
-  .describe('ID or name of one of your registries');
-
-/** `<port>/<protocol>`: `8000/http`, `22/tcp`. */
-export const podPort = z.string().refine((text) => {
-  const [, port = '0'] = /^([1-9]\d{0,4})\/(http|tcp|udp)$/.exec(text) ?? [];
-  return Number(port) >= 1 && Number(port) <= MAX_PORT;
-}, 'must be "<port>/<protocol>" with a port from 1 to 65535 and http, tcp or udp');
-
-export const podPorts = z
-  .array(podPort)
-  .max(64)
-  .refine((ports) => new Set(ports).size === ports.length, 'must not contain a port twice');
-
-/** Stands for each value in answers to a key that cannot write the variables. */
-export const HIDDEN_VALUE = '***';
 
 export const podEnv = z
   .record(
@@ -74,7 +33,7 @@ export const podEnv = z
       `must not be "${HIDDEN_VALUE}", which stands for a hidden value; send the value itself`,
     ),
   )
-  .describe(`Variables, by name; "${HIDDEN_VALUE}" is refused as a value`);
+  .describe(POD_FIELDS.env.text);
 
 /** Variables in answers. */
 export function shownEnv(scope: 'endpoints:write' | 'pods:write') {
@@ -82,16 +41,7 @@ export function shownEnv(scope: 'endpoints:write' | 'pods:write') {
   return z.record(z.string(), z.string()).describe(text);
 }
 
-export const mountPath = z
-  .string()
-  .max(4_096)
-  .refine(
-    (path) =>
-      /^\/[^\0:]+$/.test(path) &&
-      path.split('/').some((step) => step !== '' && step !== '.') &&
-      !path.split('/').includes('..'),
-    'must be an absolute path below "/" without ".." and ":"',
-  );
+const mountPath = z.string().max(4_096).refine(MOUNT_PATH_RULE.holds, MOUNT_PATH_RULE.message);
 
 /** @deprecated Host-local; does not survive its host. Prefer a network mount. */
 export const persistentMount = z
@@ -138,39 +88,15 @@ export const cpuConfig = z.strictObject({
   memory: z.int().min(1).max(65_536).describe("GB; at most the flavor's `maxMemory`"),
 });
 
-export const podCloud = z.enum(['SECURE', 'COMMUNITY']);
-
 /** Body of `POST /v2/pods`. Exactly one of `gpu` and `cpu`, and `image` or `template`. */
 export const podCreation = z
   .strictObject({
-    name: resourceName,
-    image: imageReference.exactOptional(),
-    template: z
-      .string()
-      .min(1)
-      .max(200)
-      .nullable()
-      .exactOptional()
-      .describe('ID or name of a template that provides all settings that this request omits'),
-    args: containerArgs.exactOptional(),
-    disk: diskGb.exactOptional(),
-    ports: podPorts.exactOptional(),
+    ...creationShape(POD_FIELDS),
     env: podEnv.exactOptional(),
-    registry: registryId.nullable().exactOptional(),
     kubernetes: podKubernetes.nullable().exactOptional(),
     mounts: podMounts.default({}),
     gpu: gpuConfig.exactOptional(),
     cpu: cpuConfig.exactOptional(),
-    cloud: podCloud.default('SECURE'),
-    dataCenterId: z
-      .string()
-      .min(1)
-      .max(200)
-      .nullable()
-      .default(null)
-      .describe('ID of a data center; null means any'),
-    globalNetworking: z.boolean().default(false).describe('Not available on the process engine'),
-    locked: z.boolean().default(false),
   })
   .refine(({ cpu, gpu }) => (cpu === undefined) !== (gpu === undefined), {
     message: 'exactly one of gpu and cpu is required',
@@ -184,18 +110,10 @@ export type PodCreation = z.infer<typeof podCreation>;
 
 /** Body of `PATCH /v2/pods/{id}`; omitted members stay unchanged. */
 export const podUpdate = z.strictObject({
-  name: resourceName.exactOptional(),
-  image: imageReference.exactOptional(),
-  args: containerArgs.exactOptional(),
-  disk: diskGb
-    .exactOptional()
-    .describe('GB; can only grow. On Docker with disk quotas, a larger disk is new and empty'),
-  ports: podPorts.exactOptional(),
+  ...updateShape(POD_FIELDS),
   env: podEnv.exactOptional(),
-  registry: registryId.nullable().exactOptional(),
   kubernetes: podKubernetes.nullable().exactOptional(),
   mounts: podMounts.exactOptional(),
-  locked: z.boolean().exactOptional(),
 });
 export type PodUpdate = z.infer<typeof podUpdate>;
 
@@ -227,30 +145,22 @@ export type PodRuntime = z.infer<typeof podRuntime>;
 /** A pod as the API returns it. Times are ISO 8601, UTC. */
 export const podRecord = z.object({
   id: z.string(),
-  name: z.string(),
+  ...recordShape(POD_FIELDS),
   status: z.enum(POD_STATUSES),
   actions: z
     .array(z.enum(POD_ACTIONS))
     .describe('Actions that the current status and the engine allow'),
-  image: z.string(),
-  args: z.string(),
   disk: z.int().min(1).describe('GB; erased on restart'),
-  ports: z.array(z.string()),
   env: shownEnv('pods:write'),
-  registry: z.string().nullable(),
   kubernetes: podKubernetes.exactOptional(),
   mounts: podMounts,
   gpu: z.object({ id: z.string(), count: z.int().min(1) }).exactOptional(),
   cpu: z.object({ id: z.string(), vcpuCount: z.int(), memory: z.int() }).exactOptional(),
-  cloud: podCloud,
-  dataCenterId: z.string().nullable(),
-  template: z.string().nullable(),
   cost: z
     .number()
     .describe(
       'Current USD per hour; 0 if EXITED, ERROR or TERMINATED, and while the pod waits for a GPU',
     ),
-  locked: z.boolean(),
   globalNetworking: z.object({
     enabled: z.boolean(),
     ip: z.string().exactOptional(),

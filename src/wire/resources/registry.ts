@@ -3,42 +3,20 @@
 import { z } from 'zod';
 import { describeResource } from '../operations/resource.ts';
 import { RESOURCES } from '../routes/routes.ts';
-import { resourceName } from '../text.ts';
-
-const server = z
-  .string()
-  .max(255)
-  .regex(
-    /^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[1-9]\d{0,4})?$/,
-    'must be a host, or a host and a port: registry.example.com:5000',
-  )
-  .describe('Host of the registry, with its port if it has one; `docker.io` for Docker Hub');
-
-const username = z.string().min(1).max(255);
-
-const secret = z
-  .string()
-  .min(1)
-  .max(8_192)
-  .describe('Password or token; stored encrypted, and in no answer');
+import { creationShape, recordShape, updateShape } from './field-schemas.ts';
+import { REGISTRY_FIELDS } from './fields.ts';
 
 /** Body of `POST /v1/registries`. */
-export const registryCreation = z.strictObject({ name: resourceName, server, username, secret });
+export const registryCreation = z.strictObject(creationShape(REGISTRY_FIELDS));
 export type RegistryCreation = z.infer<typeof registryCreation>;
 
 /** Body of `PATCH /v1/registries/{id}`; omitted members stay unchanged. */
-export const registryUpdate = z.strictObject({
-  name: resourceName.exactOptional(),
-  username: username.exactOptional(),
-  secret: secret.exactOptional(),
-});
+export const registryUpdate = z.strictObject(updateShape(REGISTRY_FIELDS));
 export type RegistryUpdate = z.infer<typeof registryUpdate>;
 
 export const registryRecord = z.object({
   id: z.string(),
-  name: z.string(),
-  server: z.string(),
-  username: z.string(),
+  ...recordShape(REGISTRY_FIELDS),
   declared: z
     .boolean()
     .describe("Whether the operator's catalog file declares it: then the API cannot change it"),

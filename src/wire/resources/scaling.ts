@@ -4,7 +4,8 @@ import { z } from 'zod';
 import { answerJson, describeOperations, PAGE_PARAMETERS } from '../operations/operation.ts';
 import { describePage } from '../operations/resource.ts';
 import { SCALER_ROUTES } from '../routes/routes.ts';
-import { ENDPOINT_TYPES, endpointScaler } from './endpoint.ts';
+import { endpointScaler } from './endpoint.ts';
+import { ENDPOINT_TYPES } from './fields.ts';
 
 /** `draining`: gets no new jobs or is being ended, but still counts as a worker. */
 const WORKER_STATES = ['starting', 'ready', 'draining'] as const;

@@ -3,71 +3,31 @@ import { z } from 'zod';
 import { podKubernetes } from '../engine/kubernetes.ts';
 import { describeResource } from '../operations/resource.ts';
 import { RESOURCES } from '../routes/routes.ts';
-import { resourceName } from '../text.ts';
-import {
-  containerArgs,
-  diskGb,
-  imageReference,
-  podEnv,
-  podPorts,
-  registryId,
-  shownEnv,
-} from './pod.ts';
+import { creationShape, recordShape, updateShape } from './field-schemas.ts';
+import { TEMPLATE_FIELDS } from './fields.ts';
+import { podEnv, shownEnv } from './pod.ts';
 
 /** Body of `POST /v1/templates`. */
 export const templateCreation = z.strictObject({
-  name: resourceName,
-  /** Required on the process engine too, although that engine ignores it. */
-  image: imageReference,
-  args: containerArgs.default(''),
+  ...creationShape(TEMPLATE_FIELDS),
   env: podEnv.default({}),
-  disk: diskGb.default(20),
-  ports: podPorts.default([]),
-  registry: registryId.nullable().default(null),
   kubernetes: podKubernetes.exactOptional(),
-  handler: z
-    .string()
-    .min(1)
-    .max(4_096)
-    .nullable()
-    .default(null)
-    .describe(
-      "Process engine: path of the workers' handler module, an existing file on the platform's machine",
-    ),
 });
 export type TemplateCreation = z.infer<typeof templateCreation>;
 
 /** Body of `PATCH /v1/templates/{id}`; omitted members stay unchanged. */
 export const templateUpdate = z.strictObject({
-  name: resourceName.exactOptional(),
-  image: imageReference.exactOptional(),
-  args: containerArgs.exactOptional(),
+  ...updateShape(TEMPLATE_FIELDS),
   env: podEnv.exactOptional(),
-  disk: diskGb.exactOptional(),
-  ports: podPorts.exactOptional(),
-  registry: registryId.nullable().exactOptional(),
   kubernetes: podKubernetes.nullable().exactOptional(),
-  handler: z
-    .string()
-    .min(1)
-    .max(4_096)
-    .nullable()
-    .exactOptional()
-    .describe("Process engine: an existing file on the platform's machine"),
 });
 export type TemplateUpdate = z.infer<typeof templateUpdate>;
 
 export const templateRecord = z.object({
   id: z.string(),
-  name: z.string(),
-  image: z.string(),
-  args: z.string(),
+  ...recordShape(TEMPLATE_FIELDS),
   env: shownEnv('endpoints:write'),
-  disk: z.int(),
-  ports: z.array(z.string()),
-  registry: z.string().nullable(),
   kubernetes: podKubernetes.exactOptional(),
-  handler: z.string().nullable(),
   createdAt: z.iso.datetime(),
   version: z
     .int()

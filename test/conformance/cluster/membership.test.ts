@@ -1,4 +1,5 @@
 // Nodes that join, renew, claim shards, die and return, on a real Postgres server.
+
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { ClusterView } from '../../../src/cluster/cluster-view.ts';
@@ -8,6 +9,7 @@ import { planShards } from '../../../src/cluster/plan-shards.ts';
 import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
 import { openPostgres, openPostgresStore } from '../../../src/store/postgres/postgres.ts';
 import { MIGRATIONS } from '../../../src/store/postgres/schema.ts';
+import { endpointSettings } from '../../../src/wire/resources/endpoint.ts';
 import { PostgresProxy } from '../../support/network/postgres-proxy.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
@@ -202,7 +204,7 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
       target: readPostgresUrl(proxy.redirect(server.url())),
       ...{ takeOver: true, mayReturn: () => a.isMine(0), onLost },
     });
-    const settings = { executionTimeoutMs: 5_000, maxAttempts: 1, maxQueued: 7 };
+    const settings = endpointSettings.parse({ executionTimeoutMs: 5_000, maxQueued: 7 });
     const put = (id: string) => store.write((tx) => tx.putEndpoint({ id, settings, createdAt: 5 }));
     proxy.isClosed = true;
     proxy.cut();

@@ -7,6 +7,7 @@ import type {
   VersionKey,
 } from '../../../src/store/store.ts';
 import { JOB_STATUSES, type JobStatus } from '../../../src/wire/job/job.ts';
+import { endpointSettings } from '../../../src/wire/resources/endpoint.ts';
 import {
   addEndpoint,
   addJobs,
@@ -50,7 +51,7 @@ async function readCounters(id = ENDPOINT): Promise<Counters | undefined> {
 }
 
 export function describeEndpoints(): void {
-  const settings = { executionTimeoutMs: 5_000, maxAttempts: 1, maxQueued: 7 };
+  const settings = endpointSettings.parse({ executionTimeoutMs: 5_000, maxQueued: 7 });
 
   it('starts with counters at zero, and is listed', async () => {
     await store.write((tx) => tx.putEndpoint({ id: 'ep_b', settings, createdAt: 5 }));
@@ -70,15 +71,11 @@ export function describeEndpoints(): void {
 
   it('stores its owner, its deployment and its deletion', async () => {
     const deployment = {
+      ...USUAL_DEPLOYMENT,
       name: 'image',
-      type: 'QUEUE' as const,
       templateId: 'tpl_1',
       gpuTypeIds: ['L4'],
-      workersMin: 0,
-      workersMax: 3,
-      idleTimeout: 5,
       scaler: { type: 'QUEUE_DELAY' as const, seconds: 4 },
-      ...USUAL_DEPLOYMENT,
     };
     const added = {
       id: 'ep_b',

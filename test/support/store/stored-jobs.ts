@@ -1,4 +1,5 @@
 // Creates stored jobs, leases and deliveries for tests, from defaults and given changes.
+
 import {
   ENDING,
   NEW_JOB,
@@ -7,10 +8,13 @@ import {
   type StoredJob,
   type StoredLease,
 } from '../../../src/store/store.ts';
+import { endpointSettings } from '../../../src/wire/resources/endpoint.ts';
+import { defaultsOf } from '../../../src/wire/resources/field.ts';
+import { WORKER_FIELDS } from '../../../src/wire/resources/fields.ts';
 
 export const ENDPOINT = 'ep_test';
 
-const settings = { executionTimeoutMs: 600_000, maxAttempts: 3, maxQueued: 100_000 };
+const settings = endpointSettings.parse({});
 
 export function makeJob(changes: Partial<StoredJob> & { id: string }): StoredJob {
   return {
@@ -87,9 +91,4 @@ export async function deleteUnused(store: Store): Promise<void> {
 }
 
 /** Members of a deployment that few tests care about. */
-export const USUAL_DEPLOYMENT = {
-  retryOutOfMemoryOn: 'ANY_GPU_TYPE',
-  networkVolumeId: null,
-  networkVolumePath: '/runpod-volume',
-  source: 'TEMPLATE',
-} as const;
+export const USUAL_DEPLOYMENT = defaultsOf(WORKER_FIELDS);

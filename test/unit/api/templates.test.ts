@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { HIDDEN_VALUE } from '../../../src/wire/resources/pod.ts';
+import { HIDDEN_VALUE } from '../../../src/wire/resources/fields.ts';
 import { templateList, templateRecord } from '../../../src/wire/resources/template.ts';
 import { errorAt } from '../../support/answers.ts';
 import { ENDPOINT, type Platform, readJson, startPlatform } from '../../support/api/platform.ts';

@@ -50,13 +50,16 @@ describe('the start of', () => {
     expect(loaded).not.toContain('import of node:http');
   });
 
-  it.each(['resources/templates.ts', 'resources/keys.ts', '../client.ts'])(
-    '%s loads no package: the descriptions of operations need zod',
-    async (file) => {
-      const loaded = await listLoaded(file);
-      expect(loaded.filter((each) => !each.startsWith('cli/'))).toEqual([]);
-    },
-  );
+  it.each([
+    'resources/templates.ts',
+    'endpoints/endpoints.ts',
+    'deploy/target.ts',
+    'resources/keys.ts',
+    '../client.ts',
+  ])('%s loads no package: the descriptions of operations need zod', async (file) => {
+    const loaded = await listLoaded(file);
+    expect(loaded.filter((each) => !each.startsWith('cli/'))).toEqual([]);
+  });
 
   it('a worker process loads no package of the platform', async () => {
     const loaded = await listLoaded('worker/run-worker.ts');

@@ -17,10 +17,9 @@ const OUT_OF_MEMORY: Outcome = {
 
 async function deploy(changes: Partial<EndpointDeployment>, maxAttempts = 5): Promise<void> {
   const deployment: EndpointDeployment = {
-    ...{ name: 'e', type: 'QUEUE', templateId: 't', gpuTypeIds: [L4, L40S, H200] },
-    ...{ workersMin: 0, workersMax: 3, idleTimeout: 5 },
-    scaler: { type: 'QUEUE_DELAY', seconds: 4 },
     ...USUAL_DEPLOYMENT,
+    ...{ name: 'e', templateId: 't', gpuTypeIds: [L4, L40S, H200] },
+    scaler: { type: 'QUEUE_DELAY', seconds: 4 },
     retryOutOfMemoryOn: 'NEXT_GPU_TYPE',
     ...changes,
   };

@@ -5,6 +5,7 @@ import type { BatchedJob, SubmissionBatch } from '../../../src/queue/submissions
 import type { WebhookSender } from '../../../src/queue/webhooks/webhooks.ts';
 import { StoreUnavailableError } from '../../../src/store/store.ts';
 import { ProblemError } from '../../../src/wire/problem.ts';
+import { endpointSettings } from '../../../src/wire/resources/endpoint.ts';
 import { ENDPOINT, Hand, Platform } from '../../support/queue-platform.ts';
 import { USUAL_DEPLOYMENT } from '../../support/store/stored-jobs.ts';
 
@@ -136,12 +137,11 @@ describe('a submission', () => {
     });
 
     it('to an endpoint without a queue is refused, and the error names the path to call', async () => {
-      const settings = { executionTimeoutMs: 5_000, maxAttempts: 2, maxQueued: 3 };
+      const settings = endpointSettings.parse({});
       const deployment = {
-        ...{ name: 'web', type: 'LOAD_BALANCER' as const, templateId: 'tpl_1', gpuTypeIds: [] },
-        ...{ workersMin: 0, workersMax: 1, idleTimeout: 5 },
-        scaler: { type: 'REQUEST_COUNT' as const, perWorker: 4 },
         ...USUAL_DEPLOYMENT,
+        ...{ name: 'web', type: 'LOAD_BALANCER' as const, templateId: 'tpl_1' },
+        scaler: { type: 'REQUEST_COUNT' as const, perWorker: 4 },
       };
       const balanced = { id: 'ep_web', settings, deployment, createdAt: 1 };
       await platform.store.write((tx) => tx.putEndpoint(balanced));

@@ -1,9 +1,11 @@
 // The budgets: what is spent of each, create, change and delete.
 import type { BudgetRecord } from '../../../../src/client.ts';
+import { BUDGET_FIELDS } from '../../../../src/wire/resources/fields.ts';
 import { Badge, type Tone } from '../../parts/badge.tsx';
 import { Meter } from '../../parts/figures/meter.tsx';
 import { CreateButton } from '../../parts/forms/create-button.tsx';
 import { useOpenedForm } from '../../parts/forms/opened-form.ts';
+import { ResourceForm } from '../../parts/forms/resource-form.tsx';
 import { Empty } from '../../parts/list/empty.tsx';
 import { List } from '../../parts/list/list.tsx';
 import { RecordName } from '../../parts/list/record-name.tsx';
@@ -13,7 +15,6 @@ import { usePolled } from '../../platform/polling.ts';
 import { isOperator, may } from '../../platform/session.ts';
 import { hrefOf } from '../../routing/location.ts';
 import { pathOf } from '../endpoint/frame.tsx';
-import { CreationForm, UpdateForm } from './budget-forms.tsx';
 
 const COLUMNS = [
   { name: 'Budget' },
@@ -37,12 +38,18 @@ const STATES: Readonly<Record<BudgetRecord['state'], { text: string; tone: Tone;
     },
   };
 
+const { userId: _user, ...OWN_FIELDS } = BUDGET_FIELDS;
+// The operator cannot list the endpoints of others.
+const { refersTo: _endpoints, ...endpointId } = BUDGET_FIELDS.endpointId;
+const ALL_FIELDS = { ...BUDGET_FIELDS, endpointId };
+
 export function Budgets() {
+  // The operator sees and sets the budgets of all users.
+  const actsForAll = isOperator() && may('admin');
   const polled = usePolled({
     key: 'budgets',
     load: async (signal) => {
-      // The operator also sees those of all users.
-      const listed = isOperator() && may('admin') ? platform.budgets.ofUser('*') : platform.budgets;
+      const listed = actsForAll ? platform.budgets.ofUser('*') : platform.budgets;
       return (await listed.page({ limit: 1_000, signal })).items;
     },
     everyMs: 10_000,
@@ -61,8 +68,15 @@ export function Budgets() {
           />
         )}
       </div>
-      {opened === 'new' && <CreationForm {...form} />}
-      {opened && opened !== 'new' && <UpdateForm key={opened.id} budget={opened} {...form} />}
+      {opened && (
+        <ResourceForm
+          key={opened === 'new' ? opened : opened.id}
+          noun="budget"
+          fields={actsForAll ? ALL_FIELDS : OWN_FIELDS}
+          target={platform.budgets}
+          {...{ opened, ...form }}
+        />
+      )}
       <List
         label="Budgets"
         columns={COLUMNS}

@@ -1,9 +1,15 @@
 // The settings of an endpoint: a form for those that the platform manages, a list for the others.
 import { useState } from 'preact/hooks';
-import type { EndpointRecord } from '../../../../src/client.ts';
-import { ChoiceSelect, GpuSelects, useChoices } from '../../parts/forms/choices.tsx';
+import type { EndpointChange, EndpointRecord } from '../../../../src/client.ts';
+import type { Fields } from '../../../../src/wire/resources/field.ts';
+import {
+  ENDPOINT_FIELDS,
+  JOB_FIELDS,
+  SCALER_FIELDS,
+  WORKER_FIELDS,
+} from '../../../../src/wire/resources/fields.ts';
 import { Confirm } from '../../parts/forms/confirm.tsx';
-import { Field } from '../../parts/forms/field.tsx';
+import { FieldInputs, readForm } from '../../parts/forms/resource-form.tsx';
 import { Problem } from '../../parts/problem.tsx';
 import { platform } from '../../platform/calls.ts';
 import { asError } from '../../platform/polling.ts';
@@ -11,7 +17,6 @@ import { may } from '../../platform/session.ts';
 import { go } from '../../routing/location.ts';
 import type { PageProps } from '../../routing/routes.ts';
 import { EndpointFrame, LoadProblem, useEndpoint } from './frame.tsx';
-import { GROUPS, readChange, type Setting } from './settings-fields.ts';
 
 export function Page({ parameters: { endpoint: id = '' } }: PageProps) {
   const polled = useEndpoint(id);
@@ -57,18 +62,17 @@ function Settings({ endpoint, reload }: { endpoint: EndpointRecord; reload: () =
           <code>millrace serve</code>, or of the handler in <code>millrace dev</code>.
         </p>
       )}
-      {GROUPS.map(({ isShown = () => true, name, settings }) =>
-        isShown(opened) ? (
-          <fieldset key={name} disabled={isFixed}>
-            <legend>{name}</legend>
-            {settings
-              .filter((setting) => setting.isShown?.(opened) ?? true)
-              .map((setting) => (
-                <SettingField key={setting.name} setting={setting} endpoint={opened} />
-              ))}
-          </fieldset>
-        ) : null,
+      {opened.templateId !== null && (
+        <fieldset disabled={isFixed}>
+          <legend>Workers</legend>
+          <FieldInputs fields={WORKER_FIELDS} record={opened} />
+          <FieldInputs fields={scalerFields(opened)} record={opened.scaler} />
+        </fieldset>
       )}
+      <fieldset disabled={isFixed}>
+        <legend>Jobs</legend>
+        <FieldInputs fields={JOB_FIELDS} record={opened} />
+      </fieldset>
       {error && <Problem error={error} />}
       {!isFixed && (
         <div class="form-actions">
@@ -101,22 +105,17 @@ function Removal({ endpoint: { id, name } }: { endpoint: EndpointRecord }) {
   );
 }
 
-function SettingField({ endpoint, setting }: { setting: Setting; endpoint: EndpointRecord }) {
-  const { choices: list, help, kind, label, name, read } = setting;
-  const choices = useChoices(list);
-  const value = String(read(endpoint) ?? '');
-  return (
-    <Field label={label} help={help}>
-      {(ids) => {
-        if (choices && list === 'gpus') return <GpuSelects {...{ ...ids, name, choices, value }} />;
-        if (choices) return <ChoiceSelect {...{ ...ids, name, choices, value }} none="None" />;
-        const given = { ...ids, name, required: !setting.isOptional, defaultValue: value };
-        return kind === 'text' ? (
-          <input type="text" {...given} />
-        ) : (
-          <input type="number" {...given} min={setting.min} max={setting.max} />
-        );
-      }}
-    </Field>
+function scalerFields({ scaler: { type } }: EndpointRecord): Fields {
+  const { perWorker, seconds } = SCALER_FIELDS;
+  return type === 'QUEUE_DELAY' ? { seconds } : { perWorker };
+}
+
+/** The members that differ from the record. */
+function readChange(form: FormData, endpoint: EndpointRecord): EndpointChange {
+  const scaler = { ...endpoint.scaler, ...readForm(scalerFields(endpoint), form) };
+  const values = { ...readForm(ENDPOINT_FIELDS, form), scaler };
+  const changed = Object.entries(values).filter(
+    ([name, value]) => JSON.stringify(value) !== JSON.stringify(Reflect.get(endpoint, name)),
   );
+  return Object.fromEntries(changed);
 }

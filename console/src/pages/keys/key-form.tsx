@@ -2,7 +2,7 @@
 import { useState } from 'preact/hooks';
 import type { IssuedKeyRecord, NewKey } from '../../../../src/client.ts';
 import { SCOPES } from '../../../../src/wire/routes/route.ts';
-import { EndpointField } from '../../parts/forms/endpoint-field.tsx';
+import { ChoiceSelect, useChoices } from '../../parts/forms/choices.tsx';
 import { Field } from '../../parts/forms/field.tsx';
 import { FormActions } from '../../parts/forms/form-actions.tsx';
 import { Problem } from '../../parts/problem.tsx';
@@ -37,7 +37,7 @@ export function KeyForm({ onCancel, onCreated }: KeyFormProps) {
         <Field label="Name">
           {(ids) => <input {...ids} name="name" type="text" required maxLength={200} />}
         </Field>
-        <EndpointField none="All endpoints" />
+        <EndpointField />
         <Field label="Expires after, days" help="Empty: same expiry as your key">
           {(ids) => <input {...ids} name="days" type="number" min={1} max={3_650} />}
         </Field>
@@ -54,6 +54,22 @@ export function KeyForm({ onCancel, onCreated }: KeyFormProps) {
       {error && <Problem error={error} />}
       <FormActions submit="Create" onBack={onCancel} />
     </form>
+  );
+}
+
+/** The value is an ID or a name; empty: all endpoints. */
+function EndpointField() {
+  const choices = useChoices('endpoints');
+  return (
+    <Field label="Endpoint" help={choices ? undefined : 'ID or name; empty: all endpoints'}>
+      {(ids) =>
+        choices ? (
+          <ChoiceSelect {...{ ...ids, choices }} name="endpoint" none="All endpoints" />
+        ) : (
+          <input {...ids} name="endpoint" type="text" />
+        )
+      }
+    </Field>
   );
 }
 

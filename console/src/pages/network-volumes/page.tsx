@@ -1,7 +1,9 @@
 // The network volumes: list, create, change and delete. Those of the operator's catalog file are fixed.
 import type { NetworkVolumeRecord } from '../../../../src/client.ts';
+import { NETWORK_VOLUME_FIELDS } from '../../../../src/wire/resources/fields.ts';
 import { CreateButton } from '../../parts/forms/create-button.tsx';
 import { useOpenedForm } from '../../parts/forms/opened-form.ts';
+import { ResourceForm } from '../../parts/forms/resource-form.tsx';
 import { Empty } from '../../parts/list/empty.tsx';
 import { List } from '../../parts/list/list.tsx';
 import { RecordName } from '../../parts/list/record-name.tsx';
@@ -11,7 +13,6 @@ import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
-import { CreationForm, UpdateForm } from './forms.tsx';
 import { explainDeletion, Uses } from './uses.tsx';
 
 const COLUMNS = [
@@ -42,8 +43,15 @@ export function Page() {
           />
         )}
       </PageHead>
-      {opened === 'new' && <CreationForm {...form} />}
-      {opened && opened !== 'new' && <UpdateForm key={opened.id} volume={opened} {...form} />}
+      {opened && (
+        <ResourceForm
+          key={opened === 'new' ? opened : opened.id}
+          noun="network volume"
+          fields={NETWORK_VOLUME_FIELDS}
+          target={platform.networkVolumes}
+          {...{ opened, ...form }}
+        />
+      )}
       <List
         label="Network volumes"
         columns={COLUMNS}

@@ -1,7 +1,9 @@
 // The logins of registries: list, create, change and delete. No answer of the platform has a secret.
 import type { RegistryRecord } from '../../../../src/client.ts';
+import { REGISTRY_FIELDS } from '../../../../src/wire/resources/fields.ts';
 import { CreateButton } from '../../parts/forms/create-button.tsx';
 import { useOpenedForm } from '../../parts/forms/opened-form.ts';
+import { ResourceForm } from '../../parts/forms/resource-form.tsx';
 import { Empty } from '../../parts/list/empty.tsx';
 import { List } from '../../parts/list/list.tsx';
 import { RecordName } from '../../parts/list/record-name.tsx';
@@ -11,7 +13,6 @@ import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
-import { CreationForm, UpdateForm } from './forms.tsx';
 
 const COLUMNS = [
   { name: 'Registry' },
@@ -40,8 +41,15 @@ export function Page() {
           />
         )}
       </PageHead>
-      {opened === 'new' && <CreationForm {...form} />}
-      {opened && opened !== 'new' && <UpdateForm key={opened.id} registry={opened} {...form} />}
+      {opened && (
+        <ResourceForm
+          key={opened === 'new' ? opened : opened.id}
+          noun="registry login"
+          fields={REGISTRY_FIELDS}
+          target={platform.registries}
+          {...{ opened, ...form }}
+        />
+      )}
       <List
         label="Registries"
         columns={COLUMNS}

@@ -1,4 +1,4 @@
-// Selects for what the platform has: GPU types, network volumes, templates.
+// Selects for what the platform has: GPU types, network volumes, templates, data centers, endpoints.
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
@@ -19,7 +19,7 @@ const LISTS = {
         name: id,
       })),
   },
-  volumes: {
+  networkVolumes: {
     isAllowed: () => may('pods:read'),
     load: async (signal: AbortSignal): Promise<Choice[]> =>
       (await platform.networkVolumes.page({ ...MOST, signal })).items,
@@ -29,8 +29,21 @@ const LISTS = {
     load: async (signal: AbortSignal): Promise<Choice[]> =>
       (await platform.templates.page({ ...MOST, signal })).items,
   },
+  /** Those in which network volumes can be created. */
+  dataCenters: {
+    isAllowed: () => may('endpoints:read'),
+    load: async (signal: AbortSignal): Promise<Choice[]> =>
+      (await platform.catalog.dataCenters.page({ ...MOST, signal })).items.filter(
+        ({ networkVolumes }) => networkVolumes,
+      ),
+  },
+  endpoints: {
+    isAllowed: () => may('endpoints:read'),
+    load: async (signal: AbortSignal): Promise<Choice[]> =>
+      (await platform.endpoints.page({ ...MOST, signal })).items,
+  },
 } as const;
-export type ChoiceList = keyof typeof LISTS;
+type ChoiceList = keyof typeof LISTS;
 
 /** Returns undefined until the list is loaded, or if the key may not read it. */
 export function useChoices(list: ChoiceList | undefined): readonly Choice[] | undefined {

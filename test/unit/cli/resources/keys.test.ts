@@ -64,8 +64,7 @@ describe('millrace keys', () => {
     [['make'], 'make: unknown command'],
     [['show'], '<id> is missing; give the key ID'],
     [['list', 'x'], 'x: unexpected argument'],
-    [['create', '--scope', 'admin'], '--name NAME is required'],
-    [['create', '--name', 'x'], '--scope SCOPE is required'],
+    [['create'], 'the request body is empty'],
     [['rotate', 'key_a', '--grace-seconds', '604801'], '--grace-seconds: must be a whole number'],
   ])('is refused for %j', async (args, message) => {
     await expect(run({ admin: 'mr_k', url: 'http://127.0.0.1:9' }, ...args)).rejects.toThrow(

@@ -7,7 +7,8 @@ import {
 } from '../../../../src/control/balancing/balancer.ts';
 import type { LiveEndpoint } from '../../../../src/control/endpoints/endpoint-records.ts';
 import type { EndpointEvent } from '../../../../src/control/endpoints/endpoints.ts';
-import type { EndpointType } from '../../../../src/wire/resources/endpoint.ts';
+import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
+import type { EndpointType } from '../../../../src/wire/resources/fields.ts';
 import { USUAL_DEPLOYMENT } from '../../../support/store/stored-jobs.ts';
 import { startWorker, TargetList } from '../../../support/workers/worker-stand.ts';
 
@@ -17,11 +18,11 @@ const never = new AbortController().signal;
 function describeEndpoint(id: string, type: EndpointType): LiveEndpoint {
   return {
     ...{ id, userId: 'owner', shard: 0, createdAt: 0 },
-    settings: { executionTimeoutMs: 1_000, maxAttempts: 3, maxQueued: 10 },
+    settings: endpointSettings.parse({}),
     deployment: {
-      ...{ name: id, type, templateId: 'tpl_1', gpuTypeIds: [], workersMin: 0, workersMax: 3 },
-      ...{ idleTimeout: 5, scaler: { type: 'REQUEST_COUNT', perWorker: 4 } },
       ...USUAL_DEPLOYMENT,
+      ...{ name: id, type, templateId: 'tpl_1' },
+      scaler: { type: 'REQUEST_COUNT', perWorker: 4 },
     },
   };
 }

@@ -11,7 +11,8 @@ import {
 } from '../../../../src/control/registries/sealed-secret.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../../src/store/store.ts';
-import { HIDDEN_VALUE, podCreation } from '../../../../src/wire/resources/pod.ts';
+import { HIDDEN_VALUE } from '../../../../src/wire/resources/fields.ts';
+import { podCreation } from '../../../../src/wire/resources/pod.ts';
 import { templateCreation } from '../../../../src/wire/resources/template.ts';
 import { CPU, PodWorld } from '../../../support/containers/pod-world.ts';
 

@@ -106,6 +106,7 @@ describe('an endpoint', () => {
   it('has default settings', () => {
     expect(endpointSettings.parse({})).toEqual({
       executionTimeoutMs: 600_000,
+      groupConcurrency: null,
       maxAttempts: 3,
       maxQueued: 100_000,
     });

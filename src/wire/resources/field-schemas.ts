@@ -1,0 +1,167 @@
+// Makes zod schemas from the tables of fields: of the bodies that create and change a resource, and of its record.
+import { z } from 'zod';
+import { resourceName } from '../text.ts';
+import type { Field, Fields } from './field.ts';
+
+type Plain<F extends Field> = F extends { kind: 'integer' }
+  ? z.ZodInt
+  : F extends { kind: 'number' }
+    ? z.ZodNumber
+    : F extends { kind: 'choice' }
+      ? z.ZodEnum<{ [Word in F['choices'][number]]: Word }>
+      : F extends { kind: 'list' }
+        ? z.ZodArray<z.ZodString>
+        : F extends { kind: 'switch' }
+          ? z.ZodBoolean
+          : F extends { kind: 'time' }
+            ? z.ZodISODateTime
+            : z.ZodString;
+
+type FieldSchema<F extends Field> = F extends { null: string } ? z.ZodNullable<Plain<F>> : Plain<F>;
+
+type CreationSchema<F extends Field> = F extends { default: unknown }
+  ? z.ZodDefault<FieldSchema<F>>
+  : F extends { optional: string }
+    ? z.ZodExactOptional<FieldSchema<F>>
+    : FieldSchema<F>;
+
+/** Variables have a schema of their own. */
+type Made<All extends Fields> = {
+  [Name in keyof All as All[Name] extends { kind: 'variables' } ? never : Name]: All[Name];
+};
+type Changeable<All extends Fields> = {
+  [Name in keyof Made<All> as Made<All>[Name] extends { isFixed: true }
+    ? never
+    : Name]: Made<All>[Name];
+};
+type Shown<All extends Fields> = {
+  [Name in keyof Made<All> as Made<All>[Name] extends { isSecret: true }
+    ? never
+    : Name]: Made<All>[Name];
+};
+
+type CreationShape<All extends Fields> = {
+  [Name in keyof Made<All>]: CreationSchema<Made<All>[Name]>;
+};
+type UpdateShape<All extends Fields> = {
+  [Name in keyof Changeable<All>]: z.ZodExactOptional<FieldSchema<Changeable<All>[Name]>>;
+};
+type RecordShape<All extends Fields> = {
+  [Name in keyof Shown<All>]: FieldSchema<Shown<All>[Name]>;
+};
+
+/** Members of a creation: with their bounds and defaults. */
+export function creationShape<All extends Fields>(fields: All): CreationShape<All> {
+  const shape = mapFields(fields, (field) => {
+    const { null: none, optional } = field;
+    const schema = describe(field, optional === none ? undefined : optional);
+    if (field.default !== undefined) return schema.default(field.default);
+    return optional === undefined ? schema : schema.exactOptional();
+  });
+  // The types above follow the same cases.
+  return shape as CreationShape<All>;
+}
+
+/** Members of a change, all of which may be omitted: those that can change. */
+export function updateShape<All extends Fields>(fields: All): UpdateShape<All> {
+  const shape = mapFields(fields, (field) =>
+    field.isFixed ? undefined : describe(field).exactOptional(),
+  );
+  return shape as UpdateShape<All>;
+}
+
+/** Members of a record: of the same types, without the bounds of requests. */
+export function recordShape<All extends Fields>(fields: All): RecordShape<All> {
+  const shape = mapFields(fields, (field) => {
+    if (field.isSecret) return undefined;
+    const schema = withoutBounds(field);
+    return field.null === undefined ? schema : schema.nullable();
+  });
+  return shape as RecordShape<All>;
+}
+
+/** Members as they are stored: a record of before the field reads as its default. */
+export function storedShape<All extends Fields>(fields: All): CreationShape<All> {
+  const shape = mapFields(fields, (field) => {
+    const schema = withoutBounds(field);
+    const base = field.null === undefined ? schema : schema.nullable();
+    return field.default === undefined ? base : base.default(field.default);
+  });
+  return shape as CreationShape<All>;
+}
+
+function mapFields(
+  fields: Fields,
+  make: (field: Field) => z.ZodType | undefined,
+): Record<string, z.ZodType> {
+  const made = Object.entries(fields).flatMap(([name, field]) => {
+    const schema = field.kind === 'variables' ? undefined : make(field);
+    return schema ? [[name, schema] as const] : [];
+  });
+  return Object.fromEntries(made);
+}
+
+/** Checks the value of one field. `otherwise`: what applies without it. */
+function describe(field: Field, otherwise?: string): z.ZodType {
+  const { null: none, text } = field;
+  const schema = none === undefined ? withBounds(field) : withBounds(field).nullable();
+  const ofNull = none === undefined ? '' : `; null: ${none}`;
+  return schema.describe(
+    text + ofNull + (otherwise === undefined ? '' : `; Default: ${otherwise}`),
+  );
+}
+
+function withBounds(field: Field): z.ZodType {
+  switch (field.kind) {
+    case 'integer':
+      return z.int().min(field.min).max(field.max);
+    case 'number':
+      return z.number().min(field.min).max(field.max);
+    case 'name':
+      return withRules(resourceName, field.rules);
+    case 'text': {
+      const bounded = z.string().max(field.max);
+      // A pattern says itself whether the text may be empty.
+      const isFree = field.min === 0 || field.pattern !== undefined;
+      const text = isFree ? bounded : bounded.min(1);
+      return withRules(field.pattern ? text.regex(...field.pattern) : text, field.rules);
+    }
+    case 'list': {
+      const element = z.string().min(1).max(field.maxText);
+      const list = z.array(withRules(element, field.elementRules)).max(field.max);
+      return withRules(field.min === undefined ? list : list.min(field.min), field.rules);
+    }
+    case 'time':
+      return z.iso.datetime({ offset: true });
+    case 'choice':
+    case 'switch':
+    case 'variables':
+      return withoutBounds(field);
+  }
+}
+
+function withRules<S extends z.ZodType>(
+  schema: S,
+  rules: readonly { message: string; holds: (value: z.output<S>) => boolean }[] = [],
+): S {
+  return rules.reduce((checked, { holds, message }) => checked.refine(holds, message), schema);
+}
+
+function withoutBounds(field: Field): z.ZodType {
+  switch (field.kind) {
+    case 'integer':
+      return z.int();
+    case 'number':
+      return z.number();
+    case 'choice':
+      return z.enum(field.choices);
+    case 'list':
+      return z.array(z.string());
+    case 'switch':
+      return z.boolean();
+    case 'time':
+      return z.iso.datetime();
+    default:
+      return z.string();
+  }
+}
