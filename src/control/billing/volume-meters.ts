@@ -1,7 +1,6 @@
 // Measures network volumes: each costs from its creation to its deletion, by its size and the price in force. A meter is
 // a row beside its volume, which changes in the commit that creates, grows or deletes the volume.
 import { z } from 'zod';
-import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { Loop } from '../../base/loop.ts';
 import { logLevelOf, type Store, type Transaction } from '../../store/store.ts';
@@ -12,11 +11,14 @@ import {
 import { RESOURCES } from '../../wire/routes/routes.ts';
 import {
   type Bill,
+  beginSight,
   catchUp,
   close,
+  findSkip,
   type Interval,
   type LastSight,
   type Measured,
+  type MeterClock,
   type MeterState,
   meterState,
   proceed,
@@ -31,8 +33,6 @@ const MONTH_HOURS = 730;
 const OBSERVED_MS = 10_000;
 /** How often a volume is billed, ms. Its meter holds the unbilled rest, so a crash loses nothing. */
 const DUE_MS = 3_600_000;
-/** Clocks that drift apart by less were not set forward, ms. */
-const MIN_SKIP_MS = 1_000;
 /** A meter names what it bills: a volume is one run from its creation to its deletion. */
 const RUN = 'volume';
 const NO_RATE: Rate = { price: 0, gpus: 0 };
@@ -41,7 +41,7 @@ const WRITTEN_AT_ONCE = 50;
 
 export interface VolumeMetersOptions {
   store: Store;
-  clock: Clock & { monotonic?: () => number };
+  clock: MeterClock;
   log: Log;
   /** USD for one GB and month. */
   priceOf: (dataCenterId: string) => number;
@@ -103,7 +103,7 @@ export class VolumeMeters {
 
   /** Reads all of them again: another process may have changed them. */
   async load(): Promise<void> {
-    const last = this.#look();
+    const last = beginSight(this.#options.clock);
     const listing = { kind: KIND, limit: Number.MAX_SAFE_INTEGER };
     const rows = await this.#options.store.read((tx) => tx.resources(listing));
     this.#kept.clear();
@@ -155,7 +155,7 @@ export class VolumeMeters {
   /** Records a change of a volume in the same commit. @returns what to do when the commit is on disk */
   follow(tx: Transaction, change: FollowedChange<StoredNetworkVolume>): () => void {
     const { after, id, userId } = change;
-    const last = this.#look();
+    const last = beginSight(this.#options.clock);
     const endedAt = after ? undefined : last.at;
     const stored = this.#measure(tx, { id, userId, volume: after, endedAt, last });
     return () => this.#note(stored);
@@ -163,7 +163,7 @@ export class VolumeMeters {
 
   /** Bills what is due, at the prices in force until now; prices may have changed. */
   async observe(volumes: ReturnType<ListVolumes>): Promise<void> {
-    const last = this.#look();
+    const last = beginSight(this.#options.clock);
     const known = new Set(volumes.map(({ item }) => item.id));
     const isOver = (id: string) => !known.has(id);
     const changed = [
@@ -226,17 +226,10 @@ export class VolumeMeters {
     const meter = known
       ? catchUp(known, at)
       : { until: findStart(volume, at), run: RUN, ended: null, ...rate };
-    const sight = { at, rate, skippedMs: this.#findSkip(id, last) };
+    const sight = { at, rate, skippedMs: findSkip(this.#kept.get(id)?.last, last) };
     if (!volume) return close(meter, { ...sight, lastAt: undefined }, endedAt);
     if (meter.price === 0 && rate.price === 0) return { meter, intervals: [] };
     return proceed(meter, { ...sight, isDue: at - meter.until >= DUE_MS });
-  }
-
-  /** Time in a clock that was set forward since the last look, ms. */
-  #findSkip(id: string, { at, monotonic }: LastSight): number {
-    const last = this.#kept.get(id)?.last;
-    const skippedMs = last ? at - last.at - (monotonic - last.monotonic) : 0;
-    return skippedMs >= MIN_SKIP_MS ? skippedMs : 0;
   }
 
   #rateOf({ dataCenterId, size }: StoredNetworkVolume): Rate {
@@ -251,12 +244,6 @@ export class VolumeMeters {
     if (!kept) this.#kept.delete(id);
     // We may learn of an earlier commit later.
     else if (!known || known.last.monotonic <= kept.last.monotonic) this.#kept.set(id, kept);
-  }
-
-  #look(): LastSight {
-    const { clock } = this.#options;
-    const at = clock.now();
-    return { at, monotonic: clock.monotonic?.() ?? at };
   }
 }
 

@@ -19,16 +19,30 @@ const DUE_MS = 300_000;
 /** Clocks that drift apart by less were not set forward, ms. */
 const MIN_SKIP_MS = 1_000;
 
+/** Without a monotonic clock, nobody notices that the clock was set. */
+export type MeterClock = Clock & { monotonic?: () => number };
+
 export interface PodMeterOptions {
-  clock: Clock & { monotonic?: () => number };
+  clock: MeterClock;
   /** USD per hour while the pod runs. */
   catalog: { priceOf: (spec: PodState['spec']) => number };
 }
 
-/** When an observation of containers began. */
+/** When an observation of what is metered began. */
 export interface LastSight {
   at: number;
   monotonic: number;
+}
+
+export function beginSight(clock: MeterClock): LastSight {
+  const at = clock.now();
+  return { at, monotonic: clock.monotonic?.() ?? at };
+}
+
+/** Time in a clock that was set forward between two observations, ms. */
+export function findSkip(last: LastSight | undefined, { at, monotonic }: LastSight): number {
+  const skippedMs = last ? at - last.at - (monotonic - last.monotonic) : 0;
+  return skippedMs >= MIN_SKIP_MS ? skippedMs : 0;
 }
 
 export interface BilledChange {
@@ -51,9 +65,7 @@ export class PodMeter {
 
   /** Begins the observation of containers, before the engine is asked. */
   begin(): LastSight {
-    const { clock } = this.#options;
-    const at = clock.now();
-    return { at, monotonic: clock.monotonic?.() ?? at };
+    return beginSight(this.#options.clock);
   }
 
   /** Bills what the observation of its container shows. */
@@ -96,14 +108,12 @@ export class PodMeter {
     const { at } = sight;
     const last = this.#last.get(pod.id);
     const { meter } = pod;
-    const passedMs = last ? sight.monotonic - last.monotonic : 0;
-    const skippedMs = last ? at - last.at - passedMs : 0;
     return measure(meter, {
       seen,
       at,
       lastAt: last?.at,
       rate: this.#rateOf(pod, seen),
-      skippedMs: skippedMs >= MIN_SKIP_MS ? skippedMs : 0,
+      skippedMs: findSkip(last, sight),
       isDue: at - meter.until >= DUE_MS,
     });
   }

@@ -1,13 +1,13 @@
 // How a container is read from its Secret and its Pod.
 import { describe, expect, it } from 'vitest';
 import type { ContainerSpec } from '../../../../src/engine/engine.ts';
+import { readWarning } from '../../../../src/engine/kubernetes/kubernetes-engine.ts';
 import { END_ANNOTATION, keepSpec, labelsOf } from '../../../../src/engine/kubernetes/names.ts';
 import {
   type KubePod,
   podAnswer,
   viewContainer,
 } from '../../../../src/engine/kubernetes/pod-view.ts';
-import { readWarning } from '../../../../src/engine/kubernetes/pod-watch.ts';
 
 const spec: ContainerSpec = {
   ...{ id: 'pod_1', generation: 3, labels: { a: 'b' }, image: 'i', args: '', handler: null },
