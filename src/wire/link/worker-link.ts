@@ -305,8 +305,6 @@ const reportHeader = union('kind', {
     usage: optional(attemptUsage),
     /** How long the attempt waited for the start of a model process, ms. */
     waitedMs: optional(number),
-    /** Bytes of the largest chunk of the attempt. */
-    largestChunkBytes: optional(whole()),
   },
 });
 export type ReportHeader = TypeOf<typeof reportHeader>;
