@@ -25,7 +25,7 @@ export interface Answered<R> {
   ownerUrl: string | undefined;
 }
 
-interface OwnerRouteOptions<T extends Target> {
+export interface OwnerRouteOptions<T extends Target> {
   /** Connections to the configured URL. */
   configured: T;
   rules: OwnerUrlRules;

@@ -3,28 +3,11 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { readRetryAfterMs } from '../../base/backoff.ts';
 import { http } from '../../base/net/node-http.ts';
-import type { Field } from '../../wire/link/fields.ts';
-import {
-  decodeFrames,
-  encodeFrames,
-  FRAMES_MEDIA_TYPE,
-  FrameError,
-} from '../../wire/link/frames.ts';
-import {
-  type Lease,
-  LinkError,
-  type LinkErrorCode,
-  leaseHeaders,
-  type ReportReply,
-  type ReportRequest,
-  renewReply,
-  reportReplies,
-  type TakeRequest,
-  type WorkerLink,
-  workerWelcome,
-} from '../../wire/link/worker-link.ts';
+import { carryLink, type LinkCall } from '../../wire/link/carried-link.ts';
+import { decodeAnswer, encodeCall, readRefusal } from '../../wire/link/http-form.ts';
+import { LinkError, type WorkerLink } from '../../wire/link/worker-link.ts';
 import { fillPath } from '../../wire/routes/route.ts';
-import { WORKER_HEADERS, WORKER_ROUTES, type WorkerVerb } from '../../wire/routes/routes.ts';
+import { WORKER_ROUTES } from '../../wire/routes/routes.ts';
 import { NODE_HEADERS } from '../http/forwarded.ts';
 import { firstSecret, readNodeAddress, readWhole } from '../nodes/node-client.ts';
 import type { ServedLink } from '../worker/worker-routes.ts';
@@ -35,7 +18,6 @@ import type { OwnerNode } from './placement.ts';
 const PAUSE_MS = 250;
 /** Most bytes of an answer: as many leases as a worker takes. */
 const MAX_ANSWER_BYTES = 256 * 1_048_576;
-const NO_BYTES = new Uint8Array(0);
 
 export interface NodeLinkOptions {
   forwarder: Forwarder;
@@ -51,85 +33,83 @@ export interface NodeLinkOptions {
 export function createNodeLink(options: NodeLinkOptions): ServedLink {
   const { advertised, local } = options;
   let ownerUrl: string | undefined;
-  const ask = <T>(call: VerbCall, here: () => Promise<T>, read: (answer: VerbAnswer) => T) =>
-    new OwnerCall(options, call).run(
-      async () => {
-        const answered = await here();
-        ownerUrl = call.verb === 'hello' ? advertised : undefined;
+  const ask = <T>(verb: Verb<T>, { isHello = false, signal = NEVER } = {}) =>
+    new OwnerCall<T>({
+      ...options,
+      signal,
+      here: async () => {
+        const answered = await verb(local);
+        ownerUrl = isHello ? advertised : undefined;
         return answered;
       },
-      (answer) => {
-        const told = answer.headers[NODE_HEADERS.grpcUrl];
-        ownerUrl = typeof told === 'string' ? told : undefined;
-        return read(answer);
+      there: verb,
+      tell: (url) => {
+        ownerUrl = url;
       },
-    );
+    }).run();
   return {
     get ownerUrl() {
       return ownerUrl;
     },
-    hello: (hello) =>
-      ask(
-        encodeJson('hello', hello),
-        () => local.hello(hello),
-        (answer) => parseJson(answer, workerWelcome),
-      ),
-    take: (request, signal) =>
-      ask(
-        { ...encodeJson('take', request), signal },
-        () => local.take(request, signal),
-        (answer) => readLeases(answer, request),
-      ),
-    renew: (request, signal) =>
-      ask(
-        { ...encodeJson('renew', request), signal },
-        () => local.renew(request, signal),
-        (answer) => parseJson(answer, renewReply),
-      ),
-    report: (request) =>
-      ask(
-        encodeReports(request),
-        () => local.report(request),
-        (answer) => readReplies(answer, request),
-      ),
-    bye: (bye) =>
-      ask(
-        encodeJson('bye', bye),
-        () => local.bye(bye),
-        () => undefined,
-      ),
+    hello: (hello) => ask((link) => link.hello(hello), { isHello: true }),
+    take: (request, signal) => ask((link) => link.take(request, signal), { signal }),
+    renew: (request, signal) => ask((link) => link.renew(request, signal), { signal }),
+    report: (request) => ask((link) => link.report(request)),
+    bye: (bye) => ask((link) => link.bye(bye)),
   };
 }
 
+const NEVER = new AbortController().signal;
+
+/** Makes one call over a link. */
+type Verb<T> = (link: WorkerLink) => Promise<T>;
+
+interface OwnerCallOptions<T> extends NodeLinkOptions {
+  signal: AbortSignal;
+  /** Makes the call to the queue of this node. */
+  here: () => Promise<T>;
+  there: Verb<T>;
+  /** Called with the URL that the node's answer tells. */
+  tell: (ownerUrl: string | undefined) => void;
+}
+
+/** The node did not answer, or does not own the endpoint. */
+class NoAnswer extends Error {}
+
 /** One call of a verb, until the owner has answered or the time is over. */
-class OwnerCall {
-  readonly #options: NodeLinkOptions;
-  readonly #call: VerbCall;
-  readonly #signal: AbortSignal;
+class OwnerCall<T> {
+  readonly #options: OwnerCallOptions<T>;
   #deadline: number | undefined;
 
-  constructor(options: NodeLinkOptions, call: VerbCall) {
+  constructor(options: OwnerCallOptions<T>) {
     this.#options = options;
-    this.#call = call;
-    this.#signal = call.signal ?? new AbortController().signal;
   }
 
   /** @throws LinkError, and what the queue here throws */
-  async run<T>(here: () => Promise<T>, read: (answer: VerbAnswer) => T): Promise<T> {
+  async run(): Promise<T> {
+    const { here, there } = this.#options;
     for (;;) {
       const owner = this.#find();
-      if (owner.kind === 'here') {
-        try {
-          return await here();
-        } catch (error) {
-          // Else the endpoint moved meanwhile, and its queue was closed.
-          if (this.#find().kind === 'here') throw error;
-        }
+      try {
+        if (owner.kind === 'here') return await here();
+        if (owner.kind === 'node') return await there(this.#linkTo(owner.url));
+      } catch (error) {
+        // An endpoint that moved meanwhile has a closed queue here.
+        const isMoved = owner.kind === 'here' && this.#find().kind !== 'here';
+        if (!isMoved && !(error instanceof NoAnswer)) throw error;
       }
-      const answer = owner.kind === 'node' ? await this.#askNode(owner.url) : undefined;
-      if (answer) return read(requireSuccess(answer));
       await this.#recover(owner);
     }
+  }
+
+  #linkTo(url: string): WorkerLink {
+    return carryLink(async (call, read) => {
+      const answer = await this.#askNode(url, call);
+      if (!answer) throw new NoAnswer();
+      const told = answer.headers[NODE_HEADERS.grpcUrl];
+      this.#options.tell(typeof told === 'string' ? told : undefined);
+      return read(decodeAnswer(call, requireSuccess(answer)));
+    });
   }
 
   #find(): OwnerNode {
@@ -137,25 +117,26 @@ class OwnerCall {
     return forwarder.options.placement.find(endpointId);
   }
 
-  async #askNode(url: string): Promise<VerbAnswer | undefined> {
-    const { clock, note } = this.#options.forwarder.options;
+  async #askNode(url: string, call: LinkCall): Promise<VerbAnswer | undefined> {
+    const { forwarder, signal } = this.#options;
+    const { clock, note } = forwarder.options;
     const startedAt = clock.now();
-    const answer = await this.#ask(url);
-    const outcome = answer ? 'answered' : this.#signal.aborted ? 'gone' : 'failed';
+    const answer = await this.#ask(url, call);
+    const outcome = answer ? 'answered' : signal.aborted ? 'gone' : 'failed';
     note({ outcome, durationMs: clock.now() - startedAt });
     return answer;
   }
 
   /** Returns when the call may be repeated. @throws LinkError when the time is over */
   async #recover(owner: OwnerNode): Promise<void> {
-    const { forwarder } = this.#options;
+    const { forwarder, signal } = this.#options;
     const { bounds, clock, placement } = forwarder.options;
     this.#deadline ??= clock.now() + bounds.workerOwnerWaitMs;
     const leftMs = this.#deadline - clock.now();
-    if (leftMs <= 0 || this.#signal.aborted || forwarder.stopping.aborted) {
+    if (leftMs <= 0 || signal.aborted || forwarder.stopping.aborted) {
       throw new LinkError('unavailable', 'no node of the platform serves this endpoint now');
     }
-    const wait = (ms: number) => forwarder.waits.wait(Math.min(ms, leftMs), this.#signal);
+    const wait = (ms: number) => forwarder.waits.wait(Math.min(ms, leftMs), signal);
     const refreshed = placement.refresh().catch(() => {});
     await Promise.race([refreshed, wait(leftMs)]);
     const next = this.#find();
@@ -165,9 +146,10 @@ class OwnerCall {
   }
 
   /** Undefined if the node did not answer or does not own the endpoint. */
-  #ask(url: string): Promise<VerbAnswer | undefined> {
-    const { authorization, endpointId, forwarder } = this.#options;
-    const { body, headers, signal, verb } = this.#call;
+  #ask(url: string, call: LinkCall): Promise<VerbAnswer | undefined> {
+    const { authorization, endpointId, forwarder, signal } = this.#options;
+    const { body, headers } = encodeCall(call);
+    const bytes = typeof body === 'string' ? Buffer.from(body) : Buffer.concat(body);
     const { agent, options, peers } = forwarder;
     return new Promise((resolve) => {
       const request = http.request({
@@ -175,13 +157,13 @@ class OwnerCall {
         agent,
         method: 'POST',
         signal,
-        path: fillPath(WORKER_ROUTES[verb], { endpoint: endpointId }),
+        path: fillPath(WORKER_ROUTES[call.verb], { endpoint: endpointId }),
         headers: {
           ...headers,
           authorization: /^bearer /i.test(authorization)
             ? authorization
             : `Bearer ${authorization}`,
-          'content-length': body.length,
+          'content-length': bytes.length,
           [NODE_HEADERS.secret]: firstSecret(options.secrets),
         },
       });
@@ -207,7 +189,7 @@ class OwnerCall {
           () => end(),
         );
       });
-      request.end(body);
+      request.end(bytes);
     });
   }
 }
@@ -217,85 +199,16 @@ async function collect(response: IncomingMessage): Promise<VerbAnswer> {
   return { status, headers, body: await readWhole(response, MAX_ANSWER_BYTES) };
 }
 
-/** A verb as an HTTP request to the owner. */
-interface VerbCall {
-  verb: WorkerVerb;
-  body: Uint8Array;
-  headers?: Readonly<Record<string, string>>;
-  signal?: AbortSignal;
-}
-
 interface VerbAnswer {
   status: number;
   headers: IncomingHttpHeaders;
   body: Buffer;
 }
 
-function encodeJson(verb: WorkerVerb, message: object): VerbCall {
-  const headers = { 'content-type': 'application/json' };
-  return { verb, headers, body: Buffer.from(JSON.stringify(message)) };
-}
-
-function encodeReports({ incarnation, reports, workerId }: ReportRequest): VerbCall {
-  const frames = reports.map(({ body, ...header }) => ({ header, body }));
-  return {
-    verb: 'report',
-    body: Buffer.concat(encodeFrames(frames)),
-    headers: {
-      'content-type': FRAMES_MEDIA_TYPE,
-      [WORKER_HEADERS.worker]: workerId,
-      [WORKER_HEADERS.incarnation]: String(incarnation),
-    },
-  };
-}
-
-function parseJson<T>({ body }: VerbAnswer, message: Field<T>): T {
-  try {
-    return message.read(JSON.parse(body.toString()));
-  } catch (cause) {
-    throw new LinkError('unavailable', "the node's answer cannot be read", { cause });
-  }
-}
-
-function readLeases({ body, status }: VerbAnswer, { max }: TakeRequest): Lease[] {
-  if (status === 204) return [];
-  try {
-    const bounds = { frames: max, values: Number.POSITIVE_INFINITY };
-    const frames = decodeFrames(body, bounds);
-    const headers = leaseHeaders.read(frames.map(({ header }) => header));
-    return headers.map((header, index) => ({ ...header, input: frames[index]?.body ?? NO_BYTES }));
-  } catch (cause) {
-    const why = cause instanceof FrameError ? cause.message : 'a lease is invalid';
-    throw new LinkError('unavailable', `the node's answer cannot be read: ${why}`, { cause });
-  }
-}
-
-function readReplies(answer: VerbAnswer, { reports }: ReportRequest): ReportReply[] {
-  const replies = parseJson(answer, reportReplies);
-  if (replies.length === reports.length) return replies;
-  throw new LinkError('unavailable', `${replies.length} answers to ${reports.length} reports`);
-}
-
 /** @throws LinkError */
 function requireSuccess(answer: VerbAnswer): VerbAnswer {
-  const { body, headers, status } = answer;
-  if (status >= 200 && status < 300) return answer;
-  const { code, detail } = readProblem(body);
-  const retryAfterMs = readRetryAfterMs(headers['retry-after'], Date.now());
-  throw new LinkError(judge(status, code), detail, { retryAfterMs });
-}
-
-function judge(status: number, code: string | undefined): LinkErrorCode {
-  if (status === 401 || status === 403) return 'unauthorized';
-  if (code === 'stale_incarnation' || code === 'unknown_worker') return code;
-  return status >= 500 || [404, 408, 429].includes(status) ? 'unavailable' : 'invalid';
-}
-
-function readProblem(body: Buffer): { code?: string; detail: string } {
-  try {
-    const { code, detail } = JSON.parse(body.toString());
-    return { code: String(code), detail: String(detail) };
-  } catch {
-    return { detail: 'the node refused the call' };
-  }
+  if (answer.status >= 200 && answer.status < 300) return answer;
+  const { code, detail = 'the node refused the call' } = readRefusal(answer);
+  const retryAfterMs = readRetryAfterMs(answer.headers['retry-after'], Date.now());
+  throw new LinkError(code, detail, { retryAfterMs });
 }

@@ -3,13 +3,8 @@
 import { giveBack } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
 import { StallWatch } from '../../base/stall-watch.ts';
-import { type Lease, type ReportRequest, reportHeaders } from '../../wire/link/worker-link.ts';
-import {
-  cutPayload,
-  PayloadAssembly,
-  PayloadError,
-  readBodySizes,
-} from '../../wire/link/worker-stream.ts';
+import { type ReportRequest, reportHeaders } from '../../wire/link/worker-link.ts';
+import { PayloadAssembly, PayloadError, readBodySizes } from '../../wire/link/worker-stream.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { UNCOUNTED_BYTES } from '../limits/flows.ts';
@@ -135,19 +130,4 @@ export function readReports(content: unknown, bodies: readonly Uint8Array[]): Re
 function listReports(content: unknown): unknown[] {
   const hasReports = typeof content === 'object' && content !== null && 'reports' in content;
   return hasReports && Array.isArray(content.reports) ? content.reports : [];
-}
-
-/** `ToWorker` messages, created on demand; `first` has the members of the first one besides the leases. */
-export function* listLeases(
-  first: { call: number; ownerUrl?: string },
-  leases: readonly Lease[],
-): Generator<object, void, void> {
-  const headers = leases.map(({ input, ...header }) => ({ ...header, bodyBytes: input.length }));
-  let isFirst = true;
-  for (const payload of cutPayload(leases.map(({ input }) => input))) {
-    yield isFirst
-      ? { ...first, leases: { leases: headers, payload } }
-      : { call: first.call, piece: { payload } };
-    isFirst = false;
-  }
 }

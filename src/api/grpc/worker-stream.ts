@@ -15,7 +15,9 @@ import {
   workerHello,
 } from '../../wire/link/worker-link.ts';
 import {
+  addBodySizes,
   type Envelope,
+  listMessages,
   METADATA,
   openEnvelope,
   PayloadAssembly,
@@ -26,7 +28,7 @@ import { toProblem } from '../http/problem-reply.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { UNCOUNTED_BYTES } from '../limits/flows.ts';
 import type { ServedLink } from '../worker/worker-routes.ts';
-import { type IncomingReport, IncomingReports, listLeases, readReports } from './questions.ts';
+import { type IncomingReport, IncomingReports, readReports } from './questions.ts';
 import type { StreamBudget, UserTransfer } from './stream-budget.ts';
 
 /** Open questions of one worker, which has about four. A question is open until its answer is written. */
@@ -213,8 +215,13 @@ export class WorkerStream {
       call.release = () => claim?.release();
     }
     // Even if the worker has given up meanwhile: half a payload would be useless.
+    const bodies = leases.map(({ input }) => input);
+    const headers = leases.map(({ input: _, ...header }) => header);
     await this.#writer.writeSeries(
-      listLeases({ call: number, ...owner }, leases),
+      listMessages(
+        { call: number, ...owner },
+        { kind: 'leases', content: { leases: addBodySizes(headers, bodies) }, bodies },
+      ),
       this.#closed.signal,
     );
   }

@@ -58,3 +58,13 @@ export function adviseTrust(reason: string, advice: string): string {
 
 /** For workers. */
 export const TRUST_ADVICE = 'give the worker --ca FILE';
+
+/** Describes a failure with the system's error code, if any. */
+export function describeCallFailure(cause: unknown): string {
+  if (!(cause instanceof Error)) return String(cause);
+  const code = 'code' in cause && typeof cause.code === 'string' ? cause.code : undefined;
+  // A connection that is refused on several addresses has an error without a message.
+  const first = cause instanceof AggregateError ? cause.errors[0] : undefined;
+  const words = cause.message.trim() || (first instanceof Error ? first.message : cause.name);
+  return code && !words.includes(code) ? `${words} (${code})` : words;
+}

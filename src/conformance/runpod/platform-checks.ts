@@ -1,7 +1,7 @@
 // Checks a platform of RunPod's protocol against the requests that its known workers send.
 
 import { randomBytes } from 'node:crypto';
-import { describeCallFailure } from '../../transport/http/http-errors.ts';
+import { describeCallFailure } from '../../base/net/request-hints.ts';
 import { type ConformanceCheck, Deviation, demand, demandSame, within } from '../checks.ts';
 import { readMember } from './stand.ts';
 

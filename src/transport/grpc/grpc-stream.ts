@@ -7,8 +7,8 @@ import { adviseTrust, TRUST_ADVICE } from '../../base/net/request-hints.ts';
 import { PacedWriter } from '../../base/paced-writer.ts';
 import { LINK_ERROR_CODES, LinkError, type LinkErrorCode } from '../../wire/link/worker-link.ts';
 import {
-  cutPayload,
   type Envelope,
+  listMessages,
   METADATA,
   openEnvelope,
   PayloadAssembly,
@@ -150,7 +150,8 @@ export class GrpcStream {
   }
 
   #send(call: number, { kind, content, bodies }: Question, settled: AbortSignal): void {
-    if (bodies) void this.#writer.writeSeries(listMessages(call, kind, content, bodies), settled);
+    if (bodies)
+      void this.#writer.writeSeries(listMessages({ call }, { kind, content, bodies }), settled);
     else void this.#writer.writeNow({ call, [kind]: content });
   }
 
@@ -196,19 +197,6 @@ function readSizes({ kind, content }: Envelope): number[] {
   const hasLeases = typeof content === 'object' && content !== null && 'leases' in content;
   if (kind !== 'leases' || !hasLeases || !Array.isArray(content.leases)) return [];
   return readBodySizes(content.leases);
-}
-
-function* listMessages(
-  call: number,
-  kind: string,
-  content: object,
-  bodies: readonly Uint8Array[],
-): Generator<object, void, void> {
-  let isFirst = true;
-  for (const payload of cutPayload(bodies)) {
-    yield isFirst ? { call, [kind]: { ...content, payload } } : { call, piece: { payload } };
-    isFirst = false;
-  }
 }
 
 function giveUp(kind: string): LinkError {

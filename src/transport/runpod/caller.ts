@@ -4,9 +4,8 @@ import { request } from 'undici';
 import { backoffMs, readRetryAfterMs } from '../../base/backoff.ts';
 import { OutgoingAgents } from '../../base/net/outgoing-agents.ts';
 import type { ChooseProxy } from '../../base/net/outgoing-proxy.ts';
-import { describeRedirect } from '../../base/net/request-hints.ts';
+import { describeCallFailure, describeRedirect } from '../../base/net/request-hints.ts';
 import { LinkError } from '../../wire/link/worker-link.ts';
-import { describeCallFailure } from '../http/http-errors.ts';
 
 /** Version of the protocol's public client whose behaviour this follows. */
 export const RUNPOD_PROTOCOL_VERSION = '1.12.0';

@@ -39,6 +39,15 @@ export const KEEPALIVE = {
   'grpc.keepalive_timeout_ms': 8_000,
 } as const;
 
+/** Kinds of the question and of the answer of each verb; `list`: member of the answer's content that is the answer. */
+export const VERB_KINDS = {
+  hello: { question: 'hello', answer: 'welcome', list: undefined },
+  take: { question: 'credit', answer: 'leases', list: 'leases' },
+  renew: { question: 'renew', answer: 'renewed', list: undefined },
+  report: { question: 'reports', answer: 'reportAnswers', list: 'answers' },
+  bye: { question: 'bye', answer: 'goodbye', list: undefined },
+} as const;
+
 export interface Envelope {
   call: number;
   /** Undefined for a message kind that this side does not know. */
@@ -80,6 +89,28 @@ export function readBodySizes(items: readonly unknown[]): number[] {
     if (typeof item !== 'object' || item === null || !('bodyBytes' in item)) return 0;
     return typeof item.bodyBytes === 'number' ? item.bodyBytes : 0;
   });
+}
+
+/**
+ * Yields the messages of a list with bodies, created on demand: the first has the headers of all items, the others more of the
+ * payload. `first` has the members of the first one besides the list.
+ */
+export function* listMessages(
+  first: { call: number; ownerUrl?: string },
+  { bodies, content, kind }: { kind: string; content: object; bodies: readonly Uint8Array[] },
+): Generator<object, void, void> {
+  let isFirst = true;
+  for (const payload of cutPayload(bodies)) {
+    yield isFirst
+      ? { ...first, [kind]: { ...content, payload } }
+      : { call: first.call, piece: { payload } };
+    isFirst = false;
+  }
+}
+
+/** Headers of leases or reports with the length of each body, as `readBodySizes` reads it. */
+export function addBodySizes(headers: readonly object[], bodies: readonly Uint8Array[]): object[] {
+  return headers.map((header, index) => ({ ...header, bodyBytes: bodies[index]?.length ?? 0 }));
 }
 
 export class PayloadError extends Error {

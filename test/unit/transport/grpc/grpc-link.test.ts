@@ -17,11 +17,8 @@ import { loadSync } from '@grpc/proto-loader';
 import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
-import {
-  createGrpcLink,
-  type GrpcLink,
-  type GrpcLinkOptions,
-} from '../../../../src/transport/grpc/grpc-link.ts';
+import { createGrpcLink, type GrpcLinkOptions } from '../../../../src/transport/grpc/grpc-link.ts';
+import type { RoutedLink } from '../../../../src/transport/routed-link.ts';
 import type { LinkError, Report, TakeRequest } from '../../../../src/wire/link/worker-link.ts';
 import {
   type Envelope,
@@ -38,7 +35,7 @@ type Call = ServerDuplexStream<object, object>;
 type Handle = (call: Call, question: Envelope) => void;
 
 const servers: Server[] = [];
-const links: GrpcLink[] = [];
+const links: RoutedLink[] = [];
 
 afterEach(async () => {
   for (const link of links.splice(0)) await link.close();
@@ -82,7 +79,7 @@ async function listen(
 function connect(
   port: number,
   options: Partial<Pick<GrpcLinkOptions, 'clock' | 'key'>> = {},
-): GrpcLink {
+): RoutedLink {
   const url = `grpc://127.0.0.1:${port}`;
   const link = createGrpcLink({ url, endpointId: 'echo', key: 'mr_k', log: silentLog, ...options });
   links.push(link);

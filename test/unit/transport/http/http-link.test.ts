@@ -6,7 +6,8 @@ import { createServer as createTlsServer } from 'node:tls';
 import { afterEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../../../src/base/log.ts';
 import { createClient } from '../../../../src/client.ts';
-import { createHttpLink, type HttpLink } from '../../../../src/transport/http/http-link.ts';
+import { createHttpLink } from '../../../../src/transport/http/http-link.ts';
+import type { RoutedLink } from '../../../../src/transport/routed-link.ts';
 import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
 import type { LinkError, Report, TakeRequest } from '../../../../src/wire/link/worker-link.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from '../../../support/certificates.ts';
@@ -14,7 +15,7 @@ import { CERTIFICATE, CERTIFICATE_KEY } from '../../../support/certificates.ts';
 type Handle = (request: IncomingMessage, response: ServerResponse, body: Buffer) => void;
 
 const servers: Server[] = [];
-const links: HttpLink[] = [];
+const links: RoutedLink[] = [];
 
 afterEach(async () => {
   await Promise.all(links.splice(0).map((link) => link.close()));
@@ -37,7 +38,7 @@ async function serve(handle: Handle, options: { answerMarginMs?: number; path?: 
   return connect(portOf(server), path, rest);
 }
 
-function connect(port: number, path = '', rest: { answerMarginMs?: number } = {}): HttpLink {
+function connect(port: number, path = '', rest: { answerMarginMs?: number } = {}): RoutedLink {
   const url = `http://127.0.0.1:${port}${path}`;
   const link = createHttpLink({ url, endpointId: 'echo', key: 'mr_k', log: silentLog, ...rest });
   links.push(link);

@@ -3,7 +3,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createSecureServer, Server as SecureServer } from 'node:https';
 import { expect, it, onTestFinished } from 'vitest';
 import { silentLog } from '../../../../src/base/log.ts';
-import { createHttpLink, type HttpLink } from '../../../../src/transport/http/http-link.ts';
+import { createHttpLink } from '../../../../src/transport/http/http-link.ts';
+import type { RoutedLink } from '../../../../src/transport/routed-link.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from '../../../support/certificates.ts';
 
 type Handle = (response: ServerResponse, request: IncomingMessage) => void;
@@ -70,7 +71,7 @@ const never = new AbortController().signal;
 const identity = { workerId: 'w1', incarnation: 3 };
 const DONE = { ended: [], drain: false };
 
-const renew = (link: HttpLink, signal = never) =>
+const renew = (link: RoutedLink, signal = never) =>
   link.renew({ ...identity, waitMs: 0, leases: [] }, signal);
 
 const refuse = (status: number, body: unknown = {}): Handle => {

@@ -1,6 +1,5 @@
-// The connections of a worker to one URL: a separate pool for each verb that waits or carries much data, so that none
-// queues behind another. They are on Node's own HTTP client: undici would take a third of the processor time of a
-// worker's start and 10 MB of its memory.
+// Connections of a worker to one URL, with limits of time for each part of a request. They are on Node's own HTTP client:
+// undici would take a third of the processor time of a worker's start and 10 MB of its memory.
 import type { Agent, ClientRequest, IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { urlToHttpOptions } from 'node:url';
@@ -8,73 +7,12 @@ import { giveBack } from '../../base/byte-budget.ts';
 import { TransientSet } from '../../base/memory/transient-entries.ts';
 import { http } from '../../base/net/node-http.ts';
 import { toAgentProxy } from '../../base/net/outgoing-proxy.ts';
-import type { WorkerVerb } from '../../wire/routes/routes.ts';
-import type { Target } from '../owner-route.ts';
 
 /** Idle connections are closed after this time, or sooner if the server announces a shorter time. */
 const IDLE_MS = 60_000;
 
 /** Up to this size, one copy and one write cost less than several writes. */
 const JOIN_BYTES = 65_536;
-
-type HttpTargetOptions = Omit<ConnectionsOptions, 'max'>;
-
-export class HttpTarget implements Target {
-  readonly url: string;
-  readonly proxy: URL | undefined;
-  readonly #prefix: string;
-  readonly #takes: Connections;
-  readonly #renewals: Connections;
-  readonly #reports: Connections;
-  readonly #controlCalls: Connections;
-
-  constructor(options: HttpTargetOptions) {
-    this.url = options.url.href;
-    this.proxy = options.proxy;
-    this.#prefix = options.url.pathname.replace(/\/+$/, '');
-    // Two connections: an abandoned one may still be closing, and a renewal that names new leases
-    // is sent beside the waiting one.
-    const openPool = () => new Connections({ ...options, max: 2 });
-    this.#takes = openPool();
-    this.#renewals = openPool();
-    this.#reports = openPool();
-    this.#controlCalls = openPool();
-  }
-
-  get isIdle(): boolean {
-    return this.#pools.every((pool) => pool.isIdle);
-  }
-
-  /** `post.path` is below the path of the URL. Resolves with any complete answer. */
-  post(verb: WorkerVerb, post: Post): Promise<PostAnswer> {
-    return this.#find(verb).post({ ...post, path: this.#prefix + post.path });
-  }
-
-  close(): void {
-    for (const pool of this.#pools) pool.close();
-  }
-
-  retire(): void {
-    for (const pool of this.#pools) pool.retire();
-  }
-
-  get #pools(): Connections[] {
-    return [this.#takes, this.#renewals, this.#reports, this.#controlCalls];
-  }
-
-  #find(verb: WorkerVerb): Connections {
-    switch (verb) {
-      case 'take':
-        return this.#takes;
-      case 'renew':
-        return this.#renewals;
-      case 'report':
-        return this.#reports;
-      default:
-        return this.#controlCalls;
-    }
-  }
-}
 
 export interface ConnectionsOptions {
   /** http or https; only the origin counts. */
