@@ -60,6 +60,8 @@ async function startStage(bounds: {
     else if (verb === 'ask') response.end('ok');
     else if (verb === 'load') response.end(Buffer.alloc(LARGE_BYTES));
   });
+  // The server would close idle connections after 5 s, which pass in a test on a busy machine.
+  server.keepAliveTimeout = 0;
   connections.watch(server);
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');

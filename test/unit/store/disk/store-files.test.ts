@@ -211,7 +211,7 @@ describe('a backup with payloads in files', () => {
     const child = spawn(process.execPath, [writer, path], { stdio: ['ignore', 'pipe', 'inherit'] });
     const exited = once(child, 'exit');
     try {
-      for (let backup = 0; backup < 6; backup++) {
+      for (let backup = 0; backup < 3; backup++) {
         await once(child.stdout, 'data');
         await backUpRepeatedly();
         const { large, whole } = await readCopy(countJobs);
