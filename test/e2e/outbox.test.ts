@@ -141,7 +141,7 @@ const WHOLE = { status: 'COMPLETED', attempt: 1, output: ['job 1', 'job 2', 'job
 describe('a worker with --state-dir', () => {
   beforeEach(() => use(patient));
 
-  it('that is killed with an undelivered outcome delivers it as its next process', async () => {
+  it('delivers an undelivered outcome as its next process after a kill', async () => {
     const worker = startWorker('--worker-id', 'w1');
     const job = await runJob();
     await platform.kill();
@@ -172,7 +172,7 @@ describe('a worker with --state-dir', () => {
     expect(await readdir(stateDir())).toEqual([name]);
   });
 
-  it('that stops while the platform answers does not run its job again', async () => {
+  it('does not run its job again if it stops while the platform answers', async () => {
     const worker = startWorker('--worker-id', 'w1', '--url', platform.url);
     const job = await runJob();
     platform.process.child.kill('SIGSTOP');

@@ -105,7 +105,7 @@ describe('a version', () => {
     expect((await client().health()).jobs).toMatchObject({ failed: 0, retried: 0 });
   });
 
-  it.each(Object.entries(BROKEN))('that %s never takes over', async (_what, broken) => {
+  it.each(Object.entries(BROKEN))('never takes over if it %s', async (_what, broken) => {
     const { files, reason, timeout } = broken;
     const { version } = await platform.endpoints.get(endpoint);
     const number = await upload(platform, endpoint, files);
@@ -116,7 +116,7 @@ describe('a version', () => {
     expect(await run()).toEqual({ version: 'second' });
   });
 
-  it('that has failed is still shown as failed after the platform was killed', async () => {
+  it('is still shown as failed after the platform was killed', async () => {
     const { rollout } = await platform.endpoints.get(endpoint);
     expect(rollout).toMatchObject({
       state: 'FAILED',
@@ -146,7 +146,7 @@ describe('a version', () => {
     expect(await run()).toEqual({ version: 'slow' });
   });
 
-  it('whose upload was interrupted by a kill leaves nothing behind', async () => {
+  it('leaves nothing behind if its upload was interrupted by a kill', async () => {
     const data = randomBytes(20 * 1_048_576).toString('base64');
     const files = { 'handler.ts': handlerOf('large'), 'data.txt': data };
     const sent = upload(platform, endpoint, files).catch(() => 'interrupted');

@@ -96,7 +96,7 @@ export function describeNetworks(stage: EngineStage, ground: DockerGround): void
       expect(await list()).not.toContain(`${ground.platform}-`);
     });
 
-    it('that were removed are recreated at the next start', async () => {
+    it('are recreated at the next start if they were removed', async () => {
       const { id } = await waiting('shared');
       await stage.engine.stop(id, 0);
       await docker('network', 'rm', `${ground.platform}-net-shared`);
@@ -105,7 +105,7 @@ export function describeNetworks(stage: EngineStage, ground: DockerGround): void
       await expectSeek(nameInternalHost(id), 'shared').toBe('reached');
     });
 
-    it('that were created twice under one name become one', async () => {
+    it('become one if they were created twice under one name', async () => {
       await makeApart();
       await makeApart();
       const { id } = await stage.run('exec sleep 1000');
@@ -113,7 +113,7 @@ export function describeNetworks(stage: EngineStage, ground: DockerGround): void
       expect(await listApart()).toMatch(/^\w+$/);
     });
 
-    it('that get a twin during a start become one', async () => {
+    it('become one if they get a twin during a start', async () => {
       const spec = stage.spec();
       await stage.engine.create(spec);
       const relay = await EngineRelay.start(ground.host);

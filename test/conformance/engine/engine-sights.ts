@@ -212,7 +212,7 @@ export function describeSights(stage: EngineStage): void {
       await expect(stage.engine.start(id, ['GPU-gone'])).rejects.toMatchObject({ code: 'refused' });
     });
 
-    it('that do not exist are refused', async () => {
+    it('are refused if they do not exist', async () => {
       const spec = stage.spec({ gpus: ['GPU-of-another-machine'] });
       await expect(stage.engine.create(spec)).rejects.toMatchObject({ code: 'refused' });
       expect(await stage.engine.list()).toEqual([]);

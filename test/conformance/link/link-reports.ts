@@ -137,7 +137,7 @@ export function describeReports(stage: LinkStage): void {
       expect(await (await stage.worker()).report([])).toEqual([]);
     });
 
-    it('whose body does not match the header are refused, and nothing of the call is stored', async () => {
+    it('are refused if their body does not match the header, and nothing of the call is stored', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -200,7 +200,7 @@ export function describeReports(stage: LinkStage): void {
       expect(batches).toEqual([]);
     });
 
-    it('that exceed the total limit fail the job and stop the worker', async () => {
+    it('fail the job and stop the worker if they exceed the total limit', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -269,7 +269,7 @@ export function describeReports(stage: LinkStage): void {
       expect(await platform.record(id)).toMatchObject({ status: 'COMPLETED', executionTime: 999 });
     });
 
-    it('that is missing is set by the queue 10 s after the timeout', async () => {
+    it('is set by the queue 10 s after the timeout if it is missing', async () => {
       const { platform } = stage;
       const id = await platform.submit({ executionTimeout: 1_000 });
       const hand = await stage.worker();

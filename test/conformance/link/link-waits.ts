@@ -106,7 +106,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await second.answer).toMatchObject([{ jobId: id }]);
     });
 
-    it('that arrives after a newer one has no effect', async () => {
+    it('has no effect if it arrives after a newer one', async () => {
       const { platform } = stage;
       const [a, b] = [await platform.submit(), await platform.submit()];
       const hand = await stage.worker();
@@ -141,7 +141,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await platform.job(b)).toMatchObject({ attempt: 2, releases: 1, failures: 0 });
     });
 
-    it('that was cancelled is cancelled at the platform too', async () => {
+    it('is cancelled at the platform too', async () => {
       const hand = await stage.worker();
       const abort = new AbortController();
       const { signal } = abort;
@@ -152,7 +152,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(take.hasEnded).toBe(true);
     });
 
-    it('that was cancelled leaves its jobs to others', async () => {
+    it('leaves its jobs to others if it was cancelled', async () => {
       const { platform } = stage;
       const gone = await stage.worker({ id: 'gone' });
       const abort = new AbortController();
@@ -168,7 +168,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await take.answer).toMatchObject([{ jobId: id }]);
     });
 
-    it('that is cancelled at the moment of its wake-up passes it on', async () => {
+    it('passes its wake-up on if it is cancelled at that moment', async () => {
       const { platform } = stage;
       const gone = await stage.worker({ id: 'gone' });
       const abort = new AbortController();
@@ -296,7 +296,7 @@ export function describeWaits(stage: LinkStage): void {
       expect(await next.answer).toEqual({ ended: [], drain: true });
     });
 
-    it('that was cancelled is cancelled at the platform too', async () => {
+    it('is cancelled at the platform too', async () => {
       const hand = await stage.worker();
       const abort = new AbortController();
       const { signal } = abort;

@@ -96,7 +96,7 @@ describe('handlers', () => {
     expect(shell(last)).toContain('data: {"output":"a","metrics":{}}');
   });
 
-  it('that cannot be loaded say so in the record of a job, which runs once they are fixed', async () => {
+  it('say in the record of a job that they cannot be loaded, and run it once they are fixed', async () => {
     place.write('handlers/broken.mjs', "throw new Error('no luck');");
     const client = connect(await startDev(), 'broken');
     const { id } = await client.run({});
@@ -111,7 +111,7 @@ describe('handlers', () => {
     await until(async () => (await client.status(id)).status === 'COMPLETED', { everyMs: 50 });
   });
 
-  it('that cannot be loaded are reported once, and the others are served', async () => {
+  it('are reported once if they cannot be loaded, and the others are served', async () => {
     place.write('handlers/broken.mjs', "import './none.mjs';");
     place.write('handlers/good.mjs', version('one'));
     const dev = await startDev();
@@ -248,7 +248,7 @@ describe('a change', () => {
     await untilAnswer(client, 'two');
   });
 
-  it('that breaks a handler leaves the old version running until it is fixed', async () => {
+  it('leaves the old version running if it breaks a handler, until it is fixed', async () => {
     const client = await addHandler('mended', version('one'));
     shared.write('handlers/mended.mjs', 'export default {;');
     await dev.run.until('stderr', /mended\.mjs:1: .*\. Still serving the previous version\./);
@@ -257,7 +257,7 @@ describe('a change', () => {
     await untilAnswer(client, 'two');
   });
 
-  it('that comes again and again, faster than the handler loads, still reloads it', async () => {
+  it('reloads the handler also if it comes again and again, faster than the handler loads', async () => {
     await addHandler('busy', version('one'));
     const slow = 'export const setup = () => new Promise((ready) => setTimeout(ready, 500));';
     const isReloaded = () => /"endpoint":"busy".*handler reloaded/.test(dev.run.stderr);
@@ -268,7 +268,7 @@ describe('a change', () => {
     expect(isReloaded()).toBe(true);
   });
 
-  it('that adds a handler adds an endpoint; one that removes it drains its worker', async () => {
+  it('adds an endpoint if it adds a handler, and drains the worker of one that it removes', async () => {
     const added = await addHandler('added', version('added'));
     await dev.run.until('stderr', /"endpoint":"added".*handler added/);
     expect(await answerOf(added)).toBe('added');

@@ -260,7 +260,7 @@ describe('a certificate', () => {
     await other.until('stderr', /the platform is unavailable.*certificate/);
   });
 
-  it('that does not match its key is refused, with the name of the option', async () => {
+  it('is refused with the name of the option if it does not match its key', async () => {
     const { privateKey } = generateKeyPairSync('ed25519');
     place.write('key.pem', String(privateKey.export({ type: 'pkcs8', format: 'pem' })));
     const { code, stderr } = await place.run(['serve', '--port', '0', '--data', 'data', ...tls]);
@@ -268,7 +268,7 @@ describe('a certificate', () => {
     expect(stderr).toContain('--tls-key: key.pem is not the key of the certificate in cert.pem');
   });
 
-  it('that is not a PEM file is refused, with the name of the option', async () => {
+  it('is refused with the name of the option if it is not a PEM file', async () => {
     place.write('cert.pem', 'none');
     const { code, stderr } = await place.run(['serve', '--port', '0', ...tls]);
     expect(code).toBe(2);

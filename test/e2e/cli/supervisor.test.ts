@@ -192,7 +192,7 @@ describe('a supervisor', () => {
     expect(Math.max(...counts)).toBeLessThanOrEqual(2);
   });
 
-  it('that is killed leaves its job to the worker process, which finishes it and exits', async () => {
+  it('leaves its job to the worker process when it is killed, which finishes it and exits', async () => {
     const run = await startWorker();
     const job = await startHolding('a');
     const pid = workerPid(run);
@@ -213,7 +213,7 @@ describe('a supervisor', () => {
     expect(await client.status(job.id)).toMatchObject({ status: 'COMPLETED' });
   });
 
-  it('that is killed while its worker process drains leaves the job to that process', async () => {
+  it('leaves the job to its draining worker process when it is killed', async () => {
     const run = await startWorker();
     const job = await startHolding('a');
     const pid = workerPid(run);

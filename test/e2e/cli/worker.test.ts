@@ -149,14 +149,14 @@ describe('a worker', () => {
     expect(stderr).toMatch(/millrace worker: --worker-id: .*"a b"/);
   });
 
-  it('whose handler cannot be loaded exits with 5 and the reason', async () => {
+  it('exits with 5 and the reason if its handler cannot be loaded', async () => {
     place.write('broken.mjs', 'export const nothing = 1;');
     const { code, stderr } = await place.run(['worker', 'broken.mjs'], { env });
     expect(code).toBe(5);
     expect(stderr).toContain('broken.mjs: no default export');
   });
 
-  it('whose option does not fit the handler exits with 2 and the reason, after one start', async () => {
+  it('exits with 2 and the reason, after one start, if its option does not fit the handler', async () => {
     const args = ['worker', fixture('batched.ts'), '--jobs-per-thread', '2'];
     const { code, stderr } = await place.run(args, { env });
     expect(code).toBe(2);
@@ -165,7 +165,7 @@ describe('a worker', () => {
     expect(stderr).not.toMatch(/ at .*\.[jt]s:/);
   });
 
-  it('whose setup throws repeatedly exits with 3, and no job is lost', async () => {
+  it('exits with 3 if its setup throws repeatedly, and no job is lost', async () => {
     place.write(
       'unset.mjs',
       `${handler}\nexport function setup() { throw new Error('no model'); }`,

@@ -50,7 +50,7 @@ async function open(page: Page, { platform }: World, path: string): Promise<stri
 
 export function describeScopes(world: () => World): void {
   describe.concurrent('a key', () => {
-    it('that may only read, or only take jobs, is offered no action on any page', async () => {
+    it('is offered no action on any page if it may only read, or only take jobs', async () => {
       const { keys } = createPlatform({
         url: world().platform.url,
         key: world().platform.adminKey,
@@ -80,7 +80,7 @@ export function describeScopes(world: () => World): void {
       ]);
     });
 
-    it('that may only read pods sees the names of variables, and that their values are hidden', async () => {
+    it('sees the names of variables if it may only read pods, and that their values are hidden', async () => {
       const { adminKey, url } = world().platform;
       const { keys, pods } = createPlatform({ url, key: adminKey });
       const { id } = await pods.create({

@@ -116,7 +116,7 @@ describe('a worker over gRPC', () => {
     expect(await waitForEnd(from, next, endpoint)).toMatchObject({ output: { n: 5, square: 25 } });
   });
 
-  it('that crashes is reported by its supervisor, and its job is retried at once', async () => {
+  it('is reported by its supervisor if it crashes, and its job is retried at once', async () => {
     const from = shared;
     const endpoint = 'dying';
     const worker = await startWorker(from, { endpoint });

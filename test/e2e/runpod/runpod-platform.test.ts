@@ -128,7 +128,7 @@ describe('a Python worker', () => {
     expect(await untilEnded(id)).toMatchObject({ status: 'CANCELLED' });
   });
 
-  it('that dies loses its job to another worker', async () => {
+  it('loses its job to another worker if it dies', async () => {
     const dying = startWorker({ handler: () => new Promise(() => {}) });
     const id = await submit({});
     await until(() => dying.jobIds.length === 1);
@@ -166,7 +166,7 @@ describe('a Python worker', () => {
     expect(worker.ran).toEqual([id, `${id}-a2`]);
   });
 
-  it('that drops every fourth result loses none of 60 jobs', async () => {
+  it('loses none of 60 jobs if it drops every fourth result', async () => {
     const random = createRandom(7);
     const workers = [1, 2, 3, 4].map(() =>
       startWorker({

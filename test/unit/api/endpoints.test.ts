@@ -63,7 +63,7 @@ describe('an endpoint', () => {
     await expectProblem(await call(path, { method: 'DELETE' }), 404);
   });
 
-  it('that was declared is shown like any other', async () => {
+  it('is shown like any other if it was declared', async () => {
     const platform = await startPlatform();
     const declared = endpointRecord.parse(
       await readJson(await platform.call('/v1/endpoints/demo')),

@@ -217,7 +217,7 @@ describe('a stream', () => {
     expect(await stream.next()).toMatchObject({ call: 2, leases: { leases: [] } });
   });
 
-  it('that ends also ends its open calls', async () => {
+  it('ends its open calls when it ends', async () => {
     let gone: (() => void) | undefined;
     const aborted = new Promise<void>((resolve) => {
       gone = resolve;
@@ -236,7 +236,7 @@ describe('a stream', () => {
     await aborted;
   });
 
-  it('that the worker half-closes ends when its calls are answered', async () => {
+  it('ends when its calls are answered if the worker half-closes it', async () => {
     const { greet } = await startPort();
     const stream = await greet();
     await stream.send({ call: 2, bye: { ...WORKER, reason: 'drained', outbox: [] } });
@@ -245,7 +245,7 @@ describe('a stream', () => {
     expect(await statusOf(stream)).toMatchObject({ code: status.OK });
   });
 
-  it('that the worker half-closes within a payload ends', async () => {
+  it('ends if the worker half-closes it within a payload', async () => {
     const { greet } = await startPort();
     const stream = await greet();
     const report = { jobId: 'j', attempt: 1, token: 't', seq: 1, kind: 'log', bodyBytes: 9 };
@@ -456,7 +456,7 @@ describe('a peer that violates the protocol', () => {
     expect(await statusOf(stream)).toMatchObject({ code: status.RESOURCE_EXHAUSTED });
   });
 
-  it('that sends more than it announced is disconnected', async () => {
+  it('is disconnected if it sends more than it announced', async () => {
     const { greet } = await startPort();
     const stream = await greet();
     const report = { jobId: 'j', attempt: 1, token: 't', seq: 1, kind: 'log', bodyBytes: 2 };
@@ -465,7 +465,7 @@ describe('a peer that violates the protocol', () => {
     expect(await statusOf(stream)).toMatchObject({ code: status.INVALID_ARGUMENT });
   });
 
-  it('that does not read gets no further leases', async () => {
+  it('gets no further leases if it does not read', async () => {
     let takes = 0;
     const { greet, platform } = await startPort((link) => ({
       ...link,

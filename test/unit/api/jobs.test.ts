@@ -273,7 +273,7 @@ describe('run', () => {
     expect(await response.text()).not.toContain('secret');
   });
 
-  it('that fails unexpectedly gets 500 with an ID that is also logged', async () => {
+  it('gives 500 with an ID that is also logged if it fails unexpectedly', async () => {
     const wrapStore = (store: Store): Store => ({
       write: (operation) => store.write(operation),
       read: (operation) =>
@@ -343,7 +343,7 @@ describe('a job', () => {
     }
   });
 
-  it('that is running cannot be retried: 409 with its status', async () => {
+  it('cannot be retried while it runs: 409 with its status', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     await takeJob(platform);
@@ -352,7 +352,7 @@ describe('a job', () => {
     expect((await readJson(response))['detail']).toContain('IN_PROGRESS');
   });
 
-  it('that failed is retried under its ID', async () => {
+  it('is retried under its ID if it failed', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     await (await takeJob(platform)).fail('never');
@@ -362,7 +362,7 @@ describe('a job', () => {
     expect(await readJson(response)).toEqual({ id, status: 'IN_QUEUE' });
   });
 
-  it('that does not exist gets 404 in every operation', async () => {
+  it('gives 404 in every operation if it does not exist', async () => {
     const { call } = await startPlatform();
     for (const path of ['status', 'stream', 'logs']) {
       expect((await call(`/v2/demo/${path}/none`)).status).toBe(404);

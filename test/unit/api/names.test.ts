@@ -243,7 +243,7 @@ describe('a name', () => {
     expect(await readJson(response)).toMatchObject({ id: 'echo' });
   });
 
-  it('that is a path of the API is refused', async () => {
+  it('is refused if it is a path of the API', async () => {
     const { ann, platform } = await startStage();
     for (const name of ['pods', 'catalog']) {
       const path = `/v1/endpoints/${ann.ids.endpoint}`;
@@ -255,7 +255,7 @@ describe('a name', () => {
     }
   });
 
-  it('that is a path of the API, of an endpoint from before, is not found in a path', async () => {
+  it('is not found in a path if it is a path of the API, of an endpoint from before', async () => {
     const { ann, platform } = await startStage();
     for (const name of ['pods', 'catalog']) {
       await platform.endpoints.update('ann', ann.ids.endpoint, { name });
@@ -287,7 +287,7 @@ describe('with several nodes, a name', () => {
     expect(await run()).toBe(200);
   });
 
-  it('that is known costs no look-up', async () => {
+  it('costs no look-up if it is known', async () => {
     const { learn, move, other, owner } = await named();
     move(owner.nodeUrl, 'no-demo');
     learn();

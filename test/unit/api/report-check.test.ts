@@ -280,7 +280,7 @@ describe('the pieces of a split output', () => {
     expect((await post(platform, rest)).status).toBe(200);
   });
 
-  it('that are incomplete over several reports leave the job readable, without an output', async () => {
+  it('leave the job readable, without an output, if they are incomplete over several reports', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const lease = await takeJob(platform);

@@ -73,7 +73,7 @@ describe('one more address', () => {
     response.resume();
   });
 
-  it('that this machine does not have is refused', async () => {
+  it('is refused if this machine does not have it', async () => {
     const { listenAlso } = await startPlatform();
     await expect(listenAlso('192.0.2.254')).rejects.toMatchObject({ code: 'EADDRNOTAVAIL' });
   });
@@ -206,7 +206,7 @@ describe('a silent connection', () => {
   });
 });
 
-describe('the platform reports', () => {
+describe('the platform', () => {
   it('without a key that it is alive and ready', async () => {
     const { url } = await startPlatform();
     const alive = await fetch(`${url}/healthz`);
@@ -215,7 +215,7 @@ describe('the platform reports', () => {
     expect((await fetch(`${url}/readyz`, { method: 'HEAD' })).status).toBe(200);
   });
 
-  it('that it is not ready when the store does not answer', async () => {
+  it('says that it is not ready when the store does not answer', async () => {
     let isBroken = false;
     const wrapStore = (store: Store): Store => ({
       write: (operation) => store.write(operation),
@@ -231,7 +231,7 @@ describe('the platform reports', () => {
     expect((await fetch(`${url}/healthz`)).status).toBe(200);
   });
 
-  it('that it is ready, without reading all endpoints', async () => {
+  it('says that it is ready, without reading all endpoints', async () => {
     let listings = 0;
     const wrapStore = (store: Store): Store => ({
       write: (operation) => store.write(operation),
@@ -252,7 +252,7 @@ describe('the platform reports', () => {
     expect(listings).toBe(atStart);
   });
 
-  it('that it is not ready while its owner says so', async () => {
+  it('says that it is not ready while its owner says so', async () => {
     const { url } = await startPlatform({ server: { isReady: () => false } });
     expect((await fetch(`${url}/readyz`)).status).toBe(503);
   });

@@ -375,7 +375,7 @@ describe('Sessions', () => {
     expect(rows).toHaveLength(MAX_KEY_SESSIONS);
   });
 
-  it('that have ended leave the store with the next one', async () => {
+  it('leave the store with the next one when they have ended', async () => {
     const { clock, holder, keys, sessions, store } = await start();
     const { holder: other } = await keys.issue({ name: 'other', scopes: ['admin'] });
     await sessions.start(holder);

@@ -197,7 +197,7 @@ describe('a stream as JSON', () => {
     },
   );
 
-  it('that broke off before it was complete is repeated', async () => {
+  it('is repeated if it broke off before it was complete', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const job = await takeJob(platform);

@@ -104,7 +104,7 @@ describe('a template', () => {
     await expectProblem(await post('/v1/templates', TEMPLATE, { method: 'PUT' }), 405);
   });
 
-  it('that an endpoint uses is not removed', async () => {
+  it('is not removed while an endpoint uses it', async () => {
     const platform = await startPlatform({ engine: 'process' });
     const { id } = await create(platform);
     await platform.post('/v1/endpoints', { name: 'e', templateId: id });

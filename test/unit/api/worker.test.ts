@@ -115,7 +115,7 @@ describe('a worker over HTTP', () => {
     });
   });
 
-  it('whose take was aborted leaves the job to the next', async () => {
+  it('leaves the job to the next if its take was aborted', async () => {
     const platform = await startPlatform();
     const reached = nextTake(platform);
     await verb(platform, 'hello', HELLO);
@@ -132,7 +132,7 @@ describe('a worker over HTTP', () => {
     expect(await taken).toMatchObject([{ jobId: id }]);
   });
 
-  it('that the platform does not know gets 409 with its code', async () => {
+  it('gets 409 with its code if the platform does not know it', async () => {
     const platform = await startPlatform();
     const response = await verb(platform, 'take', take('t'));
     expect(response.status).toBe(409);
@@ -159,7 +159,7 @@ describe('a worker over HTTP', () => {
     expect(response.status).toBe(403);
   });
 
-  it('that speaks another protocol gets 422', async () => {
+  it('gets 422 if it speaks another protocol', async () => {
     const platform = await startPlatform();
     const response = await verb(platform, 'hello', { ...HELLO, protocol: 99 });
     expect(await readJson(response)).toMatchObject({ status: 422, code: 'invalid' });
@@ -176,7 +176,7 @@ describe('a report', () => {
     expect(await response.json()).toEqual([{ answer: 'gone' }]);
   });
 
-  it('that is invalid is named by its position', async () => {
+  it('is named by its position if it is invalid', async () => {
     const platform = await startPlatform();
     await verb(platform, 'hello', HELLO);
     const wrong = { ...header, seq: 0 };
@@ -190,7 +190,7 @@ describe('a report', () => {
     ]);
   });
 
-  it('that is truncated is malformed', async () => {
+  it('is malformed if it is truncated', async () => {
     const platform = await startPlatform();
     const response = await report(platform, frames({ header, body: 'whole' }).subarray(0, -2));
     expect(await readJson(response)).toMatchObject({ status: 400, code: 'malformed' });

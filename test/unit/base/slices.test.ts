@@ -10,7 +10,7 @@ function* count(name: string, slices: number): Generator<void, string> {
 }
 
 describe('work in slices', () => {
-  it('that ends within its first slice has ended when the call returns', async () => {
+  it('has ended when the call returns if it ends within its first slice', async () => {
     const ended = runInSlices('me', count('short', 1));
     expect(done.splice(0)).toEqual(['short']);
     expect(await ended).toBe('short');
@@ -46,7 +46,7 @@ describe('work in slices', () => {
     expect(Math.max(...steps)).toBe(1);
   });
 
-  it('that fails rejects, and other work continues', async () => {
+  it('rejects if it fails, and other work continues', async () => {
     function* failing(): Generator<void, void> {
       yield;
       throw new Error('no');

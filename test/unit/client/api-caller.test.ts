@@ -179,7 +179,7 @@ describe('an outage', () => {
     expect(seen).toHaveLength(1);
   });
 
-  it('that lasts ends the call with the reason', async () => {
+  it('ends the call with the reason if it lasts', async () => {
     script.push(hangUp, hangUp);
     const lost = connect({ repeats: 1 }).health();
     await expect(lost).rejects.toThrow(UnreachableError);

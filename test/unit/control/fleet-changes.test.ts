@@ -34,7 +34,7 @@ describe('a change of the template', () => {
     await world.until(() => world.listRunning().length === 0, 20_000);
   });
 
-  it('that makes workers crash keeps the old ones running', async () => {
+  it('keeps the old workers running if new ones crash', async () => {
     const world = await openWorld();
     const templateId = await world.createTemplate();
     const id = await world.createEndpoint({ templateId, workersMin: 2, workersMax: 2 });
@@ -95,7 +95,7 @@ describe('GPUs', () => {
     expect(held.sort()).toEqual(['A-0', 'B-0']);
   });
 
-  it('that are busy are awaited with a reason and taken when they are free', async () => {
+  it('are awaited with a reason while they are busy, and taken when they are free', async () => {
     const world = await openWorld({ gpus: devices });
     const other = await world.createEndpoint({ gpuTypeIds: ['A'], workersMin: 1 });
     await world.run(1_000);
@@ -393,7 +393,7 @@ describe('decisions', () => {
     expect(new Set(started).size).toBe(3);
   });
 
-  it('that repeat the previous one are not stored', async () => {
+  it('are not stored if they repeat the previous one', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMin: 1 });
     await world.run(60_000);

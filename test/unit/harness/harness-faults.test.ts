@@ -121,7 +121,7 @@ describe.each(['request', 'answer'] as const)('a call whose %s is lost', (direct
 });
 
 describe('a call', () => {
-  it('whose request is delayed is overtaken by later ones', async () => {
+  it('is overtaken by later ones if its request is delayed', async () => {
     const harness = await start();
     const job = await hold(harness);
     const release = harness.holdNextRequest();
@@ -134,7 +134,7 @@ describe('a call', () => {
     expect(await job.record()).toMatchObject({ status: 'CANCELLED', attempt: 1 });
   });
 
-  it('whose answer is delayed still has its effect', async () => {
+  it('has its effect also if its answer is delayed', async () => {
     const harness = await start();
     const release = harness.holdNextAnswer();
     const job = await hold(harness);
@@ -167,7 +167,7 @@ async function* takeFirst<T>(source: AsyncIterable<T>) {
 }
 
 describe('a network', () => {
-  it('whose connections break loses no job', async () => {
+  it('loses no job if its connections break', async () => {
     const harness = await start();
     const job = await hold(harness);
     harness.cutConnections();
@@ -181,7 +181,7 @@ describe('a network', () => {
   });
 
   it.each(['disconnect', 'fallSilent'] as const)(
-    'that fails for longer than a lease (%s) delays the result',
+    'delays the result if it fails for longer than a lease (%s)',
     async (fault) => {
       const harness = await start();
       const job = await hold(harness);
@@ -196,7 +196,7 @@ describe('a network', () => {
     },
   );
 
-  it('that is silent does not prevent the end of a cancelled job or the run of another', async () => {
+  it('prevents neither the end of a cancelled job nor the run of another while it is silent', async () => {
     const harness = await start();
     const job = await hold(harness);
     harness.fallSilent();

@@ -47,7 +47,7 @@ describe.skipIf(leaveOutWithoutPython('model-faults.test.ts'))('a model process'
     await Promise.all(streams.map((stream) => stream.return(undefined)));
   });
 
-  it('that cannot import names its interpreter, which MILLRACE_PYTHON chooses', async () => {
+  it('names its interpreter, which MILLRACE_PYTHON chooses, if it cannot import', async () => {
     const args = ['-c', 'import no_such_module_here'];
     const starting = caught(start({ args, maxBackoffMs: 0, startTimeoutMs: 1_000 }));
     expect(String(await starting)).toMatch(/\(it ran with \/\S+\/python3\).*ModuleNotFoundError/s);
@@ -58,7 +58,7 @@ describe.skipIf(leaveOutWithoutPython('model-faults.test.ts'))('a model process'
     );
   });
 
-  it('that ends for another reason names no interpreter', async () => {
+  it('names no interpreter if it ends for another reason', async () => {
     const args = ['-c', 'raise SystemExit("no licence")'];
     const starting = caught(start({ args, maxBackoffMs: 0, startTimeoutMs: 1_000 }));
     expect(String(await starting)).toMatch(/on standard error:\nno licence/);
@@ -168,7 +168,7 @@ describe.skipIf(leaveOutWithoutPython('model-faults.test.ts'))('a model process'
     await expect.poll(() => model.call('echo', 1).catch(() => undefined)).toBe(1);
   });
 
-  it('that is started while the one before it ends is kept', async () => {
+  it('is kept if it is started while the one before it ends', async () => {
     const { model } = await start({ env: { EXIT_SECONDS: '0.5' }, stopTimeoutMs: 30_000 });
     const { pid = 0 } = model;
     const stopping = model.stop();

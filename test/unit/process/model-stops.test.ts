@@ -80,7 +80,7 @@ describe.skipIf(leaveOutWithoutPython('model-stops.test.ts'))('a model process',
     ['SIGKILL', 'was killed by SIGKILL'],
     ['SIGSEGV', 'was killed by SIGSEGV'],
   ])(
-    'that dies by %s fails its only call with the reason, and is replaced',
+    'fails only its call with the reason if it dies by %s, and is replaced',
     async (how, reason) => {
       const { model } = await startModel();
       const error = await caught(model.call('die', { how }));
@@ -93,7 +93,7 @@ describe.skipIf(leaveOutWithoutPython('model-stops.test.ts'))('a model process',
     },
   );
 
-  it('that dies makes suspects of several calls', async () => {
+  it('makes suspects of several calls if it dies', async () => {
     const { model } = await startModel({ maxConcurrent: 3 });
     const { signal } = new AbortController();
     const others = [1, 2].map(() => caught(model.call('wait', { s: 600 }, { signal })));
@@ -118,7 +118,7 @@ describe.skipIf(leaveOutWithoutPython('model-stops.test.ts'))('a model process',
     expect(error).toMatchObject({ blame: 'culprit' });
   });
 
-  it('that is frozen is replaced', async () => {
+  it('is replaced if it is frozen', async () => {
     const { model } = await startModel({ hangTimeoutMs: 1_000 });
     const { pid = 0 } = model;
     const call = model.call('wait', { s: 600 });
@@ -128,7 +128,7 @@ describe.skipIf(leaveOutWithoutPython('model-stops.test.ts'))('a model process',
     expect(isRunning(pid)).toBe(false);
   });
 
-  it('that works for long is not taken for one that hangs', async () => {
+  it('is not taken for one that hangs if it works for long', async () => {
     const { model } = await startModel({ hangTimeoutMs: 2_000 });
     const { pid } = model;
     expect(await model.call('wait', { s: 3 })).toBe('waited');
@@ -143,7 +143,7 @@ describe.skipIf(leaveOutWithoutPython('model-stops.test.ts'))('a model process',
       [0, 0, 0, 24, 0, 0, 0, 0, ...Buffer.from('{"type":"result","id":9}')],
       'names call 9',
     ],
-  ])('that sends %s is replaced', async (_, bytes, reason) => {
+  ])('is replaced if it sends %s', async (_, bytes, reason) => {
     const { model } = await startModel();
     const error = await caught(model.call('write_raw', { bytes }));
     expect(error).toMatchObject({ blame: 'culprit' });
@@ -216,7 +216,7 @@ describe.skipIf(leaveOutWithoutPython('model-stops.test.ts'))('a model process',
       { args: ['-c', 'import os,time; os.close(3); time.sleep(600)'] },
       'closed the descriptor for its frames',
     ],
-  ])('that %s fails the start with the reason', async (_, options, message) => {
+  ])('fails the start with the reason if it %s', async (_, options, message) => {
     const model = createModelProcess({ command: 'python3', args: [MODEL], ...options });
     onTestFinished(() => model.stop());
     await expect(model.start()).rejects.toThrow(message);

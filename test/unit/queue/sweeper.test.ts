@@ -92,7 +92,7 @@ describe('time', () => {
     expect((await platform.health()).jobs.inQueue).toBe(0);
   });
 
-  it('that passed while the platform was down counts after the restart', async () => {
+  it('counts after the restart, also if the platform was down', async () => {
     const id = await platform.submit({ ttl: 10_000 });
     const delayed = await platform.submit({ delay: 5_000 });
     await platform.restart(60_000);
@@ -101,7 +101,7 @@ describe('time', () => {
     expect((await platform.job(delayed)).delayed).toBe(false);
   });
 
-  it('that was skipped because the clock was set forward ends no lease', async () => {
+  it('ends no lease if the clock was set forward', async () => {
     const id = await platform.submit();
     const lease = await worker.takeOne();
     await worker.renew([lease]);
@@ -115,7 +115,7 @@ describe('time', () => {
     expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE', failures: 1 });
   });
 
-  it('that passed while freed space was given back ends no lease', async () => {
+  it('ends no lease while freed space is given back', async () => {
     const id = await platform.submit();
     const lease = await worker.takeOne();
     await platform.submit({ ttl: 10_000 });

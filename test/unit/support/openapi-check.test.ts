@@ -103,7 +103,7 @@ describe('an answer', () => {
       () => check('PUT /v2/pods', 405, { ...PROBLEM, status: 405 }, PROBLEM_HEADERS),
       '405 without Allow',
     ],
-  ])('that %s fails', (_what, act, message) => {
+  ])('fails if it %s', (_what, act, message) => {
     expect(act).toThrow(message);
   });
 

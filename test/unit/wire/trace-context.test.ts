@@ -38,7 +38,7 @@ describe('a traceparent', () => {
     ['has a long span id', `00-${traceId}-${spanId}0-01`],
     ['has flags of one digit', `00-${traceId}-${spanId}-1`],
     ['has spaces around it', ` ${valid} `],
-  ])('that %s is ignored, and the tracestate with it', (_, traceparent) => {
+  ])('is ignored with the tracestate if it %s', (_, traceparent) => {
     expect(readTraceContext(traceparent, 'a=1')).toBeUndefined();
   });
 });
@@ -71,7 +71,7 @@ describe('a tracestate', () => {
     ['has more than 32 members', many(33)],
     ['is longer than 512 characters', `a=${'x'.repeat(256)},b=${'x'.repeat(252)}`],
     ['has a value of more than 256 characters', `a=${'x'.repeat(257)}`],
-  ])('that %s is dropped, and the traceparent is kept', (_, given) => {
+  ])('is dropped if it %s, and the traceparent is kept', (_, given) => {
     expect(readTraceContext(valid, given)).toEqual({ traceparent: valid });
   });
 });

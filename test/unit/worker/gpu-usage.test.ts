@@ -72,7 +72,7 @@ describe('the outcome of an attempt', () => {
     expect(link.reportCalls.at(-1)?.reports.at(-1)).toMatchObject({ waitedMs: 500 });
   });
 
-  it('that never began says nothing', async () => {
+  it('says nothing if the attempt never began', async () => {
     const { clock, link, worker } = await startScript({ devices: [gpu] });
     void worker.drain();
     link.lastTake.answer([lease('late')]);

@@ -138,7 +138,7 @@ describe('uploads that stall', () => {
 });
 
 describe('an honest upload', () => {
-  it('that is slow but steady succeeds, however long it takes', async () => {
+  it('succeeds if it is slow but steady, however long it takes', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock, server: { bounds: SMALL } });
     const received = watchReceived();

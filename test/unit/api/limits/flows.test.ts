@@ -93,7 +93,7 @@ describe('readers that do not read', () => {
 });
 
 describe('an honest reader', () => {
-  it('that is slow but steady gets everything, however long it takes', async () => {
+  it('gets everything if it is slow but steady, however long it takes', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock, server: { bounds: READING } });
     const client = askOnly(platform, await completeLarge(platform));

@@ -227,7 +227,7 @@ describe('a window', () => {
     expect(await call()).toMatchObject({ status: 200, minute: { r: 1, t: 60 }, hour: { r: 2 } });
   });
 
-  it('that is longer continues while shorter ones restart', async () => {
+  it('continues while shorter ones restart', async () => {
     for (let minute = 0; minute < 2; minute++) {
       for (let made = 0; made < 2; made++) expect((await call()).status).toBe(200);
       expect((await call()).status).toBe(429);

@@ -52,7 +52,7 @@ describe('a line without a line break', () => {
     expect(encoder.end().text).toBe('');
   });
 
-  it('that ends the stream ends it at once', () => {
+  it('ends a stream at once if it is the last one', () => {
     expect(new EventEncoder().encode('data: [DONE]')).toEqual({ text: '', isDone: true });
   });
 

@@ -203,7 +203,7 @@ describe('a request to a load-balancing endpoint', () => {
     expect(await text(await readAnswer(sent))).toBe(String(30 * piece.length));
   });
 
-  it('that waits for 100 Continue gets it when a worker is ready', async () => {
+  it('gets 100 Continue, if it waits for it, when a worker is ready', async () => {
     const platform = await startBalanced();
     const expecting = { method: 'POST', headers: { expect: '100-continue', 'content-length': 5 } };
     const sent = platform.open('/x', expecting);
@@ -219,7 +219,7 @@ describe('a request to a load-balancing endpoint', () => {
     expect(order).toEqual(['worker', 'continue']);
   });
 
-  it('that waits for 100 Continue may be refused instead', async () => {
+  it('may be refused while it waits for 100 Continue', async () => {
     const platform = await startBalanced();
     const sent = platform.open('/x', {
       method: 'POST',
@@ -235,7 +235,7 @@ describe('a request to a load-balancing endpoint', () => {
     sent.destroy();
   });
 
-  it('whose client disconnects is aborted at the worker', async () => {
+  it('is aborted at the worker if its client disconnects', async () => {
     const platform = await startBalanced();
     const arrived = Promise.withResolvers<IncomingMessage>();
     await platform.addWorker((request) => arrived.resolve(request));
@@ -249,7 +249,7 @@ describe('a request to a load-balancing endpoint', () => {
     expect(platform.logged()).toBe('');
   });
 
-  it('whose client disconnects within the body is aborted at the worker', async () => {
+  it('is aborted at the worker if its client disconnects within the body', async () => {
     const platform = await startBalanced();
     const arrived = Promise.withResolvers<IncomingMessage>();
     await platform.addWorker((request) => arrived.resolve(request));
@@ -376,7 +376,7 @@ describe('the answer of a worker', () => {
     expect(hints).toBe(20);
   });
 
-  it('that breaks off does not appear in the log', async () => {
+  it('does not appear in the log if it breaks off', async () => {
     const platform = await startBalanced();
     await platform.addWorker((request, response) => {
       if (request.url === '/ping') response.end();
@@ -421,7 +421,7 @@ describe('the answer of a worker', () => {
     expect(answer).not.toContain('x-sum');
   });
 
-  it('that breaks off within its body breaks the client’s connection', async () => {
+  it('breaks the client’s connection if it breaks off within its body', async () => {
     const platform = await startBalanced();
     await platform.addWorker((_request, response) => {
       response.write('half of');
@@ -454,7 +454,7 @@ describe('the answer of a worker', () => {
     expect(await text(socket)).toBe('');
   });
 
-  it('that arrives before the whole body leaves the connection usable', async () => {
+  it('leaves the connection usable if it arrives before the whole body', async () => {
     const platform = await startBalanced();
     await platform.addWorker((request, response) => {
       request.once('data', () => response.writeHead(413).end('too much'));

@@ -114,7 +114,7 @@ describe('a WebSocket to a load-balancing endpoint', () => {
     socket.terminate();
   });
 
-  it('whose client disconnects while it waits is abandoned', async () => {
+  it('is abandoned if its client disconnects while it waits', async () => {
     const platform = await startBalanced();
     const socket = openSocket(platform.port, '127.0.0.1');
     socket.write(askFor('websocket', platform));
@@ -125,7 +125,7 @@ describe('a WebSocket to a load-balancing endpoint', () => {
     expect(platform.logged()).toBe('');
   });
 
-  it('whose client disconnects before the worker accepts is aborted at the worker', async () => {
+  it('is aborted at the worker if its client disconnects before the worker accepts', async () => {
     const platform = await startBalanced();
     const worker = await platform.addWorker(() => {});
     const asked = once(worker.server, 'upgrade');
@@ -138,7 +138,7 @@ describe('a WebSocket to a load-balancing endpoint', () => {
     atWorker.destroy();
   });
 
-  it('that a worker does not accept gets its answer and closes the connection', async () => {
+  it('gets its answer if a worker does not accept it, and closes the connection', async () => {
     const platform = await startBalanced();
     await platform.addWorker((_request, response) => {
       response.writeHead(426, { 'content-type': 'text/plain' }).end('no such thing');

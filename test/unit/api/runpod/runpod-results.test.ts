@@ -87,7 +87,7 @@ describe('the result of a RunPod worker', () => {
   });
 
   it.each(['{"output": {"x": NaN}}', '{"output": Infinity}', '[1]', '', '{"output"'])(
-    'that is not JSON ends the job at once: %s',
+    'ends the job at once if it is not JSON: %s',
     async (text) => {
       expect((await read(text)).report).toMatchObject({
         kind: 'failed',
@@ -125,7 +125,7 @@ describe('an error of a RunPod worker', () => {
       `{'error': {'message': 'it\\'s 4096 \\xfc tokens', 'type': 'BadRequestError', 'code': 400}}`,
     ],
     ['as an object', { message: "it's 4096 ü tokens", type: 'BadRequestError', code: 400 }],
-  ])('that refuses the request is not retried, %s', async (_form, error) => {
+  ])('is not retried if it refuses the request, %s', async (_form, error) => {
     expect((await read(JSON.stringify({ error }))).report).toEqual({
       ...{ kind: 'failed', retry: 'never' },
       error: { code: 'input_invalid', message: "it's 4096 ü tokens", type: 'BadRequestError' },
@@ -137,7 +137,7 @@ describe('an error of a RunPod worker', () => {
     `{'message': 'no', 'type': 'InternalServerError', 'code': 500}`,
     `{'message': 'a \\'quoted\\' word'`,
     `{'code': 404}`,
-  ])('that a retry may cure keeps its text: %s', async (error) => {
+  ])('keeps its text if a retry may cure it: %s', async (error) => {
     expect((await read(JSON.stringify({ error }))).report).toEqual({
       ...{ kind: 'failed', retry: 'default' },
       error: { code: 'handler_error', message: error },

@@ -262,7 +262,7 @@ describe('a job for a RunPod worker', () => {
     expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED', output: 1 });
   });
 
-  it('whose result is too large fails with the reason', async () => {
+  it('fails with the reason if its result is too large', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const { id: name } = await take(platform);
@@ -336,7 +336,7 @@ describe('a RunPod worker', () => {
       .toMatchObject({ workers: { idle: 1, running: 0 } });
   });
 
-  it('that the queue has forgotten reconnects with its next request', async () => {
+  it('reconnects with its next request if the queue has forgotten it', async () => {
     const platform = await startPlatform();
     await ping(platform, []);
     const identity = { workerId: 'pod-1', incarnation: 0 };
@@ -346,7 +346,7 @@ describe('a RunPod worker', () => {
     expect(await take(platform)).toMatchObject({ id: id });
   });
 
-  it('that asks to be replaced gets no more jobs for now and may exit at once', async () => {
+  it('gets no more jobs for now if it asks to be replaced, and may exit at once', async () => {
     const platform = await startPlatform();
     await submitJob(platform);
     const { id: name } = await take(platform);
@@ -367,7 +367,7 @@ describe('a RunPod worker', () => {
     expect(await take(platform, '?&job_in_progress=0', 'pod-2')).toMatchObject({ id: id });
   });
 
-  it('that reports itself unfit is logged', async () => {
+  it('is logged if it reports itself unfit', async () => {
     const platform = await startPlatform();
 
     const answer = await ask(

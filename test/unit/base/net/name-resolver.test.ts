@@ -38,13 +38,13 @@ describe('a name', () => {
     expect(await resolve('Hooks.Example', { servers: [server.address] })).toEqual(['192.0.2.7']);
   });
 
-  it('that is unknown is an error', async () => {
+  it('is an error if it is unknown', async () => {
     await using server = await startNameServer();
     const servers = [server.address];
     await expect(resolve('no.example', { servers })).rejects.toMatchObject({ code: 'ENOTFOUND' });
   });
 
-  it('whose server is silent fails at the deadline and delays no other name', async () => {
+  it('fails at the deadline if its server is silent, and delays no other name', async () => {
     const silent = Array.from({ length: 100 }, (_, number) => `n${number}.silent.example`);
     const records = { 'hooks.example': '192.0.2.7' };
     await using server = await startNameServer({ records, silent });

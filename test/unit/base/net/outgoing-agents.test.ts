@@ -54,7 +54,7 @@ describe('a download', () => {
     expect(proxy.seen).toEqual([]);
   });
 
-  it('that the proxy refuses names the proxy', async () => {
+  it('names the proxy if the proxy refuses it', async () => {
     const proxy = await startProxy('files.test', 'http://127.0.0.1:1');
     const lost = download('https://other.test/a', unknown);
     await expect(lost).rejects.toThrow(`, through the proxy ${proxy.url}`);

@@ -173,7 +173,7 @@ describe('a workspace', () => {
     });
   });
 
-  it('whose packages are not installed is refused before anything is sent', async () => {
+  it('is refused before anything is sent if its packages are not installed', async () => {
     await write({
       ...MONO,
       'packages/worker/package.json': { dependencies: { '@mono/shared': 'workspace:*' } },

@@ -133,14 +133,14 @@ const failed = ending({
 });
 
 describe('an attempt', () => {
-  it('that completes is one line with its time and its chunks', async () => {
+  it('is one line with its time and its chunks if it completes', async () => {
     const { report, text } = watch();
     await report(chunks(2), chunks(1));
     await report(completed);
     expect(text()).toBe('12:00:00 job echo/j COMPLETED, 12 ms, 3 chunks\n');
   });
 
-  it('that fails shows whether the job is retried, and its stack', async () => {
+  it('shows whether the job is retried, and its stack, if it fails', async () => {
     const retried = watch({ status: 'IN_QUEUE' });
     await retried.report(failed);
     expect(retried.text()).toBe(
@@ -158,7 +158,7 @@ describe('an attempt', () => {
     expect(text()).toBe('12:00:00 job echo/j TIMED_OUT, 5 ms\n    took 5 ms\n');
   });
 
-  it('that is released says that the job waits again', async () => {
+  it('says that the job waits again if it is released', async () => {
     const { report, text } = watch({ status: 'IN_QUEUE' });
     await report(ending({ kind: 'released', reason: 'drain' }));
     expect(text()).toBe('12:00:00 job echo/j attempt 1 released; the job returns to the queue\n');
@@ -170,7 +170,7 @@ describe('an attempt', () => {
     expect(text()).toBe('12:00:00 job echo/j is gone, 1 ms\n');
   });
 
-  it('whose report is not applied is no line', async () => {
+  it('is no line if its report is not applied', async () => {
     const { report, text } = watch({ reply: { answer: 'duplicate' } });
     await report(completed);
     expect(text()).toBe('');

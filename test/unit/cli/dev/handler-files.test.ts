@@ -41,7 +41,7 @@ describe('handlers', () => {
     expect(findHandlers([path])).toEqual([{ path, endpointId: 'text-stream' }]);
   });
 
-  it('that are named twice count once', async () => {
+  it('count once if they are named twice', async () => {
     const [path = ''] = await write('a.ts');
     expect(findHandlers([folder, path])).toHaveLength(1);
   });
@@ -51,7 +51,7 @@ describe('handlers', () => {
     expect(() => findHandlers([folder])).toThrow(`${first} and ${second} are both named "a"`);
   });
 
-  it('that are missing are refused, or skipped if the option is set', () => {
+  it('are refused if they are missing, or skipped if the option is set', () => {
     const path = join(folder, 'none.ts');
     expect(() => findHandlers([path])).toThrow('file or folder not found');
     expect(findHandlers([path], { missing: 'skipped' })).toEqual([]);

@@ -143,7 +143,7 @@ describe('a version on a worker', () => {
     expect(await readdir(cache)).toEqual([]);
   });
 
-  it('that the platform refuses ends the worker with the reason', async () => {
+  it('ends the worker with the reason if the platform refuses it', async () => {
     const url = await serve((_request, response) => response.writeHead(404).end('no such version'));
     await expect(provide(url)).rejects.toThrow(/refuses version 1 of endpoint ep_1: 404 no such/);
   });
@@ -269,7 +269,7 @@ describe('the packages of a version', () => {
     await expect(provide(url)).rejects.toThrow(/certificate.*; .*NODE_EXTRA_CA_CERTS/);
   });
 
-  it('that cannot be installed, or are too large, are an error that says what to do', async () => {
+  it('are an error that says what to do if they cannot be installed, or are too large', async () => {
     const broken = await serveProject({
       ...PLAIN,
       'package.json': JSON.stringify({ dependencies: { gone: 'file:./gone.tgz' } }),

@@ -162,7 +162,7 @@ describe('the balancer', () => {
 });
 
 describe('a worker', () => {
-  it('that answers 204 is starting, and gets requests after its first 200', async () => {
+  it('is starting while it answers 204, and gets requests after its first 200', async () => {
     const { addWorker, clock, listReady, untilReady } = startBalancer();
     const worker = await addWorker('a', 204);
     while (worker.pings < 3) {
@@ -201,7 +201,7 @@ describe('a worker', () => {
     await untilReady('a');
   });
 
-  it('that refuses connections gets no request until it answers a ping', async () => {
+  it('gets no request until it answers a ping if it refuses connections', async () => {
     const { addWorker, enter, listReady, untilReady } = startBalancer();
     await addWorker('a');
     const call = await enter();

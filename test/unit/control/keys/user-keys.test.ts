@@ -162,7 +162,7 @@ describe('the keys of a user', () => {
     expect(idsOf(operator, 'ann')).toEqual([]);
   });
 
-  it('that have expired are listed for a week', async () => {
+  it('are listed for a week after they have expired', async () => {
     const { clock, hold, idsOf, reopen } = await open();
     const ann = await hold({});
     const short = await hold({ expiresAt: clock.now() + 1 });

@@ -326,7 +326,7 @@ describe('an observation', () => {
     expect(observe(states.failedTwice, short, NOW)).toMatchObject({ status: 'ERROR', failures: 3 });
   });
 
-  it('that a machine ends the container is no failure of the pod, which starts again at once', () => {
+  it('is no failure of the pod if a machine ends the container, and the pod starts again at once', () => {
     const leaving = 'its node is drained';
     const announced = observe(states.failedTwice, { ...sights.running, leaving }, NOW);
     expect(announced).toMatchObject({ status: 'RUNNING', leaving, reason: leaving });
@@ -343,7 +343,7 @@ describe('an observation', () => {
     expect(decideStep(gone, undefined, NOW)).toEqual({ kind: 'create' });
   });
 
-  it('that a machine ends the container of a worker ends the worker', () => {
+  it('ends the worker if a machine ends its container', () => {
     const leaving = 'its node is drained';
     const worker = { ...states.runningGpu, endpointId: 'ep_1' };
     const announced = observe(worker, { ...sights.running, leaving }, NOW);

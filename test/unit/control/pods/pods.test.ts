@@ -195,7 +195,7 @@ describe('an update', () => {
   });
 
   it.each(['process', 'docker'] as const)(
-    'that only makes a disk larger keeps it where disks are not limited: %s',
+    'keeps the disk where disks are not limited if it only makes it larger: %s',
     async (engine) => {
       const world = await openWorld({ engine });
       world.host.limitsDisks = false;
@@ -209,7 +209,7 @@ describe('an update', () => {
     },
   );
 
-  it('that only enlarges a disk inspects the container if necessary', async () => {
+  it('inspects the container if necessary if it only enlarges a disk', async () => {
     const world = await openWorld();
     world.host.limitsDisks = false;
     const { id } = await world.create();
@@ -221,7 +221,7 @@ describe('an update', () => {
     expect(await world.pods.update(OWNER, id, { disk: 21 })).toMatchObject({ generation: 1 });
   });
 
-  it('that only makes its volume larger keeps container and disk', async () => {
+  it('keeps container and disk if it only makes the volume larger', async () => {
     const world = await openWorld({ catalog: createCatalog(['g1']) });
     const { id } = await world.create({
       gpu: { id: GPU, count: 1 },

@@ -507,7 +507,7 @@ describe('an orphaned container', () => {
     expect(warn).not.toHaveBeenCalled();
   });
 
-  it('that cannot be removed does not prevent the removal of others', async () => {
+  it('does not prevent the removal of others if it cannot be removed', async () => {
     const world = await openWorld();
     const ids = [await startPod(world), await startPod(world)];
     for (const id of ids) {

@@ -139,7 +139,7 @@ describe('the key of secrets', () => {
     expect(catalog.registry('ada', id)?.password).toBe(SECRET);
   });
 
-  it('that is missing is named: pods wait, and nothing is lost', async () => {
+  it('is named if it is missing: pods wait, and nothing is lost', async () => {
     const { registries, store } = await open([OLD]);
     const { id } = await registries.create('ada', LOGIN);
     const { catalog, registries: later } = await open([NEW], store);

@@ -209,7 +209,7 @@ describe('an endpoint', () => {
     expect(world.listRunning()).toHaveLength(1);
   });
 
-  it('that was only declared has no workers', async () => {
+  it('has no workers if it was only declared', async () => {
     const world = await openWorld();
     await world.platform.endpoints.ensureEndpoint('declared');
     await world.submit('declared');
@@ -240,7 +240,7 @@ describe('a worker', () => {
     expect(world.platform.keys.authenticate(key)).toBeUndefined();
   });
 
-  it('whose container is recreated has a new key, and the old key is invalid', async () => {
+  it('has a new key once its container is recreated, and the old key is invalid', async () => {
     const world = await openWorld();
     await world.createEndpoint({ workersMin: 1 });
     await world.run(500);
@@ -268,7 +268,7 @@ describe('a worker', () => {
     expect(world.listRunning()).toEqual([]);
   });
 
-  it('that becomes silent is replaced', async () => {
+  it('is replaced if it becomes silent', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMin: 1 });
     await world.run(2_000);
@@ -282,7 +282,7 @@ describe('a worker', () => {
     expect(world.listPods(id)).toHaveLength(1);
   });
 
-  it('whose pod is killed loses its job to another one before its lease expires', async () => {
+  it('loses its job to another one before its lease expires if its pod is killed', async () => {
     const world = await openWorld({ jobMs: 2_000 });
     const id = await world.createEndpoint({ workersMin: 1, workersMax: 1 });
     await world.run(1_000);
@@ -295,7 +295,7 @@ describe('a worker', () => {
   });
 
   it.each(['ends', 'is removed'])(
-    'whose pod %s while the platform is down leaves its job at the start',
+    'leaves its job at the start if its pod %s while the platform is down',
     async (what) => {
       const world = await openWorld({ jobMs: 2_000 });
       const id = await world.createEndpoint({ workersMin: 1, workersMax: 1 });
@@ -327,7 +327,7 @@ describe('a worker', () => {
     expect(world.host.graces.get(podId)).toBe(2_000);
   });
 
-  it('that never becomes ready gets a quarter of an hour', async () => {
+  it('gets a quarter of an hour if it never becomes ready', async () => {
     const world = await openWorld();
     world.habits.isMute = true;
     await world.createEndpoint({ workersMin: 1 });
@@ -339,7 +339,7 @@ describe('a worker', () => {
     expect(world.listRunning()).not.toContain(podId);
   });
 
-  it('that does not exit after a drain is ended when none of its jobs can still run', async () => {
+  it('is ended after a drain when none of its jobs can still run', async () => {
     const world = await openWorld({ jobMs: 100_000_000 });
     const id = await world.createEndpoint({ workersMin: 1, executionTimeout: 20_000 });
     await world.submit(id);
@@ -392,7 +392,7 @@ describe('workers that crash', () => {
     expect(starts.length).toBeLessThanOrEqual(7);
   });
 
-  it('whose pods cannot be created are paused too', async () => {
+  it('are paused too if their pods cannot be created', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint();
     world.platform.pods.create = () => Promise.reject(new Error('no more of these'));
@@ -404,7 +404,7 @@ describe('workers that crash', () => {
     expect((await world.explain(id))[0]?.reason).toContain('no more of these');
   });
 
-  it('whose containers cannot be created are paused too', async () => {
+  it('are paused too if their containers cannot be created', async () => {
     const world = await openWorld();
     const templateId = await world.createTemplate({ image: 'missing' });
     const id = await world.createEndpoint({ templateId });

@@ -93,7 +93,7 @@ describe('a deployment', () => {
     expect(listVersions(world, id)).toEqual([2, 2]);
   });
 
-  it('whose worker exits leaves the earlier version and its workers alone', async () => {
+  it('leaves the earlier version and its workers alone if its worker exits', async () => {
     const { world, id } = await openDeployed({}, { workersMin: 1 });
     const before = world.listRunning();
     world.habits.isMute = true;
@@ -109,7 +109,7 @@ describe('a deployment', () => {
     expect(world.listRunning()).toEqual(before);
   });
 
-  it('whose worker does not connect in time fails, and the worker is ended', async () => {
+  it('fails if its worker does not connect in time, and the worker is ended', async () => {
     const { world, id } = await openDeployed({}, { workersMin: 1 });
     const before = world.listRunning();
     world.habits.isMute = true;
@@ -160,7 +160,7 @@ describe('a deployment', () => {
     expect(listVersions(world, id)).toEqual([2]);
   });
 
-  it('whose further workers crash fails, and the earlier version comes back', async () => {
+  it('fails if its further workers crash, and the earlier version comes back', async () => {
     const { world, id } = await openDeployed({}, { workersMin: 3, workersMax: 3 });
     await deploy(world, id, 2);
     await world.until(() => stateOf(world, id) === 'ROLLING');
@@ -193,7 +193,7 @@ describe('a deployment', () => {
     expect(listVersions(world, id)).toEqual([2]);
   });
 
-  it('that fails after it made room is followed by workers of the earlier version', async () => {
+  it('is followed by workers of the earlier version if it fails after it made room', async () => {
     const gpus = makeGpus('Big', 1);
     const { world, id } = await openDeployed({ gpus }, { workersMin: 1, gpuTypeIds: ['Big'] });
     world.habits.isMute = true;

@@ -90,7 +90,7 @@ describe('a worker', () => {
     expect(observe([running], seen).workers).toMatchObject([{ id: 'pod_1', jobs: 3 }]);
   });
 
-  it('that drains counts until its pod is gone', () => {
+  it('counts while it drains until its pod is gone', () => {
     const { observe, now, workerList } = openList();
     observe([running], [{}]);
     workerList.noteDrained('pod_1', now());
@@ -99,7 +99,7 @@ describe('a worker', () => {
     expect(observe([]).workers).toEqual([]);
   });
 
-  it('that has forgotten its drain is drained again', () => {
+  it('is drained again if it has forgotten its drain', () => {
     const { observe, now, workerList } = openList();
     observe([running], [{}]);
     workerList.noteDrained('pod_1', now());

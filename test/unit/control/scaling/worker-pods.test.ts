@@ -63,7 +63,7 @@ describe('workers on an engine with state volumes', () => {
     );
   });
 
-  it('that are killed leave theirs to the next worker, before an empty one', async () => {
+  it('leave their volume to the next worker when they are killed, before an empty one', async () => {
     const world = await openStateWorld();
     const id = await world.createEndpoint({ workersMin: 2, workersMax: 2 });
     await world.run(2_000);

@@ -66,7 +66,7 @@ describe('a deployment', () => {
     expect(rolloutOf(failed).endedAt).not.toBeNull();
   });
 
-  it('that has ended does not change any more', () => {
+  it('no longer changes once it has ended', () => {
     const ended = [
       failCheck(begin({ version: 1 }), { now: NOW, reason: 'no' }),
       noteProgress(passCheck(begin()), { ...QUIET, ready: 1 }),
@@ -185,7 +185,7 @@ describe('a rollout', () => {
     expect(after.endedAt === null).toBe(state === 'ROLLING');
   });
 
-  it('that waits for its check worker is not done without workers', () => {
+  it('is not done without workers while it waits for its check worker', () => {
     const after = rolloutOf(noteProgress(begin({ version: 1 }), { ...QUIET, reason: 'full' }));
     expect(after).toMatchObject({ state: 'CHECKING', reason: 'full', endedAt: null });
   });

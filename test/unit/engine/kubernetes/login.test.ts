@@ -148,7 +148,7 @@ describe('the program of a kubeconfig file', () => {
       print({ token: 'secret', expirationTimestamp: 'soon' }),
       'the program ./login prints an expirationTimestamp that is no date: "soon"',
     ],
-  ])('that does %j is named in the error, and runs again', async (answer, message) => {
+  ])('is named in the error if it does %j, and runs again', async (answer, message) => {
     writeProgram(answer);
     const login = await load(user);
     await expect(login.sign()).rejects.toThrow(new Error(message));

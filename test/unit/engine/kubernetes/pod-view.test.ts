@@ -108,7 +108,7 @@ describe('a container on Kubernetes', () => {
     expect(ended?.endedAt).toBeGreaterThanOrEqual(ended?.startedAt ?? Number.NaN);
   });
 
-  it('that the cluster evicted has exited, with the reason', () => {
+  it('has exited with the reason if the cluster evicted it', () => {
     expect(view({ phase: 'Failed', reason: 'Evicted', message: 'low on disk' })).toMatchObject({
       ...{ state: 'exited', exitCode: 137, endReason: 'the cluster ended it: low on disk' },
     });

@@ -128,7 +128,7 @@ describe('a group of a run', () => {
     expect(hasRunOutOfMemory({ ...NO_CGROUPS, memory })).toBe(hasRunOut);
   });
 
-  it('that was left behind is found by its name prefix', () => {
+  it('is found by its name prefix if it was left behind', () => {
     for (const name of ['mine.a', 'mine.b/c', 'others'])
       mkdirSync(join(folder, name), { recursive: true });
     writeFileSync(join(folder, 'mine.b/c/busy'), '');

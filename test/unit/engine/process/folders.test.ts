@@ -78,7 +78,7 @@ describe('a log file', () => {
   }
 
   describe('a log', () => {
-    it('that is missing is empty', async () => {
+    it('is empty if it is missing', async () => {
       await cutLog(path);
       expect(await readText(100)).toBe('');
     });
@@ -96,7 +96,7 @@ describe('a log file', () => {
       expect(readFileSync(path, 'utf8')).toBe('12345');
     });
 
-    it('that is too long restarts empty, with its end in another file', async () => {
+    it('restarts empty if it is too long, with its end in another file', async () => {
       writeFileSync(path, '123456789');
       await cutLog(path, 5);
       expect(statSync(path).size).toBe(0);

@@ -235,7 +235,7 @@ describe('the span of an attempt', () => {
     expect(exporter.getFinishedSpans()).toEqual([]);
   });
 
-  it('that is not sampled still has its trace ID in the log', async () => {
+  it('has its trace ID in the log also if it is not sampled', async () => {
     register({ sampler: new AlwaysOffSampler() });
     const { end, sink } = begin((_: unknown, ctx: { log: { info(text: string): void } }) =>
       ctx.log.info('here'),

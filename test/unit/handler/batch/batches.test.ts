@@ -212,13 +212,20 @@ describe('outputs', () => {
       },
       'the batch function returned 3 outputs for 2 jobs',
     ],
-  ])('that do not fit the jobs are output_invalid, with the numbers (%#)', async (run, message) => {
-    const { beginAll, clock } = await start(run);
-    const jobs = beginAll(2);
-    await clock.advance(10);
-    const expected = { kind: 'failed', retry: 'never', error: { code: 'output_invalid', message } };
-    expect(await outcomes(jobs)).toMatchObject([expected, expected]);
-  });
+  ])(
+    'are output_invalid with the numbers (%#) if they do not fit the jobs',
+    async (run, message) => {
+      const { beginAll, clock } = await start(run);
+      const jobs = beginAll(2);
+      await clock.advance(10);
+      const expected = {
+        kind: 'failed',
+        retry: 'never',
+        error: { code: 'output_invalid', message },
+      };
+      expect(await outcomes(jobs)).toMatchObject([expected, expected]);
+    },
+  );
 
   it('are checked for each job alone', async () => {
     const validate = (value: unknown) =>

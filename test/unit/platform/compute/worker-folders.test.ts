@@ -91,7 +91,7 @@ describe('folders of workers in pods', () => {
     expect(await readdir(folders.locate('ep_a'))).toEqual([]);
   });
 
-  it('that cannot be removed delay no other and are logged once', async () => {
+  it('are logged once if they cannot be removed, and delay no other', async () => {
     const { path, tidy, warnings } = await openFolders();
     // A file where a folder of workers should be cannot be listed.
     await writeFile(join(path, 'ep_a'), '');

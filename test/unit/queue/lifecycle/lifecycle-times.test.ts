@@ -77,7 +77,7 @@ describe('a lease', () => {
     expect(job.lease?.until).toBe(NOW + 3 + settings.leaseMs);
   });
 
-  it('that expired and is renewed has the deadline of its attempt again', () => {
+  it('has the deadline of its attempt again if it is renewed after its expiry', () => {
     const lost = step(states.running, { type: 'clock' }, { now: NOW + 20_000 }).job;
     expect(lost.deadlineAt).toBeNull();
     const { job } = step(lost, { type: 'renew' }, { now: NOW + 21_000 });
@@ -85,7 +85,7 @@ describe('a lease', () => {
     expect(job.history).toEqual(states.running.history);
   });
 
-  it('that is renewed after its timeout gets a new grace period', () => {
+  it('gets a new grace period if it is renewed after its timeout', () => {
     const lost = step(states.running, { type: 'clock' }, { now: NOW + 20_000 }).job;
     const late = STARTED_AT + 700_000;
     const { job } = step(lost, { type: 'renew' }, { now: late });
@@ -316,7 +316,7 @@ describe('a suspect', () => {
   it.each([
     ['lost its process together with other jobs', { type: 'crashed', alone: false, detail: '' }],
     ['was released as a suspect', { type: 'outcome', seq: 1, outcome }],
-  ] as const)('that %s runs alone from then on, even after a release', (_, event) => {
+  ] as const)('runs alone after it %s, even after a release', (_, event) => {
     const suspect = step(states.running, event).job;
     expect(suspect).toMatchObject({ solo: true, failures: 1, releases: 2, availableAt: NOW });
     const again = step(give(suspect), { type: 'worker_left' }).job;
@@ -335,7 +335,7 @@ describe('a job', () => {
     'model_process_crashed',
     'gpu_context_lost',
     'gpu_out_of_memory',
-  ] as const)('that failed with %s, which concerns other jobs too, runs alone next', (code) => {
+  ] as const)('runs alone next if it failed with %s, which concerns other jobs too', (code) => {
     const error = { code, message: 'it went' };
     const outcome = { kind: 'failed', executionMs: 1, error, retry: 'default' } as const;
     const after = step(states.running, { type: 'outcome', seq: 1, outcome }).job;
@@ -348,31 +348,28 @@ describe('a job', () => {
     ['gpu_context_lost', NO_TURN],
     ['gpu_out_of_memory', states.running.turn],
     ['handler_error', states.running.turn],
-  ] as const)(
-    'that failed with %s has turn %i: behind the others if it held them up',
-    (code, turn) => {
-      const error = { code, message: 'it went' };
-      const outcome = { kind: 'failed', executionMs: 1, error, retry: 'default' } as const;
-      const { job } = step(states.running, { type: 'outcome', seq: 1, outcome });
-      expect(job).toMatchObject({ status: 'IN_QUEUE', turn });
-    },
-  );
+  ] as const)('has after %s turn %i: behind the others if it held them up', (code, turn) => {
+    const error = { code, message: 'it went' };
+    const outcome = { kind: 'failed', executionMs: 1, error, retry: 'default' } as const;
+    const { job } = step(states.running, { type: 'outcome', seq: 1, outcome });
+    expect(job).toMatchObject({ status: 'IN_QUEUE', turn });
+  });
 
   it.each([
     [true, NO_TURN],
     [false, states.running.turn],
-  ])('whose process crashed (alone: %s) has turn %i', (alone, turn) => {
+  ])('has after a crash of its process (alone: %s) turn %i', (alone, turn) => {
     const { job } = step(states.running, { type: 'crashed', alone, detail: '' });
     expect(job).toMatchObject({ status: 'IN_QUEUE', solo: true, turn });
   });
 
-  it('that threw does not, because it affected no other job', () => {
+  it('runs beside others if it threw, because it affected no other job', () => {
     const error = { code: 'handler_error', message: 'no' } as const;
     const outcome = { kind: 'failed', executionMs: 1, error, retry: 'default' } as const;
     expect(step(states.running, { type: 'outcome', seq: 1, outcome }).job.solo).toBe(false);
   });
 
-  it('that was lost with other jobs three times runs alone next', () => {
+  it('runs alone next if it was lost with other jobs three times', () => {
     const outcome = { kind: 'released', reason: 'neighbour' } as const;
     const ruin = (releases: number) => {
       const job = makeJob({ ...states.running, releases });
@@ -381,7 +378,7 @@ describe('a job', () => {
     expect([0, 1, 2].map((releases) => ruin(releases).solo)).toEqual([false, false, true]);
   });
 
-  it('that stopping workers released does not run alone for that', () => {
+  it('runs beside others if stopping workers released it', () => {
     const outcome = { kind: 'released', reason: 'drain' } as const;
     const job = makeJob({ ...states.running, releases: 5 });
     expect(step(job, { type: 'outcome', seq: 1, outcome }).job.solo).toBe(false);

@@ -291,7 +291,7 @@ describe('a large output', () => {
     expect((await platform.record(id)).output).toEqual(JSON.parse(output));
   });
 
-  it('that is reported twice at a time is stored once', async () => {
+  it('is stored once if it is reported twice at a time', async () => {
     const id = await platform.submit();
     const lease = await worker.takeOne();
     const report = outcomeOf(lease, 1, completed, LARGE);

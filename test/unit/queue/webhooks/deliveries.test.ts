@@ -516,7 +516,7 @@ describe('a delivery', () => {
 });
 
 describe('receivers', () => {
-  it('that do not answer delay no other receiver', async () => {
+  it('delay no other receiver if they do not answer', async () => {
     const sender = new ScriptedSender(({ url }) => (url === URL_A ? undefined : OK));
     await start(sender);
     for (let job = 0; job < 10; job++) await finishJob(URL_A);
@@ -524,7 +524,7 @@ describe('receivers', () => {
     expect(sender.urls()).toEqual([URL_A, URL_B]);
   });
 
-  it('that failed get one attempt at a time, and several at once after a success', async () => {
+  it('get one attempt at a time after a failure, and several at once after a success', async () => {
     const sender = new ScriptedSender(() => BAD);
     await start(sender);
     await finishJob();

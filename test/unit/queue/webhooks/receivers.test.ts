@@ -78,7 +78,7 @@ describe('receivers', () => {
     expect(receivers.listReady(0)).toEqual([]);
   });
 
-  it('that are not proven never have more than half of all attempts', () => {
+  it('never have more than half of all attempts until they are proven', () => {
     const receivers = make({ maxConcurrent: 4 });
     receivers.begin(keyOf('a'));
     receivers.begin(keyOf('b'));

@@ -94,7 +94,7 @@ describe('a webhook', () => {
     expect(record).toEqual(JSON.parse(RECORD.toString()));
   });
 
-  it('that is large is sent in parts, complete and signed, even to a slow receiver', async () => {
+  it('is sent in parts if it is large, complete and signed, even to a slow receiver', async () => {
     const received: Received[] = [];
     const takeIn = receive(received, (_, response) => response.end());
     await using server = await startServer((request, response) => {
@@ -136,7 +136,7 @@ describe('a webhook', () => {
     await expect(forged).rejects.toThrow(WebhookRefusedError);
   });
 
-  it.each([200, 201, 202, 204])('that is answered with %i is received', async (status) => {
+  it.each([200, 201, 202, 204])('is received if the answer is %i', async (status) => {
     await using server = await startServer((_, response) => response.writeHead(status).end());
     expect(await send(server.url)).toMatchObject({ result: '2xx' });
   });
@@ -147,27 +147,24 @@ describe('a webhook', () => {
     [429, '4xx'],
     [500, '5xx'],
     [503, '5xx'],
-  ])('that is answered with %i is not received', async (status, result) => {
+  ])('is not received if the answer is %i', async (status, result) => {
     await using server = await startServer((_, response) => response.writeHead(status).end());
     const made = await send(server.url);
     expect(made).toMatchObject({ result, detail: expect.stringMatching(new RegExp(`${status}$`)) });
     expect(made?.isFinal ?? false).toBe(false);
   });
 
-  it('that is answered with 410 is not repeated', async () => {
+  it('is not repeated if the answer is 410', async () => {
     await using server = await startServer((_, response) => response.writeHead(410).end());
     expect(await send(server.url)).toMatchObject({ result: '4xx', isFinal: true });
   });
 
-  it.each([429, 503])(
-    'that is answered with %i returns the wait of Retry-After',
-    async (status) => {
-      await using server = await startServer((_, response) =>
-        response.writeHead(status, { 'retry-after': '120' }).end(),
-      );
-      expect(await send(server.url)).toMatchObject({ retryAfterMs: 120_000 });
-    },
-  );
+  it.each([429, 503])('returns the wait of Retry-After if the answer is %i', async (status) => {
+    await using server = await startServer((_, response) =>
+      response.writeHead(status, { 'retry-after': '120' }).end(),
+    );
+    expect(await send(server.url)).toMatchObject({ retryAfterMs: 120_000 });
+  });
 
   it.each([301, 302, 303, 307, 308])('follows no redirect of status %i', async (status) => {
     let requests = 0;
@@ -197,7 +194,7 @@ describe('a webhook', () => {
     expect(made).toEqual({ result: 'timeout', detail: expect.stringContaining('101 ms') });
   });
 
-  it('whose answer trickles without an end is received, because its status has arrived', async () => {
+  it('is received although its answer trickles without an end, because its status has arrived', async () => {
     await using server = await startServer((_, response) => {
       response.writeHead(200).write('x');
     });
@@ -205,7 +202,7 @@ describe('a webhook', () => {
     expect(await send(server.url, { timeoutMs: 1_000 })).toMatchObject({ result: '2xx' });
   });
 
-  it('whose answer is endless is received without reading all of it', async () => {
+  it('is received without reading all of an endless answer', async () => {
     let written = 0;
     await using server = await startServer(async (_, response) => {
       response.on('error', () => {});
@@ -226,7 +223,7 @@ describe('a webhook', () => {
     expect(await send(server.url)).toMatchObject({ result: '2xx' });
   });
 
-  it('whose connection breaks is not received', async () => {
+  it('is not received if its connection breaks', async () => {
     await using server = await startServer((request) => request.socket.destroy());
     expect(await send(server.url)).toMatchObject({ result: 'unreachable' });
   });
@@ -240,7 +237,7 @@ describe('a webhook', () => {
     expect(made?.detail).not.toContain('s3cret');
   });
 
-  it('that is aborted ends without a result', async () => {
+  it('ends without a result if it is aborted', async () => {
     const controller = new AbortController();
     await using server = await startServer(() => controller.abort());
     const delivery = makeDelivery({ id: 'd', url: server.url, bytes: RECORD.length });

@@ -15,13 +15,13 @@ const failed: SendAttempt = { result: '5xx', detail: 'the receiver answered 500'
 const first = makeDelivery({ id: 'd', createdAt: 10_000, platformRanMs: 500, nextAt: 10_000 });
 
 describe('an attempt', () => {
-  it('that was answered with success ends the delivery', () => {
+  it('ends the delivery if it succeeds', () => {
     const success: SendAttempt = { result: '2xx', detail: '' };
     expect(decideAfterAttempt(first, success, moment)).toEqual({ kind: 'delivered' });
   });
 
   it.each(['3xx', '4xx', '5xx', 'timeout', 'refused', 'unreachable'] as const)(
-    'that ended with %s is followed by another',
+    'is followed by another if it ended with %s',
     (result) => {
       expect(decideAfterAttempt(first, { result, detail: '' }, moment)).toEqual({
         kind: 'postponed',

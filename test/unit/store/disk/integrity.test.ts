@@ -78,12 +78,12 @@ describe('a file of a payload', () => {
   const describeLoss = (file: string | undefined, id: string) =>
     `the file ${file} with the input of job ${id} of endpoint ${ENDPOINT} is missing or too short`;
 
-  it('that is whole is no problem', async () => {
+  it('is no problem if it is whole', async () => {
     await addJobs('a');
     expect(await check()).toEqual({ problems: [], isComplete: true });
   });
 
-  it('that is missing or too short is reported once, with its job', async () => {
+  it('is reported once with its job if it is missing or too short', async () => {
     const [missing = '', short = ''] = await addJobs('a', 'b', 'c');
     rmSync(missing);
     truncateSync(short, BYTES - 1);

@@ -145,7 +145,7 @@ describe('a failure of the disk', () => {
     expect(readFileSync(files.locate({ ...PAYLOAD, id: 'other' }))).toEqual(SMALL);
   });
 
-  it('that is full ends an upload under way', async () => {
+  it('ends an upload under way if the disk is full', async () => {
     let isFull = false;
     const gated = new PayloadFolder({ folder, isUsable: () => !isFull });
     await gated.write(PAYLOAD, { at: 0, bytes: SMALL, isLast: false });

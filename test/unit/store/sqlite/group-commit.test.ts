@@ -50,7 +50,7 @@ describe('writes', () => {
     expect(countCommits() - before).toBe(1);
   });
 
-  it('that ask the database nothing begin no transaction', async () => {
+  it('begin no transaction if they ask the database nothing', async () => {
     const { driver, store: own } = openSqlite({ path: join(folder, 'own.db') });
     await addEndpoint(own);
     const before = driver.commits;
@@ -61,7 +61,7 @@ describe('writes', () => {
     await own.close();
   });
 
-  it('that waited for what runs alone are answered, also if one of them throws', async () => {
+  it('are answered after they waited for what runs alone, also if one of them throws', async () => {
     const connection = new SqliteConnection({ path: join(folder, 'own.db') });
     const commits = new GroupCommit({ connection, gate: undefined, onFailure: () => {} });
     const alone = Promise.withResolvers<void>();
@@ -101,7 +101,7 @@ describe('writes', () => {
     expect(countCommits() - before).toBe(1);
   });
 
-  it('that are rolled back leave the others in one commit', async () => {
+  it('leave the others in one commit if they are rolled back', async () => {
     const before = countCommits();
     const fail = (id: string) =>
       store.write((tx) => {

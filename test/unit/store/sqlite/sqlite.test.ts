@@ -97,14 +97,14 @@ describe('a file', () => {
     await expect(store.close()).resolves.toBeUndefined();
   });
 
-  it('that is not a database is refused', () => {
+  it('is refused if it is not a database', () => {
     writeFileSync(path, 'not a database, but long enough to be looked at as one'.repeat(100));
     expect(() => openSqliteStore({ path })).toThrow(
       expect.objectContaining({ code: 'ERR_SQLITE_ERROR', errcode: 26 }),
     );
   });
 
-  it('that a newer version wrote is refused', async () => {
+  it('is refused if a newer version wrote it', async () => {
     await (await openStore()).close();
     const database = new DatabaseSync(path);
     database.exec('pragma user_version = 1000');
@@ -180,7 +180,7 @@ describe('a full disk', () => {
     expect(await listIds(store)).toEqual(['next']);
   });
 
-  it('that appears only at the commit rejects all of it, and the store continues', async () => {
+  it('rejects all of a commit if it appears only then, and the store continues', async () => {
     const script = fileURLToPath(
       new URL('../../../support/store/cramped-writer.ts', import.meta.url),
     );

@@ -477,7 +477,7 @@ describe('a link', () => {
     expect((await errorOf(link.hello(hello))).message).toBe(first.message);
   });
 
-  it('that is closed rejects all calls', async () => {
+  it('rejects all calls once closed', async () => {
     const { link } = await serve(() => {});
     const open = errorOf(link.take({ ...take, waitMs: 60_000 }, never));
     await link.close();

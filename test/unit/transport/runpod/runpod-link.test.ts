@@ -169,7 +169,7 @@ describe('a job on RunPod', () => {
     });
   });
 
-  it('that failed reports its error as JSON in a text', async () => {
+  it('reports its error as JSON in a text if it failed', async () => {
     const { server, reports } = await begin();
     const error = {
       code: 'handler_error' as const,
@@ -312,7 +312,7 @@ describe('a take on RunPod', () => {
     await expect(take(other.link)).rejects.toMatchObject({ code: 'unavailable' });
   });
 
-  it('that is cancelled still delivers the job that is on its way', async () => {
+  it('delivers the job that is on its way, also if it is cancelled', async () => {
     const { server, link } = await connect({ holdMs: 5_000 });
     const leaving = new AbortController();
     const taken = take(link, 1, leaving.signal);
@@ -360,7 +360,7 @@ describe('a stop on RunPod', () => {
     expect([...server.of('done'), ...server.of('stream')]).toEqual([]);
   });
 
-  it('that arrives before its job prevents its run', async () => {
+  it('prevents the run of its job if it arrives first', async () => {
     const { link, server } = await connect({ holdMs: 5_000 });
     const taken = take(link);
     await server.until(() => server.of('take').length === 1 && server.of('stop').length === 1);
@@ -372,7 +372,7 @@ describe('a stop on RunPod', () => {
     expect(await taken).toMatchObject([{ jobId: 'j2' }]);
   });
 
-  it('that arrives late changes nothing', async () => {
+  it('changes nothing if it arrives late', async () => {
     const { link, reports, server } = await begin();
     await reports.send(reports.completed(1));
     server.stop('j1');
@@ -412,7 +412,7 @@ describe('a stop on RunPod', () => {
     expect(ended).toEqual([{ jobId, token, verdict: 'cancelled' }]);
   });
 
-  it('that cannot be fetched is noticed, and leases are not renewed', async () => {
+  it('is noticed if it cannot be fetched, and leases are not renewed', async () => {
     const { link, server } = await connect({
       fault: (route) => (route === 'stop' ? { kind: 'status', status: 502 } : undefined),
     });
@@ -421,7 +421,7 @@ describe('a stop on RunPod', () => {
     await expect(renewed).rejects.toMatchObject({ code: 'unavailable' });
   });
 
-  it('that is requested while the job is redelivered does not prevent its run', async () => {
+  it('does not prevent the run if it is requested while the job is redelivered', async () => {
     const { link, server } = await begin();
     server.stop('j1');
     const renewed = () => link.renew({ ...worker, waitMs: 100, leases: [] }, never);
@@ -467,7 +467,7 @@ describe('a report on RunPod', () => {
     expect(server.job('j1').stream.map(({ output }) => output)).toEqual(['a', 'b', 'c', 'd']);
   });
 
-  it('that is repeated counts once', async () => {
+  it('counts once if it is repeated', async () => {
     const { reports, server } = await begin();
     const chunks = reports.chunks('a');
     expect(await reports.send(chunks)).toEqual([{ answer: 'applied' }]);
@@ -475,7 +475,7 @@ describe('a report on RunPod', () => {
     expect(server.job('j1').stream).toHaveLength(1);
   });
 
-  it('that is rejected is invalid, or gone if the job is unknown', async () => {
+  it('is invalid if it is rejected, or gone if the job is unknown', async () => {
     const answers = { done: 413 };
     const { link, reports, server } = await begin({
       fault: (route) => (route === 'done' ? { kind: 'status', status: answers.done } : undefined),
@@ -513,7 +513,7 @@ describe('a report on RunPod', () => {
     expect(server.job('j1').stream).toHaveLength(streamed.stream);
   });
 
-  it('that is missing is named, so that the worker sends it', async () => {
+  it('is named if it is missing, so that the worker sends it', async () => {
     const { reports } = await begin();
     const [first, second, third] = [reports.chunks('a'), reports.chunks('b'), reports.chunks('c')];
     await reports.send(first);

@@ -53,7 +53,7 @@ describe('frames', () => {
     expect(decodeFrames(new Uint8Array())).toEqual([]);
   });
 
-  it('that are truncated are refused or fewer, but never wrong', () => {
+  it('are refused or fewer, but never wrong, if they are truncated', () => {
     const some = fc.array(frame, { minLength: 1, maxLength: 4 });
     fc.assert(
       fc.property(some, fc.nat(), (frames, at) => {
@@ -77,11 +77,11 @@ describe('frames', () => {
     ['within a header', [0, 0, 0, 2, 0, 0, 0, 0, 0x7b]],
     ['within a body', [0, 0, 0, 2, 0, 0, 0, 1, 0x7b, 0x7d]],
     ['long before the length that it names', [255, 255, 255, 255, 255, 255, 255, 255, 0x7b]],
-  ])('that end %s are refused', (_, bytes) => {
+  ])('are refused if they end %s', (_, bytes) => {
     expect(() => decodeFrames(Uint8Array.from(bytes))).toThrow(FrameError);
   });
 
-  it('whose header is not JSON are refused', () => {
+  it('are refused if their header is not JSON', () => {
     const bytes = Uint8Array.from([0, 0, 0, 1, 0, 0, 0, 0, 0x7b]);
     expect(() => decodeFrames(bytes)).toThrow(FrameError);
   });

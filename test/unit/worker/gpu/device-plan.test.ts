@@ -205,7 +205,7 @@ describe('ROCm', () => {
   });
 });
 
-describe('a note says', () => {
+describe('a note', () => {
   const unlike = [found('nvidia', 0, 'GPU-0aaa', 'T4'), found('nvidia', 1, 'GPU-1aaa', 'A100')];
   const notesOf = (devices: FoundDevice[], environment: Environment) =>
     restrictDevices(devices, environment).notes.join('\n');
@@ -222,7 +222,7 @@ describe('a note says', () => {
     );
   });
 
-  it('that a device is listed twice', () => {
+  it('says that a device is listed twice', () => {
     expect(notesOf(four, { CUDA_VISIBLE_DEVICES: '1,1' })).toContain('names 1 (GPU-1aaa) twice');
   });
 
@@ -249,7 +249,7 @@ describe('a note says', () => {
     expect(notes.includes('CUDA puts the fastest GPU first')).toBe(doubts);
   });
 
-  it('nothing if no variable restricts devices', () => {
+  it('says nothing if no variable restricts devices', () => {
     expect(notesOf([...four, ...amd], {})).toBe('');
     expect(notesOf([host], { CUDA_VISIBLE_DEVICES: '0' })).toBe('');
   });

@@ -93,7 +93,7 @@ function watchSlowly(first: Word) {
 }
 
 describe('a reading', () => {
-  it('that takes longer than the interval delays the next one', async () => {
+  it('delays the next one if it takes longer than the interval', async () => {
     const { clock, monitor, asked } = watchSlowly('one-h200');
     monitor.start();
     await clock.advance(35_000);
@@ -125,7 +125,7 @@ describe('a reading', () => {
   });
 
   it.each([new Error('out of memory'), 'out of memory'])(
-    'that rejects counts as a failed reading (%s)',
+    'counts as failed if it rejects (%s)',
     async (error) => {
       const { monitor } = watch('one-h200', { read: () => Promise.reject(error) });
       await monitor.readNow();

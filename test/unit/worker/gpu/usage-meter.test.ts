@@ -52,7 +52,7 @@ describe('the usage of an attempt', () => {
     });
   });
 
-  it('that is shorter than the interval has the figures of the sample before it', () => {
+  it('has the figures of the sample before it if it is shorter than the interval', () => {
     const usages = measure([
       [0, 'sample', { vramBytes: GB, powerWatts: 200 }],
       [0.25, 'begin', 'a'],

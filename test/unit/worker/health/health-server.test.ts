@@ -114,7 +114,7 @@ describe('the health port', () => {
     expect(await answer.text()).not.toContain('secret');
   });
 
-  it('that is already in use is an error that names it', async () => {
+  it('names itself in an error if it is in use', async () => {
     const { port } = new URL(await serve());
     const second = serve({ port: Number(port) });
     await expect(second).rejects.toThrow(HealthPortError);

@@ -228,7 +228,7 @@ describe('the watch', () => {
     bare.watch.stop();
   });
 
-  it('that is stopped kills a hanging nvidia-smi and reports nothing', async () => {
+  it('kills a hanging nvidia-smi when it stops, and reports nothing', async () => {
     const { watch, clock, told, lines } = await setUp('one-h200');
     watch.start();
     await say('hang');
@@ -280,7 +280,7 @@ describe('device memory', () => {
     watch.stop();
   });
 
-  it('that grows from job to job is logged as one warning with figures', async () => {
+  it('is logged as one warning with figures if it grows from job to job', async () => {
     const { look, lines, worker, watch } = await watchMemory();
     for (let ended = 1; ended <= 8; ended++) {
       await look(1_000 + ended * 100, { incarnation: 7, running: 0, ended });
@@ -292,7 +292,7 @@ describe('device memory', () => {
     watch.stop();
   });
 
-  it('that grows above a limit replaces the process once', async () => {
+  it('replaces the process once if it grows above a limit', async () => {
     const { look, worker, watch } = await watchMemory({ vramGrowthLimitBytes: 250 * MIB });
     for (let ended = 1; ended <= 5; ended++) {
       await look(1_000 + ended * 100, { incarnation: 7, running: 0, ended });
