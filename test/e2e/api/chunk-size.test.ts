@@ -40,18 +40,15 @@ describe.each(['text', 'array', 'object'] as const)('a chunk with a large %s', (
     [CHUNK_LIMIT - 1, 1],
     [CHUNK_LIMIT, 1],
     [CHUNK_LIMIT + 1, 2],
-  ])(
-    'arrives with %i bytes in %i pieces and is reassembled',
-    async (bytes, pieces) => {
-      const wanted = { bytes: bytes - FRAME_BYTES, shape, yields: 1 };
-      const { id } = await sizes.runsync(wanted);
-      const [chunks = []] = await readAll(id);
-      expect(chunks).toHaveLength(pieces);
-      if (pieces === 1) expect(byteLength(chunks[0])).toBe(bytes);
-      for (const chunk of chunks) expect(byteLength(chunk)).toBeLessThanOrEqual(CHUNK_LIMIT);
-      expect(JSON.stringify(reassemble(chunks)) === JSON.stringify([makeValue(wanted)])).toBe(true);
-    },
-  );
+  ])('arrives with %i bytes in %i pieces and is reassembled', async (bytes, pieces) => {
+    const wanted = { bytes: bytes - FRAME_BYTES, shape, yields: 1 };
+    const { id } = await sizes.runsync(wanted);
+    const [chunks = []] = await readAll(id);
+    expect(chunks).toHaveLength(pieces);
+    if (pieces === 1) expect(byteLength(chunks[0])).toBe(bytes);
+    for (const chunk of chunks) expect(byteLength(chunk)).toBeLessThanOrEqual(CHUNK_LIMIT);
+    expect(JSON.stringify(reassemble(chunks)) === JSON.stringify([makeValue(wanted)])).toBe(true);
+  });
 
   it('is split in the same way if it is returned instead of yielded', async () => {
     const wanted = { bytes: 3_000_000, shape };

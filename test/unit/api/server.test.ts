@@ -207,7 +207,7 @@ describe('a silent connection', () => {
 });
 
 describe('the platform', () => {
-  it('without a key that it is alive and ready', async () => {
+  it('says without a key that it is alive and ready', async () => {
     const { url } = await startPlatform();
     const alive = await fetch(`${url}/healthz`);
     expect(await alive.json()).toEqual({ status: 'ok', version: '1.2.3' });
@@ -257,7 +257,7 @@ describe('the platform', () => {
     expect((await fetch(`${url}/readyz`)).status).toBe(503);
   });
 
-  it('why it is not ready when the store is not writable, and its warnings when it is', async () => {
+  it('says why it is not ready when the store is not writable, and its warnings when it is', async () => {
     let fault: string | undefined = 'the disk is full (SQLITE_FULL)';
     const store = {
       findFault: async () => fault,
