@@ -4,11 +4,10 @@ import type { Clock, ResumableClock } from '../base/clock.ts';
 import { createNameResolver } from '../base/net/name-resolver.ts';
 import { packageVersion } from '../base/package-info.ts';
 import type { NoticeSender } from '../control/billing/billing-keeper.ts';
+import type { TracingOptions } from '../queue/job-tracing.ts';
 import { Queue } from '../queue/queue.ts';
-import type { TracingOptions } from '../queue/tracing/job-tracing.ts';
-import type { FindScaling } from '../queue/waits/waits.ts';
-import { HttpWebhookSender } from '../queue/webhooks/webhook-sender.ts';
-import { generatePlatformSecret } from '../queue/webhooks/webhook-signature.ts';
+import type { FindScaling } from '../queue/waits.ts';
+import { generatePlatformSecret, HttpWebhookSender } from '../queue/webhooks/webhook-sender.ts';
 import {
   decideAfterAttempt,
   nameReceiver,

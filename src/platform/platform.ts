@@ -3,7 +3,7 @@ import { type ResumableClock, systemClock } from '../base/clock.ts';
 import { Keys } from '../control/keys/keys.ts';
 import { Sessions } from '../control/keys/sessions.ts';
 import type { PodUser } from '../engine/process/pod-user.ts';
-import type { TracingOptions } from '../queue/tracing/job-tracing.ts';
+import type { TracingOptions } from '../queue/job-tracing.ts';
 import type { Store } from '../store/store.ts';
 import { Compute } from './compute/compute.ts';
 import { choosePodUser, shareDataFolder } from './compute/pod-user-choice.ts';

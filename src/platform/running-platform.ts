@@ -3,7 +3,7 @@ import type { ServedRequest } from '../api/http/guard.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import type { Keys } from '../control/keys/keys.ts';
 import type { Queues } from '../queue/queues.ts';
-import type { FindScaling } from '../queue/waits/waits.ts';
+import type { FindScaling } from '../queue/waits.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
 import type { PlatformKeys } from './files/key-file.ts';
 import type { PlatformUrls } from './listeners.ts';

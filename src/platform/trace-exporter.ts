@@ -6,7 +6,7 @@ import { sleep, systemClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { loadUndici } from '../base/net/undici.ts';
 import { packageVersion } from '../base/package-info.ts';
-import type { Span, SpanKind, SpanSink, TracingOptions } from '../queue/tracing/job-tracing.ts';
+import type { Span, SpanKind, SpanSink, TracingOptions } from '../queue/job-tracing.ts';
 import { PlatformOptionError } from './option-error.ts';
 
 /** Spans of about 1 KB each that wait for the collector; more are dropped. */

@@ -13,14 +13,14 @@ import {
   type Transaction,
 } from '../store/store.ts';
 import { isTerminal } from '../wire/job/job.ts';
+import type { JobTimes } from './job-times.ts';
+import type { JobTracing } from './job-tracing.ts';
 import { type JobEvent, next } from './lifecycle/lifecycle.ts';
 import type { Decision, Moment, Transition } from './lifecycle/transition.ts';
 import { joinChunks } from './payloads/outputs.ts';
 import { composeRecord, hasOutput, type RecordFormats } from './records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
-import type { JobTimes } from './time/job-times.ts';
-import type { JobTracing } from './tracing/job-tracing.ts';
 import type { Deliveries } from './webhooks/deliveries.ts';
 
 /** Most jobs of a slice, some milliseconds. */

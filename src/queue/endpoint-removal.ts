@@ -4,10 +4,10 @@ import { letOthersRun } from '../base/clock.ts';
 import type { Reader, StoredEndpoint } from '../store/store.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
+import type { JobTimes } from './job-times.ts';
 import type { Presence } from './leases/presence.ts';
-import type { GpuTotals } from './reports/gpu-totals.ts';
+import type { GpuTotals } from './leases/worker-loads.ts';
 import type { Signals } from './signals.ts';
-import type { JobTimes } from './time/job-times.ts';
 import type { Deliveries } from './webhooks/deliveries.ts';
 
 /** Deliveries removed in one operation. */

@@ -37,7 +37,6 @@ import {
   type OutputBounds,
   readOutput,
 } from './payloads/outputs.ts';
-import type { Positions } from './positions.ts';
 import {
   addMembers,
   type ComposeRecord,
@@ -48,8 +47,8 @@ import {
 } from './records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
-import type { JobRef } from './submissions.ts';
-import type { WaitFacts, Waits } from './waits/waits.ts';
+import type { JobRef, Positions } from './submissions.ts';
+import type { WaitFacts, Waits } from './waits.ts';
 
 /** Past participles for the error messages. */
 const DONE = { cancel: 'cancelled', retry: 'retried', set_ttl: 'given another ttl' } as const;

@@ -1,17 +1,19 @@
-// The queues of endpoints as the API and the control plane see them: one queue may have all endpoints, or several
-// queues some each.
+// The queues of endpoints as the API and the control plane see them: one queue has all endpoints, or each shard has a
+// queue of its own.
 import type { StoredEndpoint } from '../store/store.ts';
 import type { LeaseRef, WorkerLink } from '../wire/link/worker-link.ts';
+import { ProblemError } from '../wire/problem.ts';
 import type { EndpointHealth, InputSchemaRecord } from '../wire/resources/endpoint.ts';
 import type { QueueActivity } from './activity/activity.ts';
+import { mergeFailed } from './job-lists.ts';
+import type { EndpointTimes } from './job-times.ts';
 import type { Jobs } from './jobs.ts';
 import type { OpenLeases } from './leases/open-leases.ts';
-import type { WorkerLoads } from './leases/worker-loads.ts';
-import type { GpuTotal } from './reports/gpu-totals.ts';
+import type { GpuTotal, WorkerLoads } from './leases/worker-loads.ts';
+import { type Queue, StoreUnavailableError } from './queue.ts';
 import type { Streams } from './reports/streams.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Submissions } from './submissions.ts';
-import type { EndpointTimes } from './time/job-times.ts';
 import type { DeliveryCounts } from './webhooks/deliveries.ts';
 
 /** The methods of a class, without its private members, so that another class can have them too. */
@@ -54,4 +56,192 @@ export interface Queues {
   health(endpointId: string): Promise<EndpointHealth>;
   /** What the endpoint's handler accepts, if its workers have said so. */
   inputSchema(endpointId: string): Promise<InputSchemaRecord>;
+}
+
+export interface ShardedQueuesOptions {
+  settings: QueueSettings;
+  /** Undefined for an unknown endpoint. */
+  shardOf: (endpointId: string) => number | undefined;
+}
+
+export class ShardedQueues implements Queues {
+  readonly settings: QueueSettings;
+  readonly #shardOf: ShardedQueuesOptions['shardOf'];
+  readonly #served = new Map<number, Queue>();
+  readonly #workListeners = new Set<(endpointId: string) => void>();
+  #isReached = false;
+  #isClosing = false;
+
+  constructor({ settings, shardOf }: ShardedQueuesOptions) {
+    this.settings = settings;
+    this.#shardOf = shardOf;
+  }
+
+  /** Serves the shard from now on. The queue has started. */
+  add(shard: number, queue: Queue): void {
+    this.#served.set(shard, queue);
+    queue.workerLoads.onWork((endpointId) => {
+      for (const listener of this.#workListeners) listener(endpointId);
+    });
+    if (this.#isReached) queue.reached();
+  }
+
+  /** Stops serving the shard. The caller closes its queue. */
+  remove(shard: number): void {
+    this.#served.delete(shard);
+  }
+
+  serves(shard: number): boolean {
+    return this.#served.has(shard);
+  }
+
+  /** @throws ProblemError `not_found`, StoreUnavailableError if another node serves the endpoint */
+  of(endpointId: string): Queue {
+    const shard = this.#shardOf(endpointId);
+    if (shard === undefined) {
+      throw new ProblemError('not_found', `endpoint ${endpointId} not found`);
+    }
+    const queue = this.#served.get(shard);
+    if (queue) return queue;
+    throw new StoreUnavailableError(`another node serves endpoint ${endpointId}`);
+  }
+
+  /** Undefined if another node serves the endpoint, or it does not exist. */
+  #find(endpointId: string): Queue | undefined {
+    const shard = this.#shardOf(endpointId);
+    return shard === undefined ? undefined : this.#served.get(shard);
+  }
+
+  readonly submissions: Queues['submissions'] = {
+    submit: async (submission) => this.of(submission.endpointId).submissions.submit(submission),
+    submitMany: async (batch) => this.of(batch.endpointId).submissions.submitMany(batch),
+  };
+
+  readonly jobs: Queues['jobs'] = {
+    record: async (key) => this.of(key.endpointId).jobs.record(key),
+    details: async (key) => this.of(key.endpointId).jobs.details(key),
+    outline: async (key) => this.of(key.endpointId).jobs.outline(key),
+    watch: (key) => this.of(key.endpointId).jobs.watch(key),
+    inputBytes: async (key) => this.of(key.endpointId).jobs.inputBytes(key),
+    recordBytes: async (key) => this.of(key.endpointId).jobs.recordBytes(key),
+    waitForEnd: async (key, ...wait) => this.of(key.endpointId).jobs.waitForEnd(key, ...wait),
+    untilEnd: async (key, ...wait) => this.of(key.endpointId).jobs.untilEnd(key, ...wait),
+    cancel: async (key) => this.of(key.endpointId).jobs.cancel(key),
+    retry: async (key, ...how) => this.of(key.endpointId).jobs.retry(key, ...how),
+    setTtl: async (key, ttlMs) => this.of(key.endpointId).jobs.setTtl(key, ttlMs),
+    purge: async (endpointId) => this.of(endpointId).jobs.purge(endpointId),
+    list: async (listing) => this.of(listing.endpointId).jobs.list(listing),
+    listFailed: async (endpointIds, listing) => {
+      const ofQueues = Map.groupBy(endpointIds, (id) => this.#find(id));
+      const pages = [...ofQueues].map(([queue, ids]) => queue?.jobs.listFailed(ids, listing));
+      const found = (await Promise.all(pages)).filter((page) => page !== undefined);
+      return mergeFailed(found, listing.limit);
+    },
+    log: async (key, from) => this.of(key.endpointId).jobs.log(key, from),
+  };
+
+  readonly streams: Queues['streams'] = {
+    read: async (request) => this.of(request.endpointId).streams.read(request),
+    noteSending: async (key, at) => this.of(key.endpointId).streams.noteSending(key, at),
+    noteSent: async (key, at) => this.of(key.endpointId).streams.noteSent(key, at),
+    readStatus: async (key) => this.of(key.endpointId).streams.readStatus(key),
+    splitBytes: async (key) => this.of(key.endpointId).streams.splitBytes(key),
+  };
+
+  readonly openLeases: Queues['openLeases'] = {
+    ofWorker: async (endpointId, id) => this.of(endpointId).openLeases.ofWorker(endpointId, id),
+    ofJob: async (key) => this.of(key.endpointId).openLeases.ofJob(key),
+  };
+
+  readonly workerLoads: Queues['workerLoads'] = {
+    load: async (endpointId) => this.of(endpointId).workerLoads.load(endpointId),
+    isPresent: (endpointId, id) =>
+      this.#find(endpointId)?.workerLoads.isPresent(endpointId, id) ?? false,
+    drain: (endpointId, podId) => this.#find(endpointId)?.workerLoads.drain(endpointId, podId),
+    ofPod: (endpointId, podId) =>
+      this.#find(endpointId)?.workerLoads.ofPod(endpointId, podId) ?? [],
+    listPresent: () =>
+      [...this.#served.values()].flatMap(({ workerLoads }) => workerLoads.listPresent()),
+    onWork: (listener) => {
+      this.#workListeners.add(listener);
+      return () => this.#workListeners.delete(listener);
+    },
+  };
+
+  readonly activity: Queues['activity'] = {
+    now: async (endpointId) => this.of(endpointId).activity.now(endpointId),
+    series: async (endpointId, range) => this.of(endpointId).activity.series(endpointId, range),
+  };
+
+  get isClosing(): boolean {
+    return this.#isClosing;
+  }
+
+  /** Also if another node serves the endpoint. */
+  isClosingAt(endpointId: string): boolean {
+    return this.#find(endpointId)?.isClosing ?? true;
+  }
+
+  reached(): void {
+    this.#isReached = true;
+    for (const queue of this.#served.values()) queue.reached();
+  }
+
+  bridge(tokens: readonly string[]): void {
+    for (const queue of this.#served.values()) queue.bridge(tokens);
+  }
+
+  async close(): Promise<void> {
+    this.#isClosing = true;
+    await Promise.all([...this.#served.values()].map((queue) => queue.close()));
+  }
+
+  link(endpointId: string, podId: string | null = null): WorkerLink {
+    const now = () => this.of(endpointId).link(endpointId, podId);
+    return {
+      hello: async (hello) => now().hello(hello),
+      take: async (request, signal) => now().take(request, signal),
+      renew: async (request, signal) => now().renew(request, signal),
+      report: async (request) => now().report(request),
+      bye: async (bye) => now().bye(bye),
+    };
+  }
+
+  async endPod(
+    endpointId: string,
+    podId: string,
+    readOutbox?: (workerId: string) => Promise<LeaseRef[]>,
+  ): Promise<void> {
+    await this.of(endpointId).endPod(endpointId, podId, readOutbox);
+  }
+
+  async endpoints(): Promise<StoredEndpoint[]> {
+    const served = [...this.#served].map(async ([shard, queue]) => {
+      // The schema of shard 0 names the endpoints of all shards.
+      const all = await queue.endpoints();
+      return all.filter(({ id }) => this.#shardOf(id) === shard);
+    });
+    return (await Promise.all(served)).flat();
+  }
+
+  async webhookCounts(): Promise<Map<string, WebhookCounts>> {
+    const all = await Promise.all([...this.#served.values()].map((each) => each.webhookCounts()));
+    return new Map(all.flatMap((counts) => [...counts]));
+  }
+
+  gpuTotals(): ReturnType<Queues['gpuTotals']> {
+    return new Map([...this.#served.values()].flatMap((each) => [...each.gpuTotals()]));
+  }
+
+  jobTimes(): ReturnType<Queues['jobTimes']> {
+    return new Map([...this.#served.values()].flatMap((each) => [...each.jobTimes()]));
+  }
+
+  async inputSchema(endpointId: string) {
+    return this.of(endpointId).inputSchema(endpointId);
+  }
+
+  health(endpointId: string) {
+    return this.of(endpointId).health(endpointId);
+  }
 }

@@ -23,10 +23,9 @@ import {
   readQueue,
   type Submission,
 } from './admission.ts';
+import type { JobTracing } from './job-tracing.ts';
 import type { LargePayloads } from './payloads/large-payloads.ts';
-import type { Positions } from './positions.ts';
 import type { Signals } from './signals.ts';
-import type { JobTracing } from './tracing/job-tracing.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
 
 export interface JobRef {
@@ -321,5 +320,31 @@ export class ChosenIds {
 
   isRepeated(id: string): boolean {
     return this.#seen.get(id) === 'again';
+  }
+}
+
+export class Positions {
+  readonly #clock: Pick<Clock, 'now'>;
+  #last = 0;
+
+  constructor(clock: Pick<Clock, 'now'>) {
+    this.#clock = clock;
+  }
+
+  /** Continues after all stored jobs: the clock of an earlier process may have been ahead. */
+  async resume(store: Store): Promise<void> {
+    const last = await store.read((tx) => {
+      const newest = tx.each(tx.endpoints(), ({ id }) =>
+        tx.jobs({ endpointId: id, status: undefined, before: undefined, limit: 1 }),
+      );
+      return newest.flat().reduce((highest, { position }) => Math.max(highest, position), 0);
+    });
+    this.#last = Math.max(this.#last, last);
+  }
+
+  /** Unix microseconds: the current millisecond and a counter. Positions always grow. */
+  next(): number {
+    this.#last = Math.max(this.#clock.now() * 1_000, this.#last + 1);
+    return this.#last;
   }
 }

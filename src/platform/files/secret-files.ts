@@ -1,6 +1,5 @@
 // The files of secrets that options name: keys that encrypt the secrets of users, and secrets that sign webhooks. Warns if
 // all users of the machine can read one.
-
 import { randomBytes } from 'node:crypto';
 import { statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,7 +9,7 @@ import {
   deriveEndpointSecret,
   generatePlatformSecret,
   isPlatformSecret,
-} from '../../queue/webhooks/webhook-signature.ts';
+} from '../../queue/webhooks/webhook-sender.ts';
 import { createOptionFile, PlatformOptionError, readOptionFile } from '../option-error.ts';
 import type { CompleteOptions } from '../platform-options.ts';
 

@@ -8,7 +8,7 @@ import { ServedShards } from '../../cluster/served-shards.ts';
 import { Keys } from '../../control/keys/keys.ts';
 import { Sessions } from '../../control/keys/sessions.ts';
 import type { PodUser } from '../../engine/process/pod-user.ts';
-import type { TracingOptions } from '../../queue/tracing/job-tracing.ts';
+import type { TracingOptions } from '../../queue/job-tracing.ts';
 import type { PostgresTarget } from '../../store/postgres/connection-url.ts';
 import { PostgresReader } from '../../store/postgres/postgres-reader.ts';
 import { logMigration } from '../../store/schema-migration.ts';

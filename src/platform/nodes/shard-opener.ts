@@ -4,7 +4,7 @@ import type { Log } from '../../base/log.ts';
 import type { OpenShard } from '../../cluster/local-shards.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Queue } from '../../queue/queue.ts';
-import type { ShardedQueues } from '../../queue/sharded-queues.ts';
+import type { ShardedQueues } from '../../queue/queues.ts';
 import type { PostgresTarget } from '../../store/postgres/connection-url.ts';
 import { DatabaseSize } from '../../store/postgres/database-size.ts';
 import { openPostgres } from '../../store/postgres/postgres.ts';

@@ -5,13 +5,13 @@ import type { Store } from '../../store/store.ts';
 import type { EndpointActivity } from '../../wire/resources/activity.ts';
 import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import { readEndpoint } from '../endpoint-removal.ts';
+import { type EndpointTimes, TIME_BUCKETS_S } from '../job-times.ts';
 import type { Presence } from '../leases/presence.ts';
 import type { WorkerLoads } from '../leases/worker-loads.ts';
 import type { Queues } from '../queues.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
-import { type EndpointTimes, TIME_BUCKETS_S } from '../time/job-times.ts';
-import { countWorkers, type FindScaling, type Waits } from '../waits/waits.ts';
+import { countWorkers, type FindScaling, type Waits } from '../waits.ts';
 import { COUNTED, createMinute, type Minute } from './minute.ts';
 import { ActivityRecorder } from './recorder.ts';
 

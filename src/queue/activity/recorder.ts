@@ -6,7 +6,7 @@ import { yieldToLoop } from '../../base/slices.ts';
 import { ENDING, logLevelOf, type Store, type StoredEndpoint } from '../../store/store.ts';
 import type { EndpointActivity } from '../../wire/resources/activity.ts';
 import type { KnownScaling } from '../../wire/resources/scaling.ts';
-import type { EndpointTimes } from '../time/job-times.ts';
+import type { EndpointTimes } from '../job-times.ts';
 import {
   addCounts,
   COUNTED,

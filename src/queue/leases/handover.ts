@@ -8,9 +8,9 @@ import {
 } from '../../store/store.ts';
 import type { Lease, WorkerBye } from '../../wire/link/worker-link.ts';
 import type { StepOn } from '../changes.ts';
+import type { JobTracing } from '../job-tracing.ts';
 import { holdsLiveLease } from '../lifecycle/transition.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
-import type { JobTracing } from '../tracing/job-tracing.ts';
 import type { HeldLease, PresentWorker } from './presence.ts';
 
 interface Choice {

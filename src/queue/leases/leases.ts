@@ -15,11 +15,11 @@ import {
 import type { Changes, StepOn } from '../changes.ts';
 import type { EndpointRemoval } from '../endpoint-removal.ts';
 import { type InputSchemas, putInputSchema } from '../input-schemas.ts';
+import type { JobTracing } from '../job-tracing.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
 import type { Arrivals } from '../submissions.ts';
-import type { JobTracing } from '../tracing/job-tracing.ts';
 import { acceptOutgrown } from './gpu-order.ts';
 import { completeLeases, endLeases, type GivenLease, leaseJob, repeatLeases } from './handover.ts';
 import type { HeldLease, Presence, PresentWorker } from './presence.ts';

@@ -2,7 +2,7 @@
 // a token. This file only reads; callers decide what a lease allows.
 import type { JobKey, Store, StoredJob } from '../../store/store.ts';
 import type { LeaseRef } from '../../wire/link/worker-link.ts';
-import type { Absence } from '../time/absence.ts';
+import type { Absence } from '../recorded-time.ts';
 
 export interface OpenLease extends LeaseRef {
   workerId: string;

@@ -6,7 +6,7 @@ import {
   type Store,
   type StoredEndpoint,
 } from '../../store/store.ts';
-import type { GpuTotals } from '../reports/gpu-totals.ts';
+import type { GpuUsage } from '../../wire/job/attempt.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
 import { listLaterTypes } from './gpu-order.ts';
@@ -170,4 +170,37 @@ export function drainWorker(worker: PresentWorker, signals: Signals): void {
 function describe({ draining, id, leases, podId, taken }: PresentWorker): WorkerLoad {
   const busyUntil = Math.max(0, ...[...leases.values()].map(({ deadlineAt }) => deadlineAt));
   return { id, podId, jobs: leases.size, taken, busyUntil, draining };
+}
+
+export interface GpuTotal {
+  seconds: number;
+  /** Only of attempts whose worker measured it. */
+  energyJoules: number;
+}
+
+export class GpuTotals {
+  /** When counting began, Unix ms. */
+  readonly since: number;
+  readonly #totals = new Map<string, GpuTotal>();
+
+  constructor(now: number) {
+    this.since = now;
+  }
+
+  /** By endpoint; without endpoints that have used none. */
+  get all(): ReadonlyMap<string, Readonly<GpuTotal>> {
+    return this.#totals;
+  }
+
+  add(endpointId: string, { energyJoules = 0, seconds }: GpuUsage): void {
+    const total = this.#totals.get(endpointId) ?? { seconds: 0, energyJoules: 0 };
+    total.seconds += seconds;
+    total.energyJoules += energyJoules;
+    this.#totals.set(endpointId, total);
+  }
+
+  /** Call this after the endpoint's row was removed. */
+  forgetEndpoint(endpointId: string): void {
+    this.#totals.delete(endpointId);
+  }
 }

@@ -1,5 +1,5 @@
 // Decides every change of a job's status: pure functions of (job, event, now) that return the job's next
-// state and effects. changes.ts stores them. attempt-end.ts and lease-terms.ts are parts of this file; no
+// state and effects. changes.ts stores them. attempt-end.ts and transition.ts are parts of this file; no
 // other file imports them.
 import type { JobNote, StoredJob, StoredLease } from '../../store/store.ts';
 import type { AttemptError, AttemptUsage } from '../../wire/job/attempt.ts';
@@ -25,13 +25,15 @@ import {
   suspect,
   withFailure,
 } from './attempt-end.ts';
-import { extendAfterAbsence, renewed, revivedRetries } from './lease-terms.ts';
 import {
   change,
   type Decision,
+  extendAfterAbsence,
   findDueAt,
   holdsLiveLease,
   type Moment,
+  renewed,
+  revivedRetries,
   type Transition,
   withDueAt,
 } from './transition.ts';

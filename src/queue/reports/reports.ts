@@ -19,13 +19,13 @@ import { nameTrace } from '../../wire/trace-context.ts';
 import type { Changes, StepOn } from '../changes.ts';
 import { listLaterTypes } from '../leases/gpu-order.ts';
 import type { Presence } from '../leases/presence.ts';
+import type { GpuTotals } from '../leases/worker-loads.ts';
 import { type JobEvent, judgeReport } from '../lifecycle/lifecycle.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
 import { boundOutcome, boundSpan, boundUsage } from '../payloads/outcome-bounds.ts';
 import type { FreshOutputs } from '../payloads/outputs.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
-import type { GpuTotals } from './gpu-totals.ts';
 
 /** Small reports of one call that are applied in one iteration of the event loop. */
 const REPORTS_PER_SLICE = 128;

@@ -17,8 +17,8 @@ import {
   type StoredJob,
   type Transaction,
 } from '../../store/store.ts';
+import type { JobTracing } from '../job-tracing.ts';
 import { addNote } from '../timeline.ts';
-import type { JobTracing } from '../tracing/job-tracing.ts';
 import { Receivers } from './receivers.ts';
 import {
   type AfterAttempt,

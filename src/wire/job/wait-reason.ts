@@ -1,5 +1,5 @@
 // Why a queued job waits: the closed list of codes, and the form in a job's record. The platform decides in
-// queue/waits/waits.ts; docs/why-jobs-wait.md explains each code.
+// queue/waits.ts; docs/why-jobs-wait.md explains each code.
 
 /** `no_gpu`, `no_capacity`, `budget`, `at_maximum` and `crashed` are also causes of scaling decisions. */
 export const WAIT_CODES = [

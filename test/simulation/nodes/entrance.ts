@@ -1,7 +1,7 @@
 // Calls of clients and workers at any node of the simulated cluster. A node that does not own the endpoint forwards the
 // call by one hop, with the rules of src/api/forwarding; the network loses requests and answers.
 import { type Clock, sleep } from '../../../src/base/clock.ts';
-import type { ShardedQueues } from '../../../src/queue/sharded-queues.ts';
+import type { ShardedQueues } from '../../../src/queue/queues.ts';
 import { StoreUnavailableError } from '../../../src/store/store.ts';
 import type { VirtualTime } from '../virtual-time.ts';
 import type { SimulatedNode } from './simulated-node.ts';

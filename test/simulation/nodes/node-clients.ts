@@ -1,6 +1,6 @@
 // The clients of a world with nodes: they submit jobs, change them and read their streams, each call at any node.
 import { createUuidV7 } from '../../../src/base/id.ts';
-import type { ShardedQueues } from '../../../src/queue/sharded-queues.ts';
+import type { ShardedQueues } from '../../../src/queue/queues.ts';
 import { StoreUnavailableError } from '../../../src/store/store.ts';
 import type { JobRecord } from '../../../src/wire/job/job.ts';
 import { ProblemError } from '../../../src/wire/problem.ts';

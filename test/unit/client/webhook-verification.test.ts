@@ -3,10 +3,7 @@ import { createHmac } from 'node:crypto';
 import { Webhook, WebhookVerificationError } from 'standardwebhooks';
 import { describe, expect, it, vi } from 'vitest';
 import { type ReceivedWebhook, verifyWebhook, WebhookRefusedError } from '../../../src/client.ts';
-import {
-  deriveEndpointSecret,
-  WebhookSigner,
-} from '../../../src/queue/webhooks/webhook-signature.ts';
+import { deriveEndpointSecret, WebhookSigner } from '../../../src/queue/webhooks/webhook-sender.ts';
 
 const PLATFORM_SECRET = 'mrw_platform';
 const SECRET = deriveEndpointSecret(PLATFORM_SECRET, 'echo');

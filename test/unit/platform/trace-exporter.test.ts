@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../../src/base/log.ts';
 import { openTraces, TraceExporter } from '../../../src/platform/trace-exporter.ts';
-import type { Span } from '../../../src/queue/tracing/job-tracing.ts';
+import type { Span } from '../../../src/queue/job-tracing.ts';
 import { TraceCollector } from '../../support/network/trace-collector.ts';
 
 const MAX_WAITING = 8_192;

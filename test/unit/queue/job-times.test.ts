@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { JobTimes, TIME_BUCKETS_S } from '../../../src/queue/time/job-times.ts';
+import { JobTimes, TIME_BUCKETS_S } from '../../../src/queue/job-times.ts';
 import type { StoredJob } from '../../../src/store/store.ts';
 import { makeJob } from '../../support/store/stored-jobs.ts';
 

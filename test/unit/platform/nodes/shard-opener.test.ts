@@ -6,8 +6,8 @@ import { Endpoints } from '../../../../src/control/endpoints/endpoints.ts';
 import { EndpointCopies } from '../../../../src/platform/nodes/endpoint-copies.ts';
 import { ShardOpener } from '../../../../src/platform/nodes/shard-opener.ts';
 import { Queue } from '../../../../src/queue/queue.ts';
+import { ShardedQueues } from '../../../../src/queue/queues.ts';
 import { completeSettings } from '../../../../src/queue/settings.ts';
-import { ShardedQueues } from '../../../../src/queue/sharded-queues.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../../src/store/store.ts';
 

@@ -4,13 +4,11 @@ import { type AddressInfo, createServer } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { verifyWebhook, WebhookRefusedError } from '../../../../src/client.ts';
 import {
+  deriveEndpointSecret,
+  generatePlatformSecret,
   HttpWebhookSender,
   type HttpWebhookSenderOptions,
 } from '../../../../src/queue/webhooks/webhook-sender.ts';
-import {
-  deriveEndpointSecret,
-  generatePlatformSecret,
-} from '../../../../src/queue/webhooks/webhook-signature.ts';
 import type { SendAttempt } from '../../../../src/queue/webhooks/webhooks.ts';
 import { startServer } from '../../../support/handler-context.ts';
 import { makeDelivery } from '../../../support/store/stored-jobs.ts';

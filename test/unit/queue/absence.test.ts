@@ -2,11 +2,11 @@
 // of the previous one.
 import { Writable } from 'node:stream';
 import { expect, it, onTestFinished } from 'vitest';
-import { ManualClock } from '../../../../src/base/clock.ts';
-import { createLog } from '../../../../src/base/log.ts';
-import { Queue } from '../../../../src/queue/queue.ts';
-import { Absence } from '../../../../src/queue/time/absence.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
+import { ManualClock } from '../../../src/base/clock.ts';
+import { createLog } from '../../../src/base/log.ts';
+import { Queue } from '../../../src/queue/queue.ts';
+import { Absence } from '../../../src/queue/recorded-time.ts';
+import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 
 const TOO_LONG = 'restart took too long, RunPod workers may have lost chunks';
 

@@ -1,7 +1,5 @@
 // The spans of a job, from real transitions of its lifecycle.
 import { describe, expect, it } from 'vitest';
-import { type JobEvent, next } from '../../../../src/queue/lifecycle/lifecycle.ts';
-import type { Transition } from '../../../../src/queue/lifecycle/transition.ts';
 import {
   continueTrace,
   describeChange,
@@ -9,9 +7,11 @@ import {
   findTrace,
   leaseSpanId,
   type Span,
-} from '../../../../src/queue/tracing/job-tracing.ts';
-import type { StoredJob } from '../../../../src/store/store.ts';
-import { makeJob, momentAt, settings, T0 } from '../../../support/store/job-states.ts';
+} from '../../../src/queue/job-tracing.ts';
+import { type JobEvent, next } from '../../../src/queue/lifecycle/lifecycle.ts';
+import type { Transition } from '../../../src/queue/lifecycle/transition.ts';
+import type { StoredJob } from '../../../src/store/store.ts';
+import { makeJob, momentAt, settings, T0 } from '../../support/store/job-states.ts';
 
 const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 const CLIENT = 'b7ad6b7169203331';

@@ -1,7 +1,7 @@
 // Counts how long the jobs of each endpoint wait and run, in histograms for metrics. In memory: since the start.
-import type { StoredJob } from '../../store/store.ts';
-import { isTerminal } from '../../wire/job/job.ts';
-import type { Transition } from '../lifecycle/transition.ts';
+import type { StoredJob } from '../store/store.ts';
+import { isTerminal } from '../wire/job/job.ts';
+import type { Transition } from './lifecycle/transition.ts';
 
 /** Upper bounds, seconds. Jobs take from milliseconds to hours; each bound is a series of each endpoint. */
 export const TIME_BUCKETS_S = [

@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest';
-import { ManualClock } from '../../../../src/base/clock.ts';
-import { silentLog } from '../../../../src/base/log.ts';
-import { RecordedTime } from '../../../../src/queue/time/recorded-time.ts';
-import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
-import { addEndpoint, addJobs, INPUT, makeJob } from '../../../support/store/stored-jobs.ts';
+import { ManualClock } from '../../../src/base/clock.ts';
+import { silentLog } from '../../../src/base/log.ts';
+import { RecordedTime } from '../../../src/queue/recorded-time.ts';
+import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
+import { addEndpoint, addJobs, INPUT, makeJob } from '../../support/store/stored-jobs.ts';
 
 it('records the time with an operation that runs a second time', async () => {
   const clock = new ManualClock();

@@ -1,11 +1,11 @@
 // Traces jobs: a span for each attempt, lease and webhook, whose IDs follow from the job.
 import { hash } from 'node:crypto';
-import type { Clock } from '../../base/clock.ts';
-import type { Store, StoredDelivery, StoredJob } from '../../store/store.ts';
-import { isTerminal } from '../../wire/job/job.ts';
-import { splitTraceparent, type TraceContext } from '../../wire/trace-context.ts';
-import type { Transition } from '../lifecycle/transition.ts';
-import type { SendAttempt } from '../webhooks/webhooks.ts';
+import type { Clock } from '../base/clock.ts';
+import type { Store, StoredDelivery, StoredJob } from '../store/store.ts';
+import { isTerminal } from '../wire/job/job.ts';
+import { splitTraceparent, type TraceContext } from '../wire/trace-context.ts';
+import type { Transition } from './lifecycle/transition.ts';
+import type { SendAttempt } from './webhooks/webhooks.ts';
 
 export interface TracingOptions {
   sink: SpanSink;

@@ -1,11 +1,11 @@
 // Says why a job waits: the reason follows from facts about its endpoint, its group, workers and GPUs.
-import type { Clock } from '../../base/clock.ts';
-import type { StoredJob } from '../../store/store.ts';
-import { numberAttempt } from '../../wire/job/job.ts';
-import type { WaitReason } from '../../wire/job/wait-reason.ts';
-import type { KnownScaling, ScalingFacts } from '../../wire/resources/scaling.ts';
-import type { Presence } from '../leases/presence.ts';
-import type { QueueSettings } from '../settings.ts';
+import type { Clock } from '../base/clock.ts';
+import type { StoredJob } from '../store/store.ts';
+import { numberAttempt } from '../wire/job/job.ts';
+import type { WaitReason } from '../wire/job/wait-reason.ts';
+import type { KnownScaling, ScalingFacts } from '../wire/resources/scaling.ts';
+import type { Presence } from './leases/presence.ts';
+import type { QueueSettings } from './settings.ts';
 
 /** Status reads are frequent: the workers of an endpoint are counted once in this time, ms. */
 const COUNTED_MS = 200;

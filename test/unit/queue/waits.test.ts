@@ -1,6 +1,6 @@
 // The reason why a job waits, in the record of a real queue, as its workers come and go.
 import { afterEach, expect, it } from 'vitest';
-import type { WaitReason } from '../../../../src/wire/job/wait-reason.ts';
+import type { WaitReason } from '../../../src/wire/job/wait-reason.ts';
 import {
   completed,
   ENDPOINT,
@@ -8,7 +8,7 @@ import {
   Hand,
   Platform,
   type PlatformOptions,
-} from '../../../support/queue-platform.ts';
+} from '../../support/queue-platform.ts';
 
 /** More than the time for which workers are not counted again, ms. */
 const RECOUNT_MS = 1_000;

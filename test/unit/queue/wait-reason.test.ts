@@ -1,11 +1,11 @@
 // Why a queued job waits: each code, and which one is given if several hold.
 import { describe, expect, it } from 'vitest';
-import type { PresentWorker } from '../../../../src/queue/leases/presence.ts';
-import { countWorkers, describeWait, type WaitFacts } from '../../../../src/queue/waits/waits.ts';
-import type { StoredJob } from '../../../../src/store/store.ts';
-import { WAIT_CODES, type WaitReason } from '../../../../src/wire/job/wait-reason.ts';
-import type { ScalingFacts } from '../../../../src/wire/resources/scaling.ts';
-import { makeJob, NOW, T0 } from '../../../support/store/job-states.ts';
+import type { PresentWorker } from '../../../src/queue/leases/presence.ts';
+import { countWorkers, describeWait, type WaitFacts } from '../../../src/queue/waits.ts';
+import type { StoredJob } from '../../../src/store/store.ts';
+import { WAIT_CODES, type WaitReason } from '../../../src/wire/job/wait-reason.ts';
+import type { ScalingFacts } from '../../../src/wire/resources/scaling.ts';
+import { makeJob, NOW, T0 } from '../../support/store/job-states.ts';
 
 const NONE: WaitFacts['workers'] = {
   ...{ alive: 0, freeSlots: 0, empty: 0, draining: 0, silentSince: null },
