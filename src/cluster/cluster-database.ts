@@ -1,8 +1,7 @@
 // Prepares a database for nodes: its schema, and the rows of its shards.
 import type { PostgresTarget } from '../store/postgres/connection-url.ts';
-import { MIGRATION_MS } from '../store/postgres/migrations.ts';
-import type { Migration } from '../store/postgres/schema.ts';
-import { checkServer, UnfitDatabaseError } from '../store/postgres/server-check.ts';
+import { MIGRATION_MS, type Migration } from '../store/postgres/schema.ts';
+import { checkServer, UnfitDatabaseError } from '../store/postgres/server.ts';
 import { Session, type SessionOptions } from '../store/postgres/session.ts';
 import { releaseLock, takeLock } from '../store/postgres/store-lock.ts';
 import type { MigrationListener } from '../store/schema-migration.ts';

@@ -1,9 +1,8 @@
 // A node's membership in the cluster: keeps its row and its lock, and reads which node owns which shard.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { backoffMs } from '../base/backoff.ts';
-import { readSchemaVersion, requireUsable } from '../store/postgres/migrations.ts';
 import { codeOf, endsConnection } from '../store/postgres/postgres-errors.ts';
-import { MIGRATIONS } from '../store/postgres/schema.ts';
+import { MIGRATIONS, readSchemaVersion, requireUsable } from '../store/postgres/schema.ts';
 import { Session } from '../store/postgres/session.ts';
 import { number } from '../store/sql/rows.ts';
 import type { Query, Row } from '../store/store.ts';
@@ -11,13 +10,7 @@ import { prepareDatabase } from './cluster-database.ts';
 import { ClusterRows, type NodeRow, readNode, readShard } from './cluster-rows.ts';
 import type { ClusterView, ShardView } from './cluster-view.ts';
 import { FinalFailures } from './final-failures.ts';
-import {
-  MembershipEndedError,
-  type MembershipOptions,
-  type MembershipTimings,
-  NodeUrlTakenError,
-  TIMINGS,
-} from './membership-options.ts';
+import { MembershipEndedError, type MembershipOptions, type MembershipTimings, NodeUrlTakenError, TIMINGS } from './membership-options.ts';
 import { NodeLease, type Renewal } from './node-lease.ts';
 
 const RETRY = { baseMs: 50, maxMs: 1_000, jitter: 0.2 };

@@ -1,18 +1,18 @@
 // Migrates the database of a cluster while nodes of an earlier version use it, if the steps allow that.
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { PostgresTarget } from '../store/postgres/connection-url.ts';
+import { codeOf } from '../store/postgres/postgres-errors.ts';
 import {
   describeSteps,
   findOldest,
   isLatest,
+  type Migration,
   migrate,
   readSchemaVersion,
   requireUsable,
   type SchemaVersion,
-} from '../store/postgres/migrations.ts';
-import { codeOf } from '../store/postgres/postgres-errors.ts';
-import type { Migration } from '../store/postgres/schema.ts';
-import { UnfitDatabaseError } from '../store/postgres/server-check.ts';
+} from '../store/postgres/schema.ts';
+import { UnfitDatabaseError } from '../store/postgres/server.ts';
 import type { Session } from '../store/postgres/session.ts';
 import { describeUse, releaseLock, tryLock } from '../store/postgres/store-lock.ts';
 import type { MigrationListener } from '../store/schema-migration.ts';

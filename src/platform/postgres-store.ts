@@ -6,9 +6,9 @@ import {
   readPostgresUrl,
   StoreUrlError,
 } from '../store/postgres/connection-url.ts';
-import { DatabaseSize } from '../store/postgres/database-size.ts';
 import { openPostgres, type PostgresDriver } from '../store/postgres/postgres.ts';
 import { codeOf, explainPostgresError } from '../store/postgres/postgres-errors.ts';
+import { DatabaseSize } from '../store/postgres/server.ts';
 import { logMigration } from '../store/schema-migration.ts';
 import { type Store, StoreUnavailableError } from '../store/store.ts';
 import { PlatformOptionError } from './option-error.ts';

@@ -1,34 +1,31 @@
 // The seam to the database: the records, and the verbs that read and write them. It does not decide
 // which changes are allowed; queue/lifecycle/lifecycle.ts does.
-
 import type { AttemptError } from '../wire/job/attempt.ts';
 import type { ErrorCode, JobStatus } from '../wire/job/job.ts';
-import type {
-  Payload,
-  PayloadFiles,
-  StagedPayload,
-  UnusedPayload,
-  UploadedPayload,
-} from './stored-payloads.ts';
 import type {
   EndpointBase,
   JobKey,
   JobNote,
+  Payload,
+  PayloadFiles,
   ReceiverKey,
   RecordPiece,
   ResourceKey,
   ResourceListing,
+  StagedPayload,
   StoredDelivery,
   StoredEndpoint,
   StoredJob,
   StoredKey,
   StoredResource,
   StoredWorker,
+  UnusedPayload,
+  UploadedPayload,
   VersionKey,
 } from './stored-records.ts';
 
 export { findOutgrownGpu, numberGpuType } from './outgrown-gpu.ts';
-export type * from './stored-payloads.ts';
+export type * from './stored-records.ts';
 export type * from './stored-records.ts';
 export { NEW_JOB, NEXT_TURN, NO_TURN } from './stored-records.ts';
 

@@ -10,7 +10,7 @@ import { Sessions } from '../../control/keys/sessions.ts';
 import type { PodUser } from '../../engine/process/pod-user.ts';
 import type { TracingOptions } from '../../queue/job-tracing.ts';
 import type { PostgresTarget } from '../../store/postgres/connection-url.ts';
-import { PostgresReader } from '../../store/postgres/postgres-reader.ts';
+import { PostgresReader } from '../../store/postgres/postgres-tables.ts';
 import { logMigration } from '../../store/schema-migration.ts';
 import { useWebhookSecrets } from '../files/secret-files.ts';
 import { createNodeId, readNodeName } from '../files/stored-names.ts';

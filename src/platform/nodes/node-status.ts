@@ -1,7 +1,7 @@
 // The condition of a node's database, for `/readyz` and the metrics.
 import type { ShardCounts, StoreSizes, StoreStatus } from '../../api/metrics/store-status.ts';
 import type { ServedShards } from '../../cluster/served-shards.ts';
-import type { DatabaseSize } from '../../store/postgres/database-size.ts';
+import type { DatabaseSize } from '../../store/postgres/server.ts';
 import type { PostgresFailures } from '../postgres-store.ts';
 
 export interface NodeStatusOptions {

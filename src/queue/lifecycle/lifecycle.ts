@@ -1,6 +1,5 @@
 // Decides every change of a job's status: pure functions of (job, event, now) that return the job's next
-// state and effects. changes.ts stores them. attempt-end.ts and transition.ts are parts of this file; no
-// other file imports them.
+// state and effects. changes.ts stores them. attempt-end.ts is a part of this file; no other file imports it.
 import type { JobNote, StoredJob, StoredLease } from '../../store/store.ts';
 import type { AttemptError, AttemptUsage } from '../../wire/job/attempt.ts';
 import { isTerminal } from '../../wire/job/job.ts';

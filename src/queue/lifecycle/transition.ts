@@ -1,4 +1,4 @@
-// Types of a decision about a job, and helpers that build its result.
+// Types of a decision about a job, helpers that build its result, and the terms of its lease.
 import type { StoredJob } from '../../store/store.ts';
 import { isTerminal } from '../../wire/job/job.ts';
 import type { QueueSettings } from '../settings.ts';

@@ -4,18 +4,20 @@ import { randomUUID } from 'node:crypto';
 import { MIGRATIONS as POSTGRES_MIGRATIONS } from '../postgres/schema.ts';
 import { MIGRATIONS as SQLITE_MIGRATIONS } from '../sqlite/schema.ts';
 import type { SqlValue } from '../store.ts';
-import { type CopiedDatabase, CopyError, readKnownTables } from './copied-database.ts';
 import {
   type BatchBounds,
+  type CopiedDatabase,
+  CopyError,
   countRows,
   findLack,
   insertRows,
   type Key,
   listFilled,
   readKey,
+  readKnownTables,
   readRows,
   type TableShape,
-} from './copied-tables.ts';
+} from './copied-database.ts';
 import {
   type CopyProgress,
   describeCommand,

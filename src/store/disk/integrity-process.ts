@@ -1,8 +1,7 @@
 // A process that checks a database and its files of payloads (see integrity.ts). Prints each problem as a JSON string on
 // one line, or an object with the reason if it cannot check the file.
 import { DatabaseSync } from 'node:sqlite';
-import { locatePayloads, PayloadFolder } from './payload-files.ts';
-import { findLostParts } from './payload-rows.ts';
+import { findLostParts, locatePayloads, PayloadFolder } from './payload-files.ts';
 import { isDamage, nameStorageFailure } from './sqlite-errors.ts';
 
 const MAX_PROBLEMS = 100;

@@ -1,9 +1,13 @@
 // Files of large payloads, beside the database: one file a payload, written and read in the thread pool. SQLite would
 // write such a payload twice, to its log and to its file, and the event loop would wait for each page.
 import { createHash } from 'node:crypto';
-import { closeSync, constants, openSync, readSync } from 'node:fs';
-import { type FileHandle, mkdir, open, rm } from 'node:fs/promises';
+import { closeSync, constants, openSync, readSync, statSync } from 'node:fs';
+import { type FileHandle, lstat, mkdir, open, opendir, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import type { DatabaseSync } from 'node:sqlite';
+import type { Clock } from '../../base/clock.ts';
+import { number, text } from '../sql/rows.ts';
+import { isUsed, splitAt } from '../sql/unused-payloads.ts';
 import {
   type FilePiece,
   PayloadFileError,
@@ -185,4 +189,142 @@ function describeNoSpace(): Error {
 
 function hasCode(error: unknown, code: string): boolean {
   return error instanceof Error && 'code' in error && error.code === code;
+}
+
+/** Shortest time between the starts of two walks, ms: each one asks the system for every file. */
+const WALK_EVERY_MS = 60_000;
+
+export interface PayloadsSizeOptions {
+  /** May be missing. */
+  folder: string;
+  clock: Clock;
+  /** Ends a walk. */
+  signal: AbortSignal;
+}
+
+export class PayloadsSize {
+  readonly #options: PayloadsSizeOptions;
+  #bytes = 0;
+  #startedAt: number | undefined;
+  #walking: Promise<void> | undefined;
+
+  constructor(options: PayloadsSizeOptions) {
+    this.#options = options;
+  }
+
+  /** As of the last complete walk; 0 before. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Begins a walk unless one runs or the last one began less than a minute ago. */
+  refresh(): void {
+    const now = this.#options.clock.now();
+    const startedAt = this.#startedAt ?? Number.NEGATIVE_INFINITY;
+    if (this.#walking || (now >= startedAt && now - startedAt < WALK_EVERY_MS)) return;
+    this.#startedAt = now;
+    this.#walking = this.#walk().finally(() => {
+      this.#walking = undefined;
+    });
+  }
+
+  /** Resolves when no walk runs. */
+  async settle(): Promise<void> {
+    await this.#walking;
+  }
+
+  async #walk(): Promise<void> {
+    try {
+      const bytes = await sumFiles(this.#options);
+      if (bytes !== undefined) this.#bytes = bytes;
+    } catch (error) {
+      // The folder comes with the first payload. Without another answer, the last size stays.
+      if (isMissing(error)) this.#bytes = 0;
+    }
+  }
+}
+
+/** Undefined if it was aborted. */
+async function sumFiles({ folder, signal }: PayloadsSizeOptions): Promise<number | undefined> {
+  let sum = 0;
+  for await (const entry of await opendir(folder)) {
+    if (signal.aborted) return undefined;
+    if (entry.isFile()) sum += await readSize(`${folder}/${entry.name}`);
+  }
+  return sum;
+}
+
+/** 0 if the file has been removed meanwhile. */
+async function readSize(path: string): Promise<number> {
+  try {
+    return (await lstat(path)).size;
+  } catch (error) {
+    if (isMissing(error)) return 0;
+    throw error;
+  }
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'ENOENT';
+}
+
+const TABLES = [
+  { table: 'job_input', kind: 'input' },
+  { table: 'job_output', kind: 'output' },
+] as const;
+
+export interface FilePart {
+  table: (typeof TABLES)[number]['table'];
+  payload: StagedPayload;
+  /** Key of the row. */
+  at: number;
+  /** Of the part, in the file. */
+  offset: number;
+  bytes: number;
+}
+
+/** Parts of payloads that jobs have. */
+export function listFileParts(database: DatabaseSync): FilePart[] {
+  return TABLES.flatMap(({ kind, table }) => {
+    const rows = database
+      .prepare(
+        `select endpoint_id, job_id, at, file_bytes from ${table}
+          where file_bytes is not null and ${isUsed(kind)}`,
+      )
+      .all();
+    return rows.map((row) => {
+      const at = number(row, 'at');
+      const { offset, origin } = splitAt(at);
+      const key = { endpointId: text(row, 'endpoint_id'), id: text(row, 'job_id') };
+      return {
+        table,
+        payload: { ...key, kind, origin },
+        at,
+        offset,
+        bytes: number(row, 'file_bytes'),
+      };
+    });
+  });
+}
+
+/** Says which files are missing or too short. A platform may run: what it removes meanwhile is no problem. */
+export function findLostParts(
+  database: DatabaseSync,
+  files: Pick<PayloadFolder, 'locate'>,
+): string[] {
+  const isLost = ({ bytes, offset, payload }: FilePart) => {
+    const size = statSync(files.locate(payload), { throwIfNoEntry: false })?.size ?? 0;
+    return size < offset + bytes;
+  };
+  const pathOf = ({ payload }: FilePart) => files.locate(payload);
+  const lost = new Set(listFileParts(database).filter(isLost).map(pathOf));
+  if (lost.size === 0) return [];
+  // A file is removed after its job: a job that is still there had its file when it was not found.
+  const still = new Map(listFileParts(database).map((part) => [pathOf(part), part.payload]));
+  return [...still]
+    .filter(([path]) => lost.has(path))
+    .map(
+      ([path, { endpointId, id, kind }]) =>
+        `the file ${path} with the ${kind} of job ${id} of endpoint ${endpointId} is missing or too short`,
+    );
 }

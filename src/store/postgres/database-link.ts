@@ -2,9 +2,9 @@
 // whose answer was lost.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { backoffMs } from '../../base/backoff.ts';
-import type { MigrationListener } from '../schema-migration.ts';
-import { SchemaTooNewError } from '../schema-migration.ts';
+import { type MigrationListener, SchemaTooNewError } from '../schema-migration.ts';
 import { StoreUnavailableError } from '../store.ts';
+import { describeUnavailable } from './postgres-errors.ts';
 import {
   isLatest,
   MIGRATION_MS,
@@ -12,9 +12,8 @@ import {
   readSchemaVersion,
   requireKnown,
   requireUsable,
-} from './migrations.ts';
-import { describeUnavailable } from './postgres-errors.ts';
-import { checkServer } from './server-check.ts';
+} from './schema.ts';
+import { checkServer } from './server.ts';
 import { Session, type SessionOptions } from './session.ts';
 import { describeTermination, evictHolder, ShardLostError, takeLock } from './store-lock.ts';
 

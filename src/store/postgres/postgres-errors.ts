@@ -1,7 +1,7 @@
 // Tells Postgres' errors apart, and explains them to the operator.
 import { DatabaseError } from 'pg';
 import { StoreUnavailableError } from '../store.ts';
-import { UnfitValueError } from './binary-arrays.ts';
+import { UnfitValueError } from './statements.ts';
 
 /**
  * Classes of SQLSTATE with which the database refuses a statement because of what it contains: feature, cardinality,

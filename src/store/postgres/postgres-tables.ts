@@ -1,13 +1,20 @@
-// The tables of a Postgres database: rows of many jobs are one parameter of one statement.
-
+// The tables of a Postgres database, for its store and for readers: rows of many jobs are one parameter of one statement.
 import type { CountsRow } from '../live/live-endpoint.ts';
+import { LiveJobs } from '../live/live-jobs.ts';
 import { compareRows, imageColumns, listImageValues } from '../sql/job-row.ts';
+import { readOperation } from '../sql/sql-store.ts';
 import { SqlTables } from '../sql/sql-tables.ts';
-import type { SqlValue, Step } from '../store.ts';
+import {
+  type Reader,
+  type SqlValue,
+  type Step,
+  type Store,
+  StoreUnavailableError,
+} from '../store.ts';
 import type { AddedRow, ChangedRow } from '../tables.ts';
-import { type CompositeType, encodeArray, encodeRows } from './binary-arrays.ts';
-import type { Session } from './session.ts';
-import { INT8, TEXT } from './statements.ts';
+import { describeUnavailable } from './postgres-errors.ts';
+import { runSteps, Session, type SessionOptions } from './session.ts';
+import { type CompositeType, encodeArray, encodeRows, INT8, TEXT } from './statements.ts';
 
 const ROWS_AT_ONCE = 256;
 
@@ -121,3 +128,51 @@ const ADD_COUNTS = `update endpoint
   from unnest(?::text[], ?::text[], ${COUNTERS.map(() => '?::bigint[]').join(', ')})
     as added (id, turns, ${COUNTERS.map(([name]) => name).join(', ')})
   where endpoint.id = added.id`;
+
+/** A store that refuses to write, as unavailable. It connects with the first read, and again after the connection was lost. */
+export class PostgresReader implements Store {
+  readonly #options: SessionOptions;
+  #session: Promise<Session> | undefined;
+  #isClosed = false;
+
+  constructor(options: SessionOptions) {
+    this.#options = options;
+  }
+
+  async read<T>(operation: (tx: Reader) => T): Promise<T> {
+    if (this.#isClosed) throw new StoreUnavailableError('The store is closed');
+    const tables = new SqlTables();
+    // Nothing is kept in memory: the owner changes the rows.
+    const steps = readOperation(tables, new LiveJobs(tables), operation);
+    this.#session ??= this.#connect();
+    return runSteps(steps, await this.#session);
+  }
+
+  write<T>(): Promise<T> {
+    return Promise.reject(new StoreUnavailableError('another node writes this database'));
+  }
+
+  async reclaim(): Promise<boolean> {
+    return false;
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    const session = await this.#session?.catch(() => undefined);
+    await session?.end();
+  }
+
+  async #connect(): Promise<Session> {
+    const forget = () => {
+      this.#session = undefined;
+    };
+    try {
+      const session = await Session.connect(this.#options);
+      void session.ended.then(forget);
+      return session;
+    } catch (error) {
+      forget();
+      throw describeUnavailable(error);
+    }
+  }
+}

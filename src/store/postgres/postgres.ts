@@ -12,7 +12,7 @@ import type { PostgresTarget } from './connection-url.ts';
 import { DatabaseLink } from './database-link.ts';
 import { describeUnavailable } from './postgres-errors.ts';
 import { PostgresTables } from './postgres-tables.ts';
-import { UnfitDatabaseError } from './server-check.ts';
+import { UnfitDatabaseError } from './server.ts';
 import { runSteps, type Session, type SessionOptions } from './session.ts';
 
 export interface PostgresOptions {

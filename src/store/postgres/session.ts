@@ -70,7 +70,7 @@ const PLANNER = {
 
 /**
  * Everything that the store's statements and the decoding of their answers rely on, and a server, database or role may
- * have set otherwise. `synchronous_commit` is up to the operator unless it is off: see server-check.ts.
+ * have set otherwise. `synchronous_commit` is up to the operator unless it is off: see server.ts.
  */
 const FORMS = {
   bytea_output: 'hex',

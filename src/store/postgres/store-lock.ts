@@ -1,7 +1,7 @@
 // The advisory lock of a store: only the session that holds it uses the tables of the schema.
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { PostgresTarget } from './connection-url.ts';
-import { UnfitDatabaseError } from './server-check.ts';
+import { UnfitDatabaseError } from './server.ts';
 import type { Session } from './session.ts';
 
 /** First half of the lock's key: 'mill' in ASCII. The second half is made from the schema's name. */

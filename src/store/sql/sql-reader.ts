@@ -1,5 +1,4 @@
 // The tables of an SQL database: all statements that read. sql-tables.ts has those that write.
-
 import type { PartFiles } from '../disk/payload-files.ts';
 import type {
   ChunkBatch,
@@ -25,7 +24,16 @@ import type {
 } from '../store.ts';
 import { readRecordPart } from './delivery-record.ts';
 import { readDetails } from './job-row.ts';
-import { measureOutput, readInputsUpTo, readPart, readPayload, readUpTo } from './payload-parts.ts';
+import {
+  countVersionParts,
+  listVersionsWithParts,
+  measureOutput,
+  readInputsUpTo,
+  readPart,
+  readPayload,
+  readUpTo,
+  readVersionPart,
+} from './payload-parts.ts';
 import {
   bytes,
   deliveryColumns,
@@ -46,7 +54,6 @@ import {
 } from './rows.ts';
 import { SqlJobReader } from './sql-job-reader.ts';
 import { findFile, listFiles, listUnused } from './unused-payloads.ts';
-import { countVersionParts, listVersionsWithParts, readVersionPart } from './version-parts.ts';
 
 /** Batches whose sizes one query reads while it selects a range of chunks. */
 const BATCHES_PER_LOOK = 256;

@@ -21,7 +21,12 @@ import {
 import type { AddedRow, ChangedRow, Tables } from '../tables.ts';
 import { insertRecord, removeRecord } from './delivery-record.ts';
 import { compareRows, imageColumns, listImageValues } from './job-row.ts';
-import { clearOutput, insertParts } from './payload-parts.ts';
+import {
+  clearOutput,
+  deleteVersionParts,
+  insertParts,
+  insertVersionPart,
+} from './payload-parts.ts';
 import { text } from './rows.ts';
 import { SqlReader } from './sql-reader.ts';
 import {
@@ -38,7 +43,6 @@ import {
   usePayload,
   writeList,
 } from './unused-payloads.ts';
-import { deleteVersionParts, insertVersionPart } from './version-parts.ts';
 
 const INSERT = `insert into job (${imageColumns.join(', ')})
   values (${imageColumns.map(() => '?').join(', ')})`;

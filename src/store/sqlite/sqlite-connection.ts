@@ -2,11 +2,10 @@
 import { closeSync, openSync, statSync } from 'node:fs';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import type { Checkpoint, CheckpointMode } from '../disk/checkpoint-thread.ts';
-import { FileSync, syncInPool } from '../disk/file-sync.ts';
+import { FileSync, syncInPool } from '../disk/durability.ts';
 import type { MigrationListener } from '../schema-migration.ts';
 import type { Query, Row, SqlValue, Step } from '../store.ts';
-import { migrate } from './migrations.ts';
-import { MIGRATIONS } from './schema.ts';
+import { MIGRATIONS, migrate } from './schema.ts';
 
 export interface ConnectionOptions {
   /** The file, created if it is missing; `:memory:` keeps everything in memory until close. */

@@ -2,9 +2,8 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Membership } from '../../../src/cluster/membership.ts';
 import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
-import { findOldest } from '../../../src/store/postgres/migrations.ts';
 import { openPostgres, openPostgresStore } from '../../../src/store/postgres/postgres.ts';
-import { MIGRATIONS, type Migration } from '../../../src/store/postgres/schema.ts';
+import { findOldest, MIGRATIONS, type Migration } from '../../../src/store/postgres/schema.ts';
 import { SchemaTooNewError } from '../../../src/store/schema-migration.ts';
 import type { Reader, Store } from '../../../src/store/store.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';

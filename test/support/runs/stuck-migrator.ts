@@ -1,8 +1,7 @@
 // A process that migrates the database at its first argument and then starts a migration that never ends,
 // so that a test can kill it during a migration.
 import { DatabaseSync } from 'node:sqlite';
-import { migrate } from '../../../src/store/sqlite/migrations.ts';
-import { MIGRATIONS } from '../../../src/store/sqlite/schema.ts';
+import { MIGRATIONS, migrate } from '../../../src/store/sqlite/schema.ts';
 
 const endless = `
 create table half (bytes blob);

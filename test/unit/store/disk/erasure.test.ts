@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { Erasure } from '../../../../src/store/disk/erasure.ts';
+import { Erasure } from '../../../../src/store/disk/store-guard.ts';
 import { openSqlite, type SqliteDriver } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store, StoredJob } from '../../../../src/store/store.ts';
 import { addEndpoint, makeJob } from '../../../support/store/stored-jobs.ts';

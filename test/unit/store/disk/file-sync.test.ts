@@ -1,7 +1,7 @@
 import { closeSync, openSync } from 'node:fs';
 import { devNull } from 'node:os';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { FileSync } from '../../../../src/store/disk/file-sync.ts';
+import { FileSync } from '../../../../src/store/disk/durability.ts';
 
 let file = 0;
 beforeAll(() => {

@@ -8,9 +8,13 @@ import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
 import { completeSettings } from '../../../../src/queue/settings.ts';
-import { holdPayloads, importPayloads } from '../../../../src/store/disk/payload-backup.ts';
 import { locatePayloads, PayloadFolder } from '../../../../src/store/disk/payload-files.ts';
-import { backUpStore, describeStore } from '../../../../src/store/disk/store-files.ts';
+import {
+  backUpStore,
+  describeStore,
+  holdPayloads,
+  importPayloads,
+} from '../../../../src/store/disk/store-files.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import type { JobKey, StagedPayload, Store, StoredJob } from '../../../../src/store/store.ts';
 import {

@@ -8,8 +8,7 @@ import { expect, it, onTestFinished, vi } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { createLog } from '../../../../src/base/log.ts';
 import { StoreGuard, type StoreGuardOptions } from '../../../../src/store/disk/store-guard.ts';
-import { migrate } from '../../../../src/store/sqlite/migrations.ts';
-import { MIGRATIONS } from '../../../../src/store/sqlite/schema.ts';
+import { MIGRATIONS, migrate } from '../../../../src/store/sqlite/schema.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 
 const DEFAULTS = { reserveBytes: 0, eraseAfterMs: 50_000, checkMs: 0 };

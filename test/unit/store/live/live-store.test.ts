@@ -5,14 +5,21 @@ import { Presence } from '../../../../src/queue/leases/presence.ts';
 import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
 import { completeSettings } from '../../../../src/queue/settings.ts';
 import { Signals } from '../../../../src/queue/signals.ts';
-import { Submissions, Positions } from '../../../../src/queue/submissions.ts';
+import { Positions, Submissions } from '../../../../src/queue/submissions.ts';
 import { openSqlite, openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { SqliteConnection } from '../../../../src/store/sqlite/sqlite-connection.ts';
 import { StoreUnavailableError } from '../../../../src/store/store.ts';
 import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
 import { MemoryStore } from '../../../simulation/memory-store.ts';
 import type { MemoryTables } from '../../../simulation/memory-tables.ts';
-import { addEndpoint, addJobs, ENDPOINT, INPUT, makeJob, makeLease } from '../../../support/store/stored-jobs.ts';
+import {
+  addEndpoint,
+  addJobs,
+  ENDPOINT,
+  INPUT,
+  makeJob,
+  makeLease,
+} from '../../../support/store/stored-jobs.ts';
 
 const ALL = { endpointId: ENDPOINT, status: undefined, before: undefined, limit: 10 };
 

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { RecentInputs } from '../../../../src/store/live/recent-inputs.ts';
+import { RecentInputs } from '../../../../src/store/live/live-jobs.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { addEndpoint, INPUT, makeJob } from '../../../support/store/stored-jobs.ts';
 

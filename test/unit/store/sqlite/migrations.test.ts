@@ -7,8 +7,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { SchemaTooNewError, SchemaUnknownError } from '../../../../src/store/schema-migration.ts';
-import { migrate } from '../../../../src/store/sqlite/migrations.ts';
-import { MIGRATIONS } from '../../../../src/store/sqlite/schema.ts';
+import { MIGRATIONS, migrate } from '../../../../src/store/sqlite/schema.ts';
 import { until } from '../../../support/until.ts';
 
 const migrator = fileURLToPath(new URL('../../../support/runs/stuck-migrator.ts', import.meta.url));
