@@ -3,8 +3,8 @@
 
 import { countUse } from '../../control/limits/quotas.ts';
 import { readActivity } from '../../queue/activity/activity.ts';
-import { completeSettings } from '../../queue/settings.ts';
 import { ShardedQueues } from '../../queue/queues.ts';
+import { completeSettings } from '../../queue/settings.ts';
 import type { FindScaling } from '../../queue/waits.ts';
 import { declare } from '../declare-endpoint.ts';
 import { LeaderScaling, NodeWork } from '../machines/node-work.ts';

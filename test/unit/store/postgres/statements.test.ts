@@ -2,16 +2,17 @@ import { Buffer } from 'node:buffer';
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { HeldInserts } from '../../../../src/store/postgres/batch.ts';
-import { encodeArray, UnfitValueError } from '../../../../src/store/postgres/statements.ts';
 import { isRefusal } from '../../../../src/store/postgres/postgres-errors.ts';
 import {
   BYTEA,
   decodeText,
+  encodeArray,
   encodeText,
   INT8,
   numberParameters,
   Statements,
   TEXT,
+  UnfitValueError,
   valueTypes,
 } from '../../../../src/store/postgres/statements.ts';
 
