@@ -10,7 +10,13 @@ import { prepareDatabase } from './cluster-database.ts';
 import { ClusterRows, type NodeRow, readNode, readShard } from './cluster-rows.ts';
 import type { ClusterView, ShardView } from './cluster-view.ts';
 import { FinalFailures } from './final-failures.ts';
-import { MembershipEndedError, type MembershipOptions, type MembershipTimings, NodeUrlTakenError, TIMINGS } from './membership-options.ts';
+import {
+  MembershipEndedError,
+  type MembershipOptions,
+  type MembershipTimings,
+  NodeUrlTakenError,
+  TIMINGS,
+} from './membership-options.ts';
 import { NodeLease, type Renewal } from './node-lease.ts';
 
 const RETRY = { baseMs: 50, maxMs: 1_000, jitter: 0.2 };

@@ -1,8 +1,9 @@
 // The client as others get it: `millrace/client` in bundles for Node and for browsers, and the package `millrace-client`,
 // packed and unpacked in a project. Each calls a platform, on the oldest installed Node and in a browser.
-import * as fs from 'node:fs';
+
 import { execFile, execFileSync } from 'node:child_process';
 import { once } from 'node:events';
+import * as fs from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -10,10 +11,10 @@ import { promisify } from 'node:util';
 import type { Browser } from 'playwright-core';
 import { build, createLogger } from 'vite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { deriveEndpointSecret, WebhookSigner } from '../../src/queue/webhooks/webhook-sender.ts';
 import { createPlatformServer, type PlatformServer } from '../../src/server.ts';
 import { launchBrowser, openPage } from '../support/browser.ts';
 import { npm, outerPath } from '../support/npm.ts';
-import { deriveEndpointSecret, WebhookSigner } from '../../src/queue/webhooks/webhook-sender.ts';
 
 const root = resolve(import.meta.dirname, '../..');
 const execute = promisify(execFile);

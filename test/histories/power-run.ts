@@ -5,7 +5,11 @@ import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { openPlatform } from '../../src/platform/platform.ts';
-import { locatePayloads, PayloadFolder, findLostParts } from '../../src/store/disk/payload-files.ts';
+import {
+  findLostParts,
+  locatePayloads,
+  PayloadFolder,
+} from '../../src/store/disk/payload-files.ts';
 import type { PostgresServer } from '../support/postgres.ts';
 import { PowerLossDisk } from '../support/power-loss/disk.ts';
 import type { PowerLossPlace } from '../support/power-loss/library.ts';
@@ -17,7 +21,14 @@ import { type History, type HistoryEvent, Recorder } from './history.ts';
 import { describeViolations } from './report.ts';
 import { check } from './rules.ts';
 import { type Recording, record } from './run.ts';
-import { addUsers, LEASE_MS, OWN_ENDPOINTS, PLATFORM_ARGS, startWorkers, type User } from './stand.ts';
+import {
+  addUsers,
+  LEASE_MS,
+  OWN_ENDPOINTS,
+  PLATFORM_ARGS,
+  startWorkers,
+  type User,
+} from './stand.ts';
 import { QUICK_STORIES } from './stories.ts';
 
 /** A start takes about so long, ms. */

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { MIGRATIONS, findOldest } from '../../../src/store/postgres/schema.ts';
+import { findOldest, MIGRATIONS } from '../../../src/store/postgres/schema.ts';
 import { buildWithSteps, type LaterBuild } from '../../support/builds/later-build.ts';
 import { NodeProcesses } from '../../support/node-processes.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';

@@ -4,7 +4,10 @@ import { downloadBytes, openStorage } from 'millrace/storage';
 import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { readProxies } from '../../../../src/base/net/outgoing-proxy.ts';
 import type { ResolveName } from '../../../../src/base/net/public-address.ts';
-import { HttpWebhookSender, generatePlatformSecret } from '../../../../src/queue/webhooks/webhook-sender.ts';
+import {
+  generatePlatformSecret,
+  HttpWebhookSender,
+} from '../../../../src/queue/webhooks/webhook-sender.ts';
 import { startServer } from '../../../support/handler-context.ts';
 import { startForwardProxy } from '../../../support/network/forward-proxy.ts';
 import { S3_KEYS, S3Server } from '../../../support/network/s3-server.ts';

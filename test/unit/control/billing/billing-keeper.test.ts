@@ -10,7 +10,11 @@ import { BudgetFindings } from '../../../../src/control/billing/budget-judge.ts'
 import { Budgets } from '../../../../src/control/billing/budgets.ts';
 import { Spending } from '../../../../src/control/billing/spending.ts';
 import { createNoticeSender } from '../../../../src/platform/create-queue.ts';
-import { HttpWebhookSender, deriveEndpointSecret, generatePlatformSecret } from '../../../../src/queue/webhooks/webhook-sender.ts';
+import {
+  deriveEndpointSecret,
+  generatePlatformSecret,
+  HttpWebhookSender,
+} from '../../../../src/queue/webhooks/webhook-sender.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { budgetCreation } from '../../../../src/wire/resources/budget.ts';
 import { WebhookReceiver } from '../../../support/network/webhook-receiver.ts';

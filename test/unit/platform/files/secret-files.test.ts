@@ -4,7 +4,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { silentLog } from '../../../../src/base/log.ts';
-import { readWebhookSecrets, useWebhookSecrets, warnOfOpenFiles } from '../../../../src/platform/files/secret-files.ts';
+import {
+  readWebhookSecrets,
+  useWebhookSecrets,
+  warnOfOpenFiles,
+} from '../../../../src/platform/files/secret-files.ts';
 import { PlatformOptionError } from '../../../../src/platform/option-error.ts';
 import { generatePlatformSecret } from '../../../../src/queue/webhooks/webhook-sender.ts';
 
