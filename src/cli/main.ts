@@ -25,7 +25,7 @@ interface CommandEntry {
 const MAX_TYPOS = 0.4;
 const SWAPPED = 2;
 
-const COMMANDS: Readonly<Record<string, CommandEntry>> = {
+export const COMMANDS: Readonly<Record<string, CommandEntry>> = {
   dev: {
     summary: 'runs a local platform and workers; reloads handlers when files change',
     load: async () => (await import('./dev/dev.ts')).devCommand,

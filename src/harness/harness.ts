@@ -13,7 +13,7 @@ import type { ChunkOf, InputOf, OutputOf } from '../wire/job/handler-types.ts';
 import { isTerminal, type JobPolicy, type JobRecord, type S3Config } from '../wire/job/job.ts';
 import { requireJsonInput } from '../wire/job/json-input.ts';
 import { type Json, stringifyJson } from '../wire/json.ts';
-import type { Device } from '../wire/link/worker-link.ts';
+import type { Device, WorkerLink } from '../wire/link/worker-link.ts';
 import { endpointSettings } from '../wire/resources/endpoint.ts';
 import { readTraceContext } from '../wire/trace-context.ts';
 import { InlineExecutor } from '../worker/execution/inline-executor.ts';
@@ -21,7 +21,6 @@ import { createWorker, type Worker } from '../worker/worker.ts';
 import { FaultyLink, type LinkCall } from './faulty-link.ts';
 import { FlowingClock, keepAlive, type MovableClock } from './flowing-clock.ts';
 import { HarnessJob } from './harness-job.ts';
-import { OtherWorker } from './other-worker.ts';
 
 /**
  * A handler function, the result of `defineHandler` or `defineBatchHandler`, or a whole module
@@ -374,5 +373,29 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
       devices,
       clock: this.#clock,
     });
+  }
+}
+
+const OTHER_WORKER_ID = 'harness-other';
+
+/** A second worker, which takes a job whose lease has expired and releases it. */
+class OtherWorker {
+  readonly #devices: Device[];
+  #incarnation = 0;
+
+  constructor(devices: Device[]) {
+    this.#devices = devices;
+  }
+
+  /** @returns the number of jobs that it took: one, or none if none is available */
+  async takeAndRelease(link: WorkerLink): Promise<number> {
+    this.#incarnation += 1;
+    const identity = { workerId: OTHER_WORKER_ID, incarnation: this.#incarnation };
+    const rest = { protocol: 1, version: 'other', slots: 1, outbox: [] };
+    await link.hello({ ...identity, ...rest, devices: this.#devices });
+    const take = { takeId: `other-${this.#incarnation}`, max: 1, waitMs: 0, held: [] };
+    const leases = await link.take({ ...identity, ...take }, AbortSignal.timeout(1_000));
+    await link.bye({ ...identity, reason: 'drained', outbox: [] });
+    return leases.length;
   }
 }

@@ -6,8 +6,7 @@ import type { Chunk, Metrics } from '../../wire/chunk/chunk.ts';
 import { ChunkJoiner } from '../../wire/chunk/chunk-pieces.ts';
 import type { Outcome } from '../../wire/link/worker-link.ts';
 import type { ChunkMessage, ExecutionEnd, ExecutionSink } from '../../worker/execution/executor.ts';
-import { outliveOutput, print, printNote, printStyled } from '../output.ts';
-import { showOwnStack } from '../own-stack.ts';
+import { outliveOutput, print, printNote, printStyled, showOwnStack } from '../output.ts';
 import { showLogLines } from '../terminal-log.ts';
 
 /**

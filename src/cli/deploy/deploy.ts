@@ -22,24 +22,22 @@ import {
   connectPlatform,
   type GivenTarget,
 } from '../resources/client-options.ts';
-import {
-  findSame,
-  follow,
-  startRollout,
-  type Upload,
-  uploadVersion,
-  withStatus,
-} from './deployment.ts';
 import { checkLoads, describePackage, type PackedProject, packProject } from './package-files.ts';
 import { chooseName, findProject, needName } from './project.ts';
 import {
   DEPLOY_EXIT_CODES,
   findInput,
+  findSame,
   finish,
+  follow,
   isUnderWay,
   nameOption,
   type RolloutGoal,
   rolloutOptions,
+  startRollout,
+  type Upload,
+  uploadVersion,
+  withStatus,
 } from './rollout.ts';
 import {
   changeEndpoint,

@@ -9,7 +9,7 @@ import type { Outcome, Report, ReportReply, WorkerLink } from '../../wire/link/w
 import { fillPath } from '../../wire/routes/route.ts';
 import { JOB_ROUTES } from '../../wire/routes/routes.ts';
 import { chooseExample, type JsonSchema, readSource } from '../example-input.ts';
-import { showOwnStack } from '../own-stack.ts';
+import { showOwnStack } from '../output.ts';
 
 interface BannerEndpoint {
   endpointId: string;

@@ -1,7 +1,7 @@
 // The differences between two versions: files, and the lines of small text files.
 import { describe, expect, it } from 'vitest';
-import { describeUpload } from '../../../../src/cli/deploy/deployment.ts';
 import { findChanges, formatTextChange } from '../../../../src/cli/deploy/diff.ts';
+import { describeUpload } from '../../../../src/cli/deploy/rollout.ts';
 import { formatSize, StatusLine } from '../../../../src/cli/output.ts';
 
 const file = (path: string, sha256 = 'a', isExecutable = false) => ({

@@ -1,8 +1,12 @@
 // Following a rollout: what ends it, what it shows, and which version a command chooses.
 import { describe, expect, it } from 'vitest';
 import { chooseEarlier, formatVersions } from '../../../../src/cli/deploy/deploy.ts';
-import { chooseSame } from '../../../../src/cli/deploy/deployment.ts';
-import { describeProgress, findEnd, followRollout } from '../../../../src/cli/deploy/rollout.ts';
+import {
+  chooseSame,
+  describeProgress,
+  findEnd,
+  followRollout,
+} from '../../../../src/cli/deploy/rollout.ts';
 import { ENDPOINT_EXAMPLE, type EndpointRecord } from '../../../../src/wire/resources/endpoint.ts';
 import type { Rollout } from '../../../../src/wire/resources/rollout.ts';
 
