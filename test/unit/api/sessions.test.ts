@@ -216,6 +216,15 @@ describe('a session', () => {
     expect(await statusOf(platform, '/v1/keys', `${cookie}; millrace_session=x`)).toBe(401);
   });
 
+  it('reads what the user opens from the address bar', async () => {
+    const platform = await startPlatform();
+    const cookie = await openSession(platform, platform.admin);
+    expect(await statusOf(platform, '/v1/keys', cookie, { 'sec-fetch-site': 'none' })).toBe(200);
+    expect(await statusOf(platform, '/v1/keys', cookie, { 'sec-fetch-site': 'same-site' })).toBe(
+      403,
+    );
+  });
+
   it.each<[string, Headers, number]>([
     ['without the header of the console', { 'millrace-console': '' }, 403],
     ['from a page of the same site', { 'sec-fetch-site': 'same-site' }, 403],
