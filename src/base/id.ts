@@ -6,8 +6,8 @@ import { hash, randomUUID } from 'node:crypto';
  * UUID: it has the variant in the same place, and Node creates it from cached entropy.
  */
 export function createUuidV7(now: number): string {
-  if (now !== last.now) last = { now, text: encodeTime(now) };
-  return last.text + randomUUID().slice(15);
+  const time = now.toString(16).padStart(12, '0');
+  return `${time.slice(0, 8)}-${time.slice(8)}-7${randomUUID().slice(15)}`;
 }
 
 /**
@@ -21,11 +21,3 @@ export function deriveUuidV7(id: string, index: number): string {
 }
 
 const VARIANTS = '89ab';
-
-/** IDs are often made several times a millisecond, and a number becomes digits slowly. */
-let last = { now: 0, text: encodeTime(0) };
-
-function encodeTime(now: number): string {
-  const time = now.toString(16).padStart(12, '0');
-  return `${time.slice(0, 8)}-${time.slice(8)}-7`;
-}

@@ -1,7 +1,6 @@
 // Defines which values are JSON and converts a value to JSON text without losing anything silently.
 // chunk.ts owns sizes and splitting.
 
-import { isAscii } from 'node:buffer';
 import { BACKSLASH, QUOTE, skipPlain, viewWords } from './json-bytes.ts';
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
@@ -244,7 +243,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
 // Long texts, such as an image in base64: JSON.stringify looks at each character by itself, which takes several times as
 // long as everything else here.
 
-/** Shorter texts are written by JSON.stringify, and read as UTF-8. */
+/** Shorter texts are written by JSON.stringify. */
 const LONG_CHARS = 65_536;
 /** Members of an object that are looked at. */
 const MOST_MEMBERS = 64;
@@ -320,9 +319,4 @@ function isUnescaped(text: Buffer): boolean {
     at += 1;
   }
   return true;
-}
-
-/** The text of these bytes. V8 decodes long ASCII four times faster as Latin-1. */
-export function readText(bytes: Buffer): string {
-  return bytes.toString(bytes.length >= LONG_CHARS && isAscii(bytes) ? 'latin1' : 'utf8');
 }

@@ -1,6 +1,5 @@
 // The attempts whose leases the worker holds, until their outcome is acknowledged: starts, times
 // and stops them, and passes their output to the reporter.
-import { TransientMap } from '../base/memory/transient-entries.ts';
 import { type EndHold, Holds } from '../handler/attempt/hold.ts';
 import type { Lease } from '../wire/link/worker-link.ts';
 import type { CircuitBreaker } from './circuit-breaker.ts';
@@ -36,7 +35,7 @@ export class Attempts {
   readonly #reporter: Reporter;
   readonly #gpus: GpuAccounts | undefined;
   readonly #breaker: CircuitBreaker;
-  readonly #attempts = new TransientMap<string, Attempt>();
+  readonly #attempts = new Map<string, Attempt>();
   readonly #changed = new Set<() => void>();
   readonly #accepted = new Set<() => void>();
   #mustRecycle = false;

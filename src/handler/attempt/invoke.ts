@@ -2,7 +2,7 @@
 // outcome. Executors own timers, grace and termination; the worker numbers and sends reports.
 import type { Clock } from '../../base/clock.ts';
 import type { StopLevel } from '../../wire/job/attempt.ts';
-import { encodeJson, readText } from '../../wire/json.ts';
+import { encodeJson } from '../../wire/json.ts';
 import type { Device, Outcome } from '../../wire/link/worker-link.ts';
 import type { Job } from '../define.ts';
 import type { LoadedHandler } from '../loading/load.ts';
@@ -232,7 +232,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
     this.#input = undefined;
     let value: unknown;
     try {
-      value = JSON.parse(readText(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)));
+      value = JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString());
     } catch (error) {
       throw new Refusal('input_invalid', `input: not JSON: ${describeThrown(error).message}`);
     }

@@ -4,7 +4,6 @@ import type { Agent, ClientRequest, IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { urlToHttpOptions } from 'node:url';
 import { giveBack } from '../../base/byte-budget.ts';
-import { TransientSet } from '../../base/memory/transient-entries.ts';
 import { http } from '../../base/net/node-http.ts';
 import { toAgentProxy } from '../../base/net/outgoing-proxy.ts';
 
@@ -46,7 +45,7 @@ export interface PostAnswer {
 export class Connections {
   readonly #options: ConnectionsOptions;
   readonly #agent: Agent;
-  readonly #open = new TransientSet<OpenPost>();
+  readonly #open = new Set<OpenPost>();
   /** Connections that can carry a request: TLS has been negotiated. */
   readonly #ready = new WeakSet<Socket>();
   #isClosed = false;

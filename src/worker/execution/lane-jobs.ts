@@ -1,6 +1,5 @@
 // The jobs that share one handler thread, and the slots that are left. When the thread ends, LaneJobs decides the outcome
 // of each: which job is to blame, and which jobs return to the queue. lane.ts ends the thread.
-import { TransientMap } from '../../base/memory/transient-entries.ts';
 import { describeStuck, type StopReason } from '../../handler/attempt/stop.ts';
 import type { BatchSettings } from '../../handler/batch/settings.ts';
 import type { AttemptError, StopLevel } from '../../wire/job/attempt.ts';
@@ -16,7 +15,7 @@ type WriteLog = (lines: Uint8Array) => void;
 
 export class LaneJobs {
   readonly #writeLog: WriteLog;
-  readonly #jobs = new TransientMap<number, ManagedExecution>();
+  readonly #jobs = new Map<number, ManagedExecution>();
   #nextNumber = 1;
 
   constructor(writeLog: WriteLog) {

@@ -5,7 +5,6 @@ import { enableCompileCache, flushCompileCache } from 'node:module';
 import { getHeapStatistics } from 'node:v8';
 import { type MessagePort, threadId } from 'node:worker_threads';
 import type { Clock } from '../../base/clock.ts';
-import { TransientMap } from '../../base/memory/transient-entries.ts';
 import { shareGroups } from '../../base/process/process-groups.ts';
 import { type AttemptSink, type Invocation, invoke } from '../../handler/attempt/invoke.ts';
 import { StopError } from '../../handler/attempt/stop.ts';
@@ -50,7 +49,7 @@ class ThreadLane implements ConsoleOwner {
   readonly #port: MessagePort;
   readonly #outbox: PortOutbox<FromThread>;
   readonly #lines: LogLines;
-  readonly #attempts = new TransientMap<number, Invocation>();
+  readonly #attempts = new Map<number, Invocation>();
   readonly #setupAbort = new AbortController();
   #handler: LoadedHandler | undefined;
   /** Of a batch handler. */

@@ -8,7 +8,6 @@ import type { ResourceLimits } from 'node:worker_threads';
 import { Piscina } from 'piscina';
 import { backoffMs } from '../../base/backoff.ts';
 import { type Clock, systemClock } from '../../base/clock.ts';
-import { TransientSet } from '../../base/memory/transient-entries.ts';
 import { createRandomId } from '../../base/random-id.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
@@ -82,8 +81,8 @@ export class ThreadExecutor implements Executor {
   #launched = 0;
   readonly #clock: Clock = systemClock;
   readonly #lanes = new Set<Lane>();
-  readonly #waiting = new TransientSet<ManagedExecution>();
-  readonly #running = new TransientSet<ManagedExecution>();
+  readonly #waiting = new Set<ManagedExecution>();
+  readonly #running = new Set<ManagedExecution>();
   readonly #relaunches = new Set<() => void>();
   /** Lanes that are about to end and already have a successor. */
   readonly #replaced = new WeakSet<Lane>();

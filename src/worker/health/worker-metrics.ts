@@ -2,7 +2,6 @@
 // not load it.
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { Clock } from '../../base/clock.ts';
-import { TransientMap } from '../../base/memory/transient-entries.ts';
 import { registerProcessMetrics } from '../../base/process-metrics.ts';
 import type { GpuUsage } from '../../wire/job/attempt.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
@@ -94,7 +93,7 @@ function observeAttempts(registry: Registry, clock: Clock): AttemptObserver {
   const { ended, execution, queueWait, firstChunk, chunkGap, chunkBytes } =
     registerAttempts(registry);
   const countGpu = registerGpu(registry);
-  const runs = new TransientMap<Lease, AttemptTimes>();
+  const runs = new Map<Lease, AttemptTimes>();
   return {
     attemptBegan(lease) {
       const beganAt = clock.now();

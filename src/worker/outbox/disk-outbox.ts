@@ -3,7 +3,6 @@
 // running attempts are not written, because chunks are useless without an outcome.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { TransientMap, TransientSet } from '../../base/memory/transient-entries.ts';
 import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
 import type { AttemptReports, SentReport } from '../reports/attempt-reports.ts';
 import { countBytes, Journal } from './journal.ts';
@@ -49,8 +48,8 @@ export class DiskOutbox implements Outbox {
   readonly #memory = new MemoryOutbox();
   readonly #restored = new Set<AttemptReports>();
   /** Attempts in the journal, with their bytes there. */
-  readonly #written = new TransientMap<AttemptReports, number>();
-  readonly #unwritten = new TransientSet<AttemptReports>();
+  readonly #written = new Map<AttemptReports, number>();
+  readonly #unwritten = new Set<AttemptReports>();
   /** Complete attempts in the journal that are not read. */
   #unread: LeaseRef[] = [];
   #isPartlyRead = false;

@@ -1,7 +1,6 @@
 // Holds reports until the platform has acknowledged them: one `AttemptReports` for each attempt,
 // from which it makes batches. This outbox is in memory and ends with the process; disk-outbox.ts
 // survives it.
-import { TransientSet } from '../../base/memory/transient-entries.ts';
 import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
 import { AttemptReports, type SentReport } from '../reports/attempt-reports.ts';
 
@@ -57,9 +56,9 @@ export interface Outbox {
 }
 
 export class MemoryOutbox implements Outbox {
-  readonly #attempts = new TransientSet<AttemptReports>();
+  readonly #attempts = new Set<AttemptReports>();
   /** Attempts with reports to send, in order of arrival. */
-  readonly #ready = new TransientSet<AttemptReports>();
+  readonly #ready = new Set<AttemptReports>();
   readonly diskError: string | undefined;
 
   /** `diskError`: the error because of which this outbox replaces one on disk. */

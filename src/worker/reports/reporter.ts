@@ -2,7 +2,6 @@
 // If the platform requires it, each attempt has its own calls. Notifies each attempt when the
 // platform has accepted a report, wants no more reports, or has settled the attempt.
 import { setImmediate, sleep } from '../../base/clock.ts';
-import { TransientMap } from '../../base/memory/transient-entries.ts';
 import {
   type LeaseRef,
   LinkError,
@@ -50,7 +49,7 @@ export class Reporter {
   readonly #onFatal: (error: LinkError) => void;
   readonly #onAnswered: () => void;
   readonly #outbox: Outbox;
-  readonly #listeners = new TransientMap<AttemptReports, ReportListener>();
+  readonly #listeners = new Map<AttemptReports, ReportListener>();
   /** Attempts of an earlier process. */
   readonly #restored = new Set<AttemptReports>();
   readonly #stopping = new AbortController();
