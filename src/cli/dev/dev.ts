@@ -48,7 +48,7 @@ const options = {
   }),
   noConsole: serveOptions.noConsole,
   cors: serveOptions.cors,
-  maxAttempts: serveOptions.maxAttempts,
+  maxAttempts: { ...serveOptions.maxAttempts, env: undefined },
   quiet: flag({ help: 'print no line for a request and for a job that completes' }),
   logLevel: logLevelOption('warn'),
 };
