@@ -57,8 +57,9 @@ const LONG_UNIT = [
   'control/endpoints/endpoint-deletion',
   'engine/kubernetes/replaced-leader',
   'engine/process/{damaged-records,pod-user}',
-  'process/model-faults',
+  'process/{model-faults,model-stops}',
   'store/live/random-operations',
+  'worker/containment',
 ].map(locateUnitTest);
 
 /** What `npm test` runs of the suites of seams: the implementations without a server of their own. */
@@ -71,15 +72,15 @@ const EMBEDDED = [
 
 /** What `npm test` runs with real processes: jobs through all layers, and kills. */
 const CORE_E2E = [
-  'test/e2e/api/*.test.ts',
-  'test/e2e/cli/{run,worker}.test.ts',
+  'test/e2e/api/!(outcomes).test.ts',
+  'test/e2e/cli/worker.test.ts',
   'test/e2e/kills.test.ts',
   'test/histories/platform.test.ts',
 ];
 
 /** Unit tests that kill threads or replace built-ins: each needs a process of its own. */
 const ISOLATED = [
-  'worker/{containment,process-start,replaced-built-ins}',
+  'worker/{process-start,replaced-built-ins}',
   'worker/execution/thread-executor',
 ].map(locateUnitTest);
 
