@@ -60,15 +60,6 @@ export const WORKER_FIELDS = {
     isFixed: true,
     label: 'Type',
   },
-  note: {
-    kind: 'text',
-    max: 1_000,
-    text: 'Remark about the endpoint, for people',
-    null: 'none',
-    default: null,
-    placeholder: 'TEXT',
-    label: 'Note',
-  },
   templateId: {
     kind: 'text',
     max: MAX_REFERENCE,

@@ -175,9 +175,6 @@ describe('millrace templates and endpoints', () => {
     expect(await print(endpointsCommands, 'list')).toMatch(
       new RegExp(`^${id} +e +QUEUE +idle +0 to 4 +1 worker per 2 +- +${templateId}$`, 'm'),
     );
-    expect(await read(endpointsCommands, 'update', id, '--note', 'for tests')).toMatchObject({
-      note: 'for tests',
-    });
     expect(await read(endpointsCommands, 'update', id, '--queue-delay', '6')).toMatchObject({
       scaler: { type: 'QUEUE_DELAY', seconds: 6 },
     });

@@ -125,7 +125,7 @@ describe('an endpoint that is declared', () => {
         templateId: null,
         gpuTypeIds: [],
       },
-      ...{ workersMin: 0, workersMax: 0, idleTimeout: 5, note: null },
+      ...{ workersMin: 0, workersMax: 0, idleTimeout: 5 },
       ...{ executionTimeout: 600_000, maxAttempts: 3, maxQueued: 100_000, groupConcurrency: null },
       retryOutOfMemoryOn: 'ANY_GPU_TYPE',
       ...{ networkVolumeId: null, networkVolumePath: '/runpod-volume' },
@@ -176,7 +176,7 @@ describe('an endpoint that is created', () => {
     expect(made).toEqual({
       ...{ source: 'TEMPLATE', version: null, rollout: null },
       ...{ id: made.id, name: 'image', type: 'QUEUE', templateId: 'tpl_ada', ...given },
-      ...{ note: null, workersMin: 0, idleTimeout: 5, executionTimeout: 600_000, maxAttempts: 3 },
+      ...{ workersMin: 0, idleTimeout: 5, executionTimeout: 600_000, maxAttempts: 3 },
       ...{ groupConcurrency: null, retryOutOfMemoryOn: 'ANY_GPU_TYPE' },
       ...{ networkVolumeId: null, networkVolumePath: '/runpod-volume' },
       scaler: { type: 'QUEUE_DELAY', seconds: 4 },
