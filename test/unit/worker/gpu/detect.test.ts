@@ -123,7 +123,7 @@ describe('detection', () => {
 });
 
 describe('GPUs of other vendors', () => {
-  it('are found with their memory; chips without memory are skipped', async () => {
+  it('are found with their memory and names; chips without memory are skipped', async () => {
     await writeProgram('lspci', `cat <<'END'\n${LSPCI}END`);
     await mkdir(join(folder, 'dri'));
     await mkdir(join(folder, 'pci', '0000:03:00.0'), { recursive: true });
@@ -139,6 +139,10 @@ describe('GPUs of other vendors', () => {
     expect(found.devices.map(({ device }) => device.memoryBytes)).toEqual([
       68_702_699_520,
       32 * 2 ** 30,
+    ]);
+    expect(found.devices.map(({ device }) => device.name)).toEqual([
+      'Aldebaran/MI200 [Instinct MI210]',
+      'Navi 31 [Radeon RX 7900 XTX]',
     ]);
   });
 
