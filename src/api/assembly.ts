@@ -6,15 +6,6 @@ import { JSON_TYPE } from '../wire/operations/operation.ts';
 import { ADAPTERS } from './adapters.ts';
 import { createBodyReader } from './body/body-reader.ts';
 import type { ApiContext } from './context.ts';
-import {
-  addForwardingHooks,
-  countServed,
-  lookUpUnknownNames,
-  mayBeLost,
-  noteLost,
-  passLost,
-  tellOwner,
-} from './forwarding/forwarding-hooks.ts';
 import { allowOrigins } from './http/cors.ts';
 import { answerUnknownRoutes, collectRoutes, guard, type ServedRoute } from './http/guard.ts';
 import { endWithProblem, ProblemReplies, SAFE_HEADERS } from './http/problem-reply.ts';
@@ -121,12 +112,9 @@ function answerErrors(
   { forwarder, queue }: ApiContext,
 ): void {
   app.setErrorHandler((error, request, reply) => {
-    if (forwarder) noteLost(request, reply, { error, forwarder, queue });
-    if (!forwarder || !mayBeLost(request, reply, { error, forwarder })) {
-      problems.send(error, request, reply);
-      return;
-    }
-    void passLost(request, reply, { error, forwarder }).then((left) => {
+    const taken = forwarder?.takeLost(request, reply, { error, queue });
+    if (!taken) problems.send(error, request, reply);
+    void taken?.then((left) => {
       if (left !== undefined) problems.send(left, request, reply);
     });
   });
@@ -134,18 +122,16 @@ function answerErrors(
 
 /** In the order in which a request passes them. */
 function addChecks(app: FastifyInstance, context: ApiContext): void {
-  const { forwarder, forwarding, queue, watches } = context;
+  const { forwarder, watches } = context;
   const { keyWatch, sessionWatch } = watches;
   app.addHook('onClose', async () => {
     keyWatch.close();
     sessionWatch?.close();
   });
-  if (forwarder) addForwardingHooks(app, { forwarder, queue });
-  if (forwarding) lookUpUnknownNames(app, { ...context, ...forwarding });
+  forwarder?.addChecks(app, context);
   const forward = forwarder?.pass.bind(forwarder);
   guard(app, { ...context, ...watches, forward });
-  if (forwarding) countServed(app, forwarding.placement);
-  if (forwarding?.advertised) tellOwner(app, forwarding.advertised);
+  forwarder?.followServed(app);
 }
 
 /** Returns the steps that run before requests are rejected. */

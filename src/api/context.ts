@@ -12,9 +12,7 @@ import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { nameParameter } from '../wire/routes/route.ts';
 import { RESOURCES } from '../wire/routes/routes.ts';
 import { openEvents } from './events/open-events.ts';
-import { Forwarder } from './forwarding/forwarder.ts';
-import { completeForwardingBounds } from './forwarding/forwarding-options.ts';
-import { createNodeLink } from './forwarding/node-link.ts';
+import type { Forwarder } from './forwarding/forwarder.ts';
 import { BEARER } from './http/auth.ts';
 import { ClientOrigins } from './http/client-origin.ts';
 import type { CallerWatches } from './http/guard.ts';
@@ -152,13 +150,12 @@ function openForwarder(
 ): Forwarder | undefined {
   if (!forwarding) return undefined;
   const { inFlightWaitMs, stallMs } = bounds;
-  return new Forwarder({
+  return forwarding.open({
     ...forwarding,
     inFlightWaitMs,
     stallMs,
     clock,
     log,
-    bounds: completeForwardingBounds(forwarding.bounds),
     note: (forwarded) => metrics.noteForwarded(forwarded),
   });
 }
@@ -174,8 +171,7 @@ function openWorkers(
       if (!link) return undefined;
       const local = checkReports(link, { owner: id, maxDepth: bounds.maxJsonDepth });
       if (!forwarder || authorization === undefined) return local;
-      const advertised = forwarding?.advertised?.grpcUrl;
-      return createNodeLink({ forwarder, endpointId: id, authorization, local, advertised });
+      return forwarder.linkTo({ endpointId: id, authorization, local });
     },
     allowance,
     budget: flows.workers,

@@ -5,13 +5,11 @@ import type { FastifyInstance } from 'fastify';
 import { assemble } from './assembly.ts';
 import { openContext } from './context.ts';
 import type { Forwarder } from './forwarding/forwarder.ts';
-import { completeForwardingBounds } from './forwarding/forwarding-options.ts';
 import type { ServedRoute } from './http/guard.ts';
-import { completeBounds, type HttpBounds } from './limits/bounds.ts';
+import { completeBounds } from './limits/bounds.ts';
 import { Connections } from './limits/connections.ts';
 import type { Flows } from './limits/flows.ts';
 import { type KeyPair, SOCKET_OPTIONS, useCertificate } from './listener.ts';
-import { NodeListener } from './nodes/node-listener.ts';
 import type { ApiServerOptions } from './server-options.ts';
 import type { WorkerRoutesOptions } from './worker/worker-routes.ts';
 
@@ -52,7 +50,7 @@ export function createServer(options: ApiServerOptions): ApiServer {
   const context = openContext(complete, connections);
   const { flows, forwarder, workers } = context;
   const { app, routes, stopSteps } = assemble(context);
-  const nodeListener = createNodeListener({ ...complete, closeMs }, app);
+  const nodeListener = forwarder?.createListener({ bounds, closeMs, routing: app.routing });
   const more: Server[] = [];
   let stopping: Promise<void> | undefined;
   const stop = async () => {
@@ -98,22 +96,6 @@ export function createServer(options: ApiServerOptions): ApiServer {
       }
     },
   };
-}
-
-function createNodeListener(
-  options: ApiServerOptions & { bounds: HttpBounds; closeMs: number },
-  { routing }: FastifyInstance,
-): NodeListener | undefined {
-  const { forwarding } = options;
-  if (!forwarding) return undefined;
-  const { maxNodeConnections } = completeForwardingBounds(forwarding.bounds);
-  return new NodeListener({
-    ...options,
-    ...forwarding,
-    bounds: options.bounds,
-    maxNodeConnections,
-    routing,
-  });
 }
 
 /**

@@ -2,15 +2,34 @@
 // requests share: connections, the budget of their bodies, and the watch over the other nodes.
 import { once } from 'node:events';
 import type { Agent, IncomingMessage } from 'node:http';
-import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ByteBudget } from '../../base/byte-budget.ts';
 import { http } from '../../base/net/node-http.ts';
 import { PROBLEMS, type ProblemCode, ProblemError } from '../../wire/problem.ts';
 import { EVENT_LIMITS, type Topic } from '../../wire/routes/event-topics.ts';
 import { LOG_CUT_HEADER } from '../../wire/routes/routes.ts';
+import type { NameSources } from '../http/auth.ts';
 import { findNewJob, NODE_HEADERS, noteNewJob } from '../http/forwarded.ts';
 import { firstSecret, NodeClient, readNodeAddress, readWhole } from '../nodes/node-client.ts';
+import { NodeListener, type NodeListenerOptions } from '../nodes/node-listener.ts';
 import { PeerWatch } from '../nodes/peer-watch.ts';
+import type { ServedLink } from '../worker/worker-routes.ts';
+import {
+  addForwardingHooks,
+  countServed,
+  lookUpUnknownNames,
+  mayBeLost,
+  noteLost,
+  passLost,
+  type Served,
+  tellOwner,
+} from './forwarding-hooks.ts';
+import {
+  completeForwardingBounds,
+  type ForwardingBounds,
+  type ForwardingOptions,
+} from './forwarding-options.ts';
+import { createNodeLink, type NodeLinkOptions } from './node-link.ts';
 import {
   chooseJobId,
   type Lost,
@@ -46,9 +65,21 @@ export interface ForwardedRequest {
   durationMs: number;
 }
 
-export interface ForwarderOptions extends PassageOptions {
+export interface ForwarderOptions
+  extends PassageOptions,
+    Pick<ForwardingOptions, 'advertised' | 'findPodPort' | 'listen' | 'onCall'> {
   /** A request for another node has ended. */
   note: (forwarded: ForwardedRequest) => void;
+}
+
+/** What the server of a node gives its forwarder. */
+export interface ForwarderParts extends Omit<ForwarderOptions, 'bounds'> {
+  /** Default: DEFAULT_FORWARDING_BOUNDS. */
+  bounds?: Partial<ForwardingBounds> | undefined;
+}
+
+export function openForwarder({ bounds, ...parts }: ForwarderParts): Forwarder {
+  return new Forwarder({ ...parts, bounds: completeForwardingBounds(bounds) });
 }
 
 export class Forwarder {
@@ -159,6 +190,48 @@ export class Forwarder {
         cause,
       });
     }
+  }
+
+  /** Adds what a node checks before the guard. */
+  addChecks(app: FastifyInstance, served: Served & NameSources): void {
+    const { placement } = this.options;
+    addForwardingHooks(app, { forwarder: this, queue: served.queue });
+    lookUpUnknownNames(app, { ...served, placement });
+  }
+
+  /** Adds what a node does after the guard, which forwards the requests that other nodes serve. */
+  followServed(app: FastifyInstance): void {
+    const { advertised, placement } = this.options;
+    countServed(app, placement);
+    if (advertised) tellOwner(app, advertised);
+  }
+
+  /**
+   * For the error handler: lets the next owner answer if this node has lost the endpoint. Never rejects. @returns undefined
+   * if it has not; else the error to send, or undefined if another node has answered
+   */
+  takeLost(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    { error, queue }: Served & { error: unknown },
+  ): Promise<unknown> | undefined {
+    const failed = { error, forwarder: this };
+    noteLost(request, reply, { ...failed, queue });
+    return mayBeLost(request, reply, failed) ? passLost(request, reply, failed) : undefined;
+  }
+
+  /** The link of a worker on a carrier whose calls are not forwarded as a whole. */
+  linkTo(worker: Omit<NodeLinkOptions, 'advertised' | 'forwarder'>): ServedLink {
+    const advertised = this.options.advertised?.grpcUrl;
+    return createNodeLink({ ...worker, forwarder: this, advertised });
+  }
+
+  /** The port for other nodes. */
+  createListener(
+    server: Pick<NodeListenerOptions, 'bounds' | 'closeMs' | 'routing'>,
+  ): NodeListener {
+    const { maxNodeConnections } = this.options.bounds;
+    return new NodeListener({ ...this.options, ...server, maxNodeConnections });
   }
 
   /** Ends waits at other nodes, and soon refuses requests that wait for a node. */

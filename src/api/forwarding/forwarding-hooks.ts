@@ -13,9 +13,12 @@ import type { AdvertisedUrls } from './forwarding-options.ts';
 import type { Placement } from './placement.ts';
 import { findSubject } from './subject.ts';
 
-interface ServedBy {
-  forwarder: Forwarder;
+export interface Served {
   queue: Pick<Queues, 'isClosing'>;
+}
+
+interface ServedBy extends Served {
+  forwarder: Forwarder;
 }
 
 /** Add them before the guard: a request is forwarded once, and refused before its key is read. */

@@ -1,5 +1,6 @@
 // How a server takes part in a platform of several nodes, and the bounds of the traffic between nodes.
 import type { FindPodPort } from '../nodes/pod-tunnel.ts';
+import type { Forwarder, ForwarderParts } from './forwarder.ts';
 import type { Placement } from './placement.ts';
 
 /** URLs under which clients and workers reach one node directly, not through a load balancer. */
@@ -11,6 +12,8 @@ export interface AdvertisedUrls {
 }
 
 export interface ForwardingOptions {
+  /** `openForwarder`: servers without other nodes do not load its code. */
+  open: (parts: ForwarderParts) => Forwarder;
   placement: Placement;
   /** The first one is sent, and all are accepted. */
   secrets: readonly string[];

@@ -1,6 +1,8 @@
 // Puts together a platform that is one of several nodes on a Postgres database: it serves the shards that it owns, and
 // forwards everything else. Each part is opened after those that it needs.
+
 import { setTimeout as sleep } from 'node:timers/promises';
+import { openForwarder } from '../../api/forwarding/forwarder.ts';
 import { readNodeAddress } from '../../api/nodes/node-client.ts';
 import type { ApiServerOptions } from '../../api/server-options.ts';
 import { openWorkerAccess } from '../compute/worker-access.ts';
@@ -60,6 +62,7 @@ function openPorts(node: JoinedNode & Routing, stack: AsyncDisposableStack): Pro
     queue: queues,
     codeAccess: { engine, trustKeys, podUser: node.podUser?.name },
     forwarding: {
+      open: openForwarder,
       placement,
       secrets: nodes.secrets,
       listen: listenTo(nodes),

@@ -1,5 +1,6 @@
 // Two nodes in this process, each with its own queue, and the same keys and endpoints. The test says who owns
 // what, and when each of them learns it.
+import { openForwarder } from '../../../src/api/forwarding/forwarder.ts';
 import type {
   AdvertisedUrls,
   ForwardingOptions,
@@ -102,6 +103,7 @@ export async function startNodes({
       server: {
         ...{ ...settings.server, ...server },
         forwarding: {
+          open: openForwarder,
           ...{ placement, secrets: [SECRET], listen: { host: '127.0.0.1', port: 0 } },
           advertised,
           ...forwarding,
