@@ -112,7 +112,7 @@ describe('a refusal', () => {
     await expect(refused).rejects.toThrow('not now');
   });
 
-  it('by another server is an UnreachableError', async () => {
+  it('is an UnreachableError from another server', async () => {
     script.push((_, response) =>
       response.writeHead(404, { 'content-type': 'text/html' }).end('<p>'),
     );
@@ -121,7 +121,7 @@ describe('a refusal', () => {
     await expect(refused).rejects.toThrow('404');
   });
 
-  it.each([301, 302, 307, 308])('by a redirect (%i) names the URL to use', async (status) => {
+  it.each([301, 302, 307, 308])('names the URL to use after a redirect (%i)', async (status) => {
     const other = createServer((request) => request.socket.destroy(new Error('called')));
     let calls = 0;
     other.on('connection', () => {
@@ -173,7 +173,7 @@ describe('an outage', () => {
     expect(seen).toHaveLength(2);
   });
 
-  it('of more than a minute is reported, not waited for', async () => {
+  it('is reported, not waited for, after more than a minute', async () => {
     script.push(json(429, problem(429), { 'retry-after': '61' }));
     await expect(connect().health()).rejects.toMatchObject({ status: 429, retryAfterMs: 61_000 });
     expect(seen).toHaveLength(1);

@@ -113,7 +113,7 @@ describe('keys', () => {
     await expect(client.keys.get(rotated.id)).rejects.toMatchObject({ status: 404 });
   });
 
-  it('of another user are listed by user ID', async () => {
+  it('are listed for another user by user ID', async () => {
     const { client } = await open();
     await client.keys.create({ name: 'of ann', scopes: ['jobs:read'], userId: 'ann' });
     expect(namesOf(await collect(client.keys.ofUser('ann').list()))).toEqual(['of ann']);

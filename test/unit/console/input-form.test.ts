@@ -63,7 +63,7 @@ describe('a field', () => {
     expect(buildMember(union, 7)).toMatchObject({ kind: 'json' });
   });
 
-  it('of a union has the option that the value fits, or that a person chose', () => {
+  it('has in a union the option that the value fits, or that a person chose', () => {
     const schema = z.toJSONSchema(
       z.object({
         shape: z.discriminatedUnion('kind', [
@@ -89,7 +89,7 @@ describe('a field', () => {
     expect(chosen).toMatchObject({ kind: 'union', chosen: 1 });
   });
 
-  it('of a reference or of merged parts is that of what they lead to', () => {
+  it('is for a reference or merged parts that of what they lead to', () => {
     const schema = {
       allOf: [{ $ref: '#/$defs/base' }, { properties: { b: { type: 'boolean' } } }],
       type: 'object',

@@ -48,7 +48,7 @@ describe('a change of the template', () => {
     expect(await world.countJobs(id)).toMatchObject({ completed: 3 });
   });
 
-  it('of its name replaces no worker', async () => {
+  it('replaces no worker if only the name changes', async () => {
     const world = await openWorld();
     const templateId = await world.createTemplate();
     await world.createEndpoint({ templateId, workersMin: 1 });
@@ -108,7 +108,7 @@ describe('GPUs', () => {
     expect(world.listPods(id).flatMap(({ gpus }) => gpus)).toEqual(['A-0']);
   });
 
-  it('of an old worker go to a new one if no other is free', async () => {
+  it('go from an old worker to a new one if no other is free', async () => {
     const world = await openWorld({ gpus: makeGpus('A', 2) });
     const templateId = await world.createTemplate();
     const id = await world.createEndpoint({ templateId, gpuTypeIds: ['A'], workersMin: 2 });
@@ -121,7 +121,7 @@ describe('GPUs', () => {
     expect(world.most).toBe(2);
   });
 
-  it('of another type replace the workers', async () => {
+  it('replace the workers if they are of another type', async () => {
     const world = await openWorld({ gpus: devices });
     const id = await world.createEndpoint({ gpuTypeIds: ['A'], workersMin: 1 });
     await world.run(1_000);

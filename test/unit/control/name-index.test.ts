@@ -54,7 +54,7 @@ describe('a name', () => {
     expect(names.resolve('bob', 'talk')).toBe('ep_1');
   });
 
-  it('of several records is refused with their IDs, until one is left', () => {
+  it('is refused with their IDs for several records, until one is left', () => {
     const { names, put } = open();
     put('ep_1', 'chat');
     put('ep_2', 'chat');
@@ -66,7 +66,7 @@ describe('a name', () => {
     expect(names.resolve('ann', 'chat')).toBe('chat');
   });
 
-  it('of very many records is refused with ten of their IDs', () => {
+  it('is refused for very many records with ten of their IDs', () => {
     const { names, put } = open();
     for (let n = 1; n <= 12; n++) put(`ep_${n}`, 'chat');
     const refusal = /^12 endpoints .*: ep_1, .*, ep_10 and 2 more$/;

@@ -209,7 +209,7 @@ describe('a network', () => {
 });
 
 describe('a platform that is down', () => {
-  it('for longer than a lease gets the result when it returns', async () => {
+  it('gets the result when it returns after longer than a lease', async () => {
     const harness = await start();
     const job = await hold(harness);
     await harness.stopPlatform();
@@ -220,7 +220,7 @@ describe('a platform that is down', () => {
     expect(runs).toEqual({ held: 1 });
   });
 
-  it('while the worker is killed gives the job to the next one', async () => {
+  it('gives the job to the next worker if the worker is killed meanwhile', async () => {
     const harness = await start();
     const job = await hold(harness);
     await harness.stopPlatform();

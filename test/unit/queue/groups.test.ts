@@ -99,7 +99,7 @@ describe('groups', () => {
     expect(again).toMatchObject({ jobId: first.jobId, attempt: 2 });
   });
 
-  it('of delayed jobs without a group do not exist: those keep the order of submission', async () => {
+  it('do not exist for delayed jobs without one: those keep the order of submission', async () => {
     await open();
     const [delayed] = await submit({ delay: 10_000 });
     await submit({}, 3);
@@ -153,7 +153,7 @@ describe('groups', () => {
     expect(await hand.take({ max: 5 })).toEqual([]);
   });
 
-  it('at their limit cost little, however many takes wait for them', async () => {
+  it('cost little at their limit, however many takes wait for them', async () => {
     await open({ groupConcurrency: 1 });
     await submit({ group: 'a' }, 3);
     const hands = [];
@@ -170,7 +170,7 @@ describe('groups', () => {
     await Promise.all(takes);
   });
 
-  it('at their limit keep no other waiting, however many of their jobs come first', async () => {
+  it('keep no other waiting at their limit, however many of their jobs come first', async () => {
     await open({ groupConcurrency: 1 });
     await submit({ group: 'a', priority: 9 }, 4_000);
     await submit({ group: 'b' });

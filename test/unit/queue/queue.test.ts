@@ -38,7 +38,7 @@ async function submitSync(): Promise<string> {
 }
 
 describe('a record', () => {
-  it('of a waiting job has its waiting time so far', async () => {
+  it('has the waiting time so far of a waiting job', async () => {
     const id = await platform.submit();
     await platform.clock.advance(1_234);
     expect(await platform.record(id)).toEqual({
@@ -51,7 +51,7 @@ describe('a record', () => {
     });
   });
 
-  it('of a running job has its times so far and its last progress', async () => {
+  it('has the times so far and the last progress of a running job', async () => {
     const id = await platform.submit();
     await platform.clock.advance(200);
     const lease = await worker.takeOne();
@@ -68,7 +68,7 @@ describe('a record', () => {
     });
   });
 
-  it('of a completed job has its output and the execution time of its handler', async () => {
+  it('has the output and the execution time of a completed job', async () => {
     const id = await platform.submit();
     await platform.clock.advance(200);
     const lease = await worker.takeOne();
@@ -86,7 +86,7 @@ describe('a record', () => {
     });
   });
 
-  it('of a streamed job has the array of yielded values', async () => {
+  it('has the array of values that a streamed job yielded', async () => {
     const id = await platform.submit();
     const lease = await worker.takeOne();
     await worker.report([chunksOf(lease, 1, 0, ['a', null]), chunksOf(lease, 2, 2, [{ b: 1 }])]);
@@ -94,14 +94,14 @@ describe('a record', () => {
     expect((await platform.record(id)).output).toEqual(['a', null, { b: 1 }]);
   });
 
-  it('of a streamed job that yielded nothing has an empty array', async () => {
+  it('has an empty array if a streamed job yielded nothing', async () => {
     const id = await platform.submit();
     const lease = await worker.takeOne();
     await worker.finish(lease, { ...completed, output: 'chunks' });
     expect((await platform.record(id)).output).toEqual([]);
   });
 
-  it('of a streamed job that returned a value has the returned value', async () => {
+  it('has the value that a streamed job returned', async () => {
     const id = await platform.submit();
     const lease = await worker.takeOne();
     await worker.reportOne(chunksOf(lease, 1, 0, ['a']));
@@ -109,7 +109,7 @@ describe('a record', () => {
     expect((await platform.record(id)).output).toBe('returned');
   });
 
-  it('of a retried job counts the wait from its requeueing', async () => {
+  it('counts the wait of a retried job from its requeueing', async () => {
     const id = await platform.submit();
     await platform.clock.advance(500);
     await worker.finish(await worker.takeOne(), failed);
@@ -124,7 +124,7 @@ describe('a record', () => {
     });
   });
 
-  it('of a job cancelled in the queue after a lost attempt has no run in its wait', async () => {
+  it('has no run in its wait if the job was cancelled in the queue after a lost attempt', async () => {
     const id = await platform.submit();
     const lease = await worker.takeOne();
     await worker.renew([lease]);
@@ -137,7 +137,7 @@ describe('a record', () => {
     });
   });
 
-  it('of an unknown job is not found', async () => {
+  it('is not found for an unknown job', async () => {
     await expect(platform.record('nobody')).rejects.toMatchObject({ code: 'not_found' });
   });
 });
@@ -372,7 +372,7 @@ describe('purge', () => {
     expect(ended).toHaveLength(11);
   });
 
-  it('of an unknown endpoint is not found', async () => {
+  it('is not found for an unknown endpoint', async () => {
     await expect(platform.queue.jobs.purge('x')).rejects.toMatchObject({ code: 'not_found' });
   });
 });
@@ -464,7 +464,7 @@ describe('health', () => {
     expect((await platform.health()).jobs).toMatchObject({ completed: 1, failed: 2 });
   });
 
-  it('of an unknown endpoint is not found', async () => {
+  it('is not found for an unknown endpoint', async () => {
     await expect(platform.queue.health('x')).rejects.toMatchObject({ code: 'not_found' });
   });
 

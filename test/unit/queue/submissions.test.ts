@@ -132,11 +132,11 @@ describe('a submission', () => {
       expect((await submit({ mode: 'runsync' })).id).toMatch(new RegExp(`^sync-${uuid}$`));
     });
 
-    it('to an unknown endpoint is refused', async () => {
+    it('is refused to an unknown endpoint', async () => {
       await expect(submit({ endpointId: 'nowhere' })).rejects.toMatchObject({ code: 'not_found' });
     });
 
-    it('to an endpoint without a queue is refused, and the error names the path to call', async () => {
+    it('is refused to an endpoint without a queue, and the error names the path to call', async () => {
       const settings = endpointSettings.parse({});
       const deployment = {
         ...USUAL_DEPLOYMENT,
@@ -179,7 +179,7 @@ describe('a submission', () => {
       expect(await platform.job(id)).toMatchObject({ ...trace, tracestate: null });
     });
 
-    it('with the same body returns the first job in its current state', async () => {
+    it('returns the first job in its current state for the same body', async () => {
       const first = await submit({ idempotency });
       await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id: first.id });
       expect(await submit({ idempotency })).toEqual({ id: first.id, status: 'CANCELLED' });
@@ -191,7 +191,7 @@ describe('a submission', () => {
       expect(jobs[0]?.id).toBe(jobs[1]?.id);
     });
 
-    it('with another body is a conflict that names the first job', async () => {
+    it('is a conflict with another body that names the first job', async () => {
       const { id } = await submit({ idempotency });
       const again = submit({ idempotency: { key: 'k', requestHash: 'other' } });
       await expect(again).rejects.toMatchObject({
@@ -290,7 +290,7 @@ describe('a batch of submissions', () => {
       expect(write).toHaveBeenCalledTimes(1);
     });
 
-    it('of one idempotency key are one job, also in the last place of the queue', async () => {
+    it('are one job with one idempotency key, also in the last place of the queue', async () => {
       await submit(many(4));
       const idempotency = { key: 'same', requestHash: 'same' };
       const [first, second] = await submit([large({ idempotency }), large({ idempotency })]);

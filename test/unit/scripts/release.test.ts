@@ -103,7 +103,7 @@ describe('the contents of a package', () => {
     expect(pack(needed, 1_000_000)[0]).toMatch(/has 1000000 bytes, expected at most/);
   });
 
-  it('of millrace never have secrets or packages, wherever they lie', () => {
+  it('never have secrets or packages of millrace, wherever they lie', () => {
     const own = EXPECTATIONS['millrace'];
     if (!own) throw new Error('no expectation');
     const paths = [

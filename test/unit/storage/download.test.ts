@@ -143,7 +143,7 @@ describe('downloadAll', () => {
     await expect(attempt).rejects.toThrow('input.urls: has 2 URLs; the limit is 1');
   });
 
-  it('of no URL is no file', async () => {
+  it('returns no file for no URL', async () => {
     expect(await inAttempt((ctx) => downloadAll([], ctx))).toEqual([]);
   });
 });

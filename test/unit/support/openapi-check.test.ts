@@ -107,7 +107,7 @@ describe('an answer', () => {
     expect(act).toThrow(message);
   });
 
-  it('of a worker, or of an undocumented path, is not checked', () => {
+  it('is not checked for a worker, or an undocumented path', () => {
     check('GET /lb/e/whatever', 418, {});
     check('POST /v2/e/worker/take', 200, {});
     check('GET /runpod/v2/e/status/j', 200, {});

@@ -263,7 +263,7 @@ describe('the other jobs', () => {
     },
   );
 
-  it('of a job whose thread is killed are released', async () => {
+  it('are released if their thread is killed', async () => {
     const { begin } = await startThreads();
     const neighbour = begin({ do: 'wait for the signal' });
     const stubborn = begin({ do: 'ignore the signal' });
@@ -273,14 +273,14 @@ describe('the other jobs', () => {
     expect((await neighbour.end).outcome).toEqual(released('neighbour'));
   });
 
-  it('of a job that fills the heap are suspects too, because any of them may have filled it', async () => {
+  it('are suspects too if one fills the heap, because any of them may have filled it', async () => {
     const { begin } = await startThreads({ resourceLimits: { maxOldGenerationSizeMb: 32 } });
     const jobs = [begin({ do: 'wait for the signal' }), begin({ do: 'fill memory' })];
     const ends = await Promise.all(jobs.map((job) => job.end));
     expect(ends.map(({ outcome }) => outcome)).toEqual([released('suspect'), released('suspect')]);
   });
 
-  it('in other threads continue', async () => {
+  it('continue in other threads', async () => {
     const { begin, executor } = await startThreads({ threads: 2, concurrency: 1 });
     const [blocked, other] = [begin({ do: 'block' }), begin({ do: 'wait for the signal' })];
     await Promise.all([blocked.hasBegun, other.hasBegun]);
@@ -304,7 +304,7 @@ describe('a thread that is killed', () => {
     expect((await stuck.end).outcome).toMatchObject({ kind: 'cancelled', stopped: 'process' });
   });
 
-  it('on a GPU is not replaced before it has ended, because two setups may not fit', async () => {
+  it('is not replaced on a GPU before it has ended, because two setups may not fit', async () => {
     const gpu = { ...cpu, kind: 'gpu' as const };
     const { begin, workerLog } = await startThreads({
       concurrency: 1,
@@ -316,7 +316,7 @@ describe('a thread that is killed', () => {
     expect(workerLog.filter(({ msg }) => msg === 'setting up')).toHaveLength(1);
   });
 
-  it('on a GPU is replaced as soon as it has ended', async () => {
+  it('is replaced on a GPU as soon as it has ended', async () => {
     const gpu = { ...cpu, kind: 'gpu' as const };
     const { begin, executor } = await startThreads({ concurrency: 1, devices: [gpu] });
     await begin({ do: 'block' }, 60).end;
@@ -324,7 +324,7 @@ describe('a thread that is killed', () => {
     expect(readOutput(await begin({ do: 'answer', value: 2 }).end)).toBe(2);
   });
 
-  it('after an uncaught error is judged by the event that ends it', async () => {
+  it('is judged after an uncaught error by the event that ends it', async () => {
     const { begin } = await startThreads();
     expect(readOutput(await begin({ do: 'catch what nobody caught' }).end)).toBe('caught');
     const neighbour = begin({ do: 'wait for the signal' });

@@ -19,7 +19,7 @@ function usageOf(report: Report | undefined): unknown {
 }
 
 describe('the outcome of an attempt', () => {
-  it('on GPUs says what it used of them', async () => {
+  it('says what it used of GPUs', async () => {
     const { clock, executor, link, worker } = await start([gpu, { ...gpu, uuid: 'GPU-2' }]);
     await clock.advance(500);
     worker.noteGpuFigures({
@@ -51,7 +51,7 @@ describe('the outcome of an attempt', () => {
     expect(usage).toEqual({ gpu: { seconds: 0.25, shared: false } });
   });
 
-  it('without a GPU says nothing', async () => {
+  it('says nothing without a GPU', async () => {
     const { clock, executor, link, worker } = await start([cpu]);
     worker.noteGpuFigures({ vramScope: 'process', vramBytes: 7 });
     executor.last.complete();

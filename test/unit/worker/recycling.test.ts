@@ -71,7 +71,7 @@ describe('a worker with a stuck thread', () => {
 });
 
 describe('a worker whose memory grows', () => {
-  it('above 80 % of the limit takes no jobs until its memory use has fallen', async () => {
+  it('takes no jobs above 80 % of the limit until its memory use has fallen', async () => {
     const { clock, executor, link, memory } = await startLimited();
     link.lastTake.answer([lease('a'), lease('b')]);
     await clock.advance(0);
@@ -86,7 +86,7 @@ describe('a worker whose memory grows', () => {
     expect(link.takes).toHaveLength(3);
   });
 
-  it('above 80 % stops for a new process as soon as no job runs', async () => {
+  it('stops above 80 % for a new process as soon as no job runs', async () => {
     const { clock, executor, link, memory, worker } = await startLimited(1);
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -99,14 +99,14 @@ describe('a worker whose memory grows', () => {
     expect(link.reported).toEqual(['a#1 completed']);
   });
 
-  it('above 80 % before its first job continues, because a new process would use as much', async () => {
+  it('continues above 80 % before its first job, because a new process would use as much', async () => {
     const { clock, memory, worker } = await startLimited();
     memory.rssBytes = 900;
     await clock.advance(1_000);
     expect(worker.state.name).toBe('ready');
   });
 
-  it('above the limit stops the only running job and continues if that was enough', async () => {
+  it('stops the only running job above the limit, and continues if that was enough', async () => {
     const { clock, executor, link, memory, worker } = await startLimited();
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -120,7 +120,7 @@ describe('a worker whose memory grows', () => {
     expect(worker.state.name).toBe('ready');
   });
 
-  it('above the limit stops after the only job has ended if that was not enough', async () => {
+  it('stops above the limit after the only job has ended if that was not enough', async () => {
     const { clock, executor, link, memory, worker } = await startLimited();
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -133,7 +133,7 @@ describe('a worker whose memory grows', () => {
     expect(await worker.ended).toMatchObject({ recycle: { isStuck: false } });
   });
 
-  it('above the limit does not blame the remaining job when its neighbour has just ended', async () => {
+  it('does not blame the remaining job above the limit when its neighbour has just ended', async () => {
     const { clock, executor, link, memory, worker } = await startLimited();
     link.lastTake.answer([lease('a'), lease('b')]);
     await clock.advance(250);
@@ -146,7 +146,7 @@ describe('a worker whose memory grows', () => {
     expect(await worker.ended).toMatchObject({ recycle: { isStuck: false } });
   });
 
-  it('above the limit releases several running jobs as suspects and stops', async () => {
+  it('releases several running jobs above the limit as suspects, and stops', async () => {
     const { clock, executor, link, memory, worker } = await startLimited();
     link.lastTake.answer([lease('a'), lease('b')]);
     await clock.advance(0);

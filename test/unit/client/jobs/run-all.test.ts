@@ -197,7 +197,7 @@ describe('runAll', () => {
     expect((await client.jobs()).jobs).toHaveLength(1);
   });
 
-  it('of no input is an empty list', async () => {
+  it('returns an empty list for no input', async () => {
     const { client } = await start();
     expect(await client.runAll([])).toEqual([]);
   });

@@ -165,7 +165,7 @@ describe('runMany', () => {
     for (const result of results) expect(result).toMatchObject({ reason: { status: 404 } });
   });
 
-  it('of no job is an empty list', async () => {
+  it('returns an empty list for no job', async () => {
     const { client } = await start();
     expect(await client.runMany([])).toEqual([]);
   });

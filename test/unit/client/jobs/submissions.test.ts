@@ -37,7 +37,7 @@ describe('jobs that are submitted', () => {
     expect(pathsOf(server)).toEqual(['jobs']);
   });
 
-  it('while two requests are under way wait, and share the next request', async () => {
+  it('wait while two requests are under way, and share the next request', async () => {
     const { client, server } = await start();
     server.hold();
     const first = client.run({ n: 1 });
@@ -55,7 +55,7 @@ describe('jobs that are submitted', () => {
     await first;
   });
 
-  it('while a request of 8 jobs is under way wait, and share the next request', async () => {
+  it('wait while a request of 8 jobs is under way, and share the next request', async () => {
     const { client, server } = await start();
     server.hold();
     const first = range(1, 8).map((n) => client.run({ n }));
@@ -70,7 +70,7 @@ describe('jobs that are submitted', () => {
     expect(numbersOf(server)).toEqual([range(1, 8), range(9, 11)]);
   });
 
-  it('while a request of 8 jobs is under way do not wait if they fill a request', async () => {
+  it('do not wait while a request of 8 jobs is under way if they fill a request', async () => {
     const { client, server } = await start();
     server.hold();
     const first = range(1, 8).map((n) => client.run({ n }));
@@ -82,14 +82,14 @@ describe('jobs that are submitted', () => {
     expect(numbersOf(server)).toEqual([range(1, 8), range(9, 108)]);
   });
 
-  it('in great number have requests of at most 100', async () => {
+  it('have requests of at most 100 in great number', async () => {
     const { client, server } = await start();
     const jobs = await Promise.all(range(1, 250).map((n) => client.run({ n })));
     expect(jobs.map(({ id }) => id)).toEqual(range(1, 250).map((n) => `job-${n}`));
     expect(numbersOf(server).map(({ length }) => length)).toEqual([100, 100, 50]);
   });
 
-  it('with much input have requests of at most 1 MB', async () => {
+  it('have requests of at most 1 MB with much input', async () => {
     const { client, server } = await start();
     const text = 'x'.repeat(60_000);
     await Promise.all(range(1, 20).map((n) => client.run({ n, text })));
@@ -100,7 +100,7 @@ describe('jobs that are submitted', () => {
     ).toEqual([16, 4]);
   });
 
-  it('with more than 64 KB, or with a trace, have a request each', async () => {
+  it('have a request each with more than 64 KB, or with a trace', async () => {
     const { client, server } = await start();
     const traceparent = `00-${'1'.repeat(32)}-${'2'.repeat(16)}-01`;
     await Promise.all([
@@ -113,13 +113,13 @@ describe('jobs that are submitted', () => {
     expect(traced?.headers['traceparent']).toBe(traceparent);
   });
 
-  it('with shared requests turned off have a request each', async () => {
+  it('have a request each with shared requests turned off', async () => {
     const { client, server } = await start({ sharedRequests: false });
     await Promise.all(range(1, 5).map((n) => client.run({ n })));
     expect(pathsOf(server)).toEqual(['run', 'run', 'run', 'run', 'run']);
   });
 
-  it('and changed afterwards are sent as they were', async () => {
+  it('are sent as they were if they are changed afterwards', async () => {
     const { client, server } = await start();
     const input = { n: 1 };
     const submitted = [client.run(input), client.run({ n: 2 })];
@@ -131,7 +131,7 @@ describe('jobs that are submitted', () => {
 });
 
 describe('a refusal', () => {
-  it('of one job rejects only its caller', async () => {
+  it('rejects only its caller for one job', async () => {
     const { client, server } = await start();
     const refused = { error: problem(409, 'conflict') };
     server.script.push(json(200, { jobs: [{ id: 'a', status: 'IN_QUEUE' }, refused] }));
@@ -141,7 +141,7 @@ describe('a refusal', () => {
     expect(second).toMatchObject({ reason: { status: 409, problem: { code: 'conflict' } } });
   });
 
-  it('of the content of one job rejects only its caller', async () => {
+  it('rejects only its caller for the content of one job', async () => {
     const { client, server } = await start();
     const culprit = 11;
     server.hold();
@@ -164,7 +164,7 @@ describe('a refusal', () => {
     expect(server.seen.length).toBeLessThan(15);
   });
 
-  it('of the whole request rejects all its callers', async () => {
+  it('rejects all its callers for the whole request', async () => {
     const { client, server } = await start();
     server.script.push(refuse(404, 'not_found'));
     const settled = await Promise.allSettled([client.run({ n: 1 }), client.run({ n: 2 })]);
@@ -172,7 +172,7 @@ describe('a refusal', () => {
     expect(server.seen).toHaveLength(1);
   });
 
-  it('for now is waited out, and the jobs share a request again', async () => {
+  it('is waited out for now, and the jobs share a request again', async () => {
     const { client, server } = await start();
     server.script.push(refuse(503, 'unavailable'));
     await Promise.all([client.run({ n: 1 }), client.run({ n: 2 })]);
@@ -182,7 +182,7 @@ describe('a refusal', () => {
     ]);
   });
 
-  it('of one job for a full queue is waited out as long as with a request of its own', async () => {
+  it('is waited out for a full queue as long as with a request of its own', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     onTestFinished(() => void vi.useRealTimers());
     const { client, server } = await start();
@@ -198,7 +198,7 @@ describe('a refusal', () => {
     expect((await second).id).toBe('job-2');
   });
 
-  it('for now that lasts rejects the callers', async () => {
+  it('rejects the callers if it lasts', async () => {
     const { client, server } = await start({ repeats: 1 });
     server.script.push(refuse(503, 'unavailable'), refuse(503, 'unavailable'));
     const settled = await Promise.allSettled([client.run({ n: 1 }), client.run({ n: 2 })]);
@@ -206,7 +206,7 @@ describe('a refusal', () => {
     expect(server.seen).toHaveLength(2);
   });
 
-  it('by the rate limit makes the requests smaller', async () => {
+  it('makes the requests smaller by the rate limit', async () => {
     const { client, server } = await start();
     server.script.push(refuse(429, 'rate_limited'));
     await Promise.all(range(1, 8).map((n) => client.run({ n })));

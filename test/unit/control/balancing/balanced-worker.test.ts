@@ -75,7 +75,7 @@ const AFTER: Record<PingHealth, Record<PingResult, PingHealth>> = {
 };
 
 describe('the health of a worker', () => {
-  it.each(Object.entries(AFTER))('after %s follows from the ping', (health, after) => {
+  it.each(Object.entries(AFTER))('follows after %s from the ping', (health, after) => {
     for (const [result, expected] of Object.entries(after)) {
       expect([result, judgePing(health as PingHealth, result as PingResult)]).toEqual([
         ...[result, expected],

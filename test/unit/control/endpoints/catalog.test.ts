@@ -136,7 +136,7 @@ describe('a request', () => {
     ],
   ];
 
-  it.each(faulty)('with %s is refused by path', (_, given, path) => {
+  it.each(faulty)('is refused by path with %s', (_, given, path) => {
     const catalog = openCatalog({ file: FILE });
     expect(() => catalog.check('ada', wish(given))).toThrow(
       expect.objectContaining({ code: 'invalid', errors: [errorAt(path)] }),
@@ -151,7 +151,7 @@ describe('a request', () => {
     );
   });
 
-  it('for available resources passes', () => {
+  it('passes for available resources', () => {
     const catalog = openCatalog({ file: FILE });
     const mounts = withVolume('models');
     catalog.check('ada', wish({ cpu, mounts, registry: 'own', dataCenterId: 'south' }));

@@ -60,7 +60,7 @@ describe('a key', () => {
     [['everything'], 'scopes[0]'],
     [['jobs:read:pods'], 'scopes[0]'],
     [['jobs:read', 'worker:a b'], 'scopes[1]'],
-  ])('with the scopes %j is refused by path', async (scopes, path) => {
+  ])('is refused by path with the scopes %j', async (scopes, path) => {
     const { keys } = await openKeys();
     await expect(keys.issue({ name: 'x', scopes })).rejects.toMatchObject({
       code: 'invalid',

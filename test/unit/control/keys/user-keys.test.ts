@@ -234,7 +234,7 @@ describe('a rotation', () => {
     expect(keys.authenticate(next.key)).toBeDefined();
   });
 
-  it('without a grace removes the old one', async () => {
+  it('removes the old key without a grace', async () => {
     const { hold, idsOf, keys, reopen, userKeys } = await open();
     const ann = await hold({});
     const old = await keys.issue({ name: 'ci', userId: 'ann', scopes: ['worker'] });
@@ -256,7 +256,7 @@ describe('a rotation', () => {
     await expect(again).rejects.toMatchObject({ code: 'conflict' });
   });
 
-  it('of a key with more scopes than the caller’s is refused', async () => {
+  it('is refused for a key with more scopes than the caller’s', async () => {
     const { clock, hold, userKeys } = await open();
     const writer = await hold({ scopes: ['keys:write'] });
     const short = await hold({ expiresAt: clock.now() + HOUR_MS });
@@ -277,7 +277,7 @@ describe('a revocation', () => {
     for (const known of [keys, await reopen()]) expect(known.authenticate(key)).toBeUndefined();
   });
 
-  it('of a key with more scopes than the caller’s is refused, for each scope', async () => {
+  it('is refused for a key with more scopes than the caller’s, for each scope', async () => {
     const { clock, hold, idsOf, userKeys } = await open();
     const admin = await hold({});
     const writer = await hold({ scopes: ['keys:write', 'admin:a'] });
@@ -299,7 +299,7 @@ describe('a revocation', () => {
     expect(idsOf(admin)).toEqual([lasting.keyId, writer.keyId, admin.keyId]);
   });
 
-  it('of a key with no more scopes than the caller’s succeeds, and of any key with admin', async () => {
+  it('succeeds for a key with no more scopes than the caller’s, and for any key with admin', async () => {
     const { clock, hold, idsOf, userKeys } = await open();
     const writer = await hold({ scopes: ['keys:write', 'admin:a'] });
     const weaker = await hold({ scopes: ['jobs:write:a', 'keys:write'] });
@@ -310,7 +310,7 @@ describe('a revocation', () => {
     expect(idsOf(admin)).toEqual([admin.keyId, writer.keyId]);
   });
 
-  it('of the last admin key of the operator is a conflict', async () => {
+  it('is a conflict for the last admin key of the operator', async () => {
     const { clock, hold, keys, operator, userKeys } = await open();
     const revoke = (key: KeyHolder) => userKeys.revoke(operator, key.keyId);
     await hold({ userId: 'ann' });

@@ -306,7 +306,7 @@ describe('GPUs', () => {
     expect(allocate(wishes, ['a'])).toEqual({ any: ['b'] });
   });
 
-  it('of a bound pod are not assigned to the next', () => {
+  it('are not assigned to the next pod while one is bound to them', () => {
     expect(allocate([wish('bound', 1, ['a']), wish('any', 1)])).toEqual({
       bound: ['a'],
       any: ['b'],

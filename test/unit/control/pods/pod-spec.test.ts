@@ -48,7 +48,7 @@ describe('a new pod', () => {
 });
 
 describe('an update', () => {
-  it('without mounts or with empty mounts leaves them unchanged', () => {
+  it('leaves mounts unchanged without mounts or with empty ones', () => {
     for (const mounts of [{}, { persistent }, { network }]) {
       expect(updateMounts({ mounts, isGpuPod: true }, undefined)).toBe(mounts);
       expect(updateMounts({ mounts, isGpuPod: true }, {})).toBe(mounts);

@@ -69,7 +69,7 @@ describe('creation', () => {
     expect(await refusal(world.create({ template: 'tpl_2' }))).toMatch(/^422 template: .*tpl_2/);
   });
 
-  it('of a worker contains its endpoint and its handler', async () => {
+  it('contains the endpoint and the handler of a worker', async () => {
     const world = await openWorld({ engine: 'process' });
     const { id } = await world.createWorker();
     await world.settle();
@@ -125,7 +125,7 @@ describe('creation', () => {
     expect(await refusal(world.create({ mounts }))).toMatch(/^400 mounts.persistent/);
   });
 
-  it('on processes needs a command line, and has no network of its own', async () => {
+  it('needs a command line on processes, and has no network of its own', async () => {
     const world = await openWorld({ engine: 'process' });
     expect(await refusal(world.create())).toMatch(/^422 args: /);
     expect(await refusal(world.create({ args: 'x', globalNetworking: true }))).toMatch(
@@ -134,7 +134,7 @@ describe('creation', () => {
     expect(await refusal(world.create({ args: 'x' }))).toBe('let through');
   });
 
-  it('on processes is for the owner only, unless the operator trusts all users', async () => {
+  it('is for the owner only on processes, unless the operator trusts all users', async () => {
     const world = await openWorld({ engine: 'process' });
     expect(await refusal(world.create({ args: 'x' }, 'bob'))).toMatch(/^403 .*--trust-users/);
     const trusting = await openWorld({ engine: 'process', pods: { processUsers: 'all' } });
@@ -159,7 +159,7 @@ describe('another user', () => {
 });
 
 describe('an update', () => {
-  it('of name and lock does not change the container', async () => {
+  it('does not change the container with name and lock', async () => {
     const world = await openWorld();
     const { id } = await world.create();
     await world.settle();
@@ -168,7 +168,7 @@ describe('an update', () => {
     expect((await world.pods.show(updated)).actions).toEqual([]);
   });
 
-  it('with the current values changes nothing', async () => {
+  it('changes nothing with the current values', async () => {
     const world = await openWorld();
     const { id } = await world.create({ env: { A: '1', B: '2' }, ports: ['80/tcp', '81/tcp'] });
     const same = { env: { B: '2', A: '1' }, ports: ['81/tcp', '80/tcp'], args: '', disk: 20 };
@@ -183,7 +183,7 @@ describe('an update', () => {
     { env: { A: '1' } },
     { registry: 'private' },
     { mounts: { network: [{ volumeId: 'data', path: '/else' }] } },
-  ])('of %o creates another container', async (update) => {
+  ])('creates another container with %o', async (update) => {
     const world = await openWorld();
     const mounts = { network: [{ volumeId: 'data', path: '/data' }] };
     const { id } = await world.create({ mounts });
@@ -237,7 +237,7 @@ describe('an update', () => {
   });
 
   it.each([{ args: 'a "b' }, { args: "it's" }, { args: 'a \\' }])(
-    'of %o is refused, as is a new pod',
+    'is refused with %o, as is a new pod',
     async (fields) => {
       const world = await openWorld();
       const { id } = await world.create();
@@ -252,7 +252,7 @@ describe('an update', () => {
     expect(await refusal(world.pods.update(OWNER, id, { disk: 19 }))).toMatch(/^422 disk: /);
   });
 
-  it('of a locked pod can change only name and lock, unless it unlocks the pod', async () => {
+  it('can change only name and lock of a locked pod, unless it unlocks the pod', async () => {
     const world = await openWorld();
     const { id } = await world.create({ locked: true });
     const { pods } = world;
@@ -270,7 +270,7 @@ describe('an update', () => {
     expect(await refusal(world.pods.update(OWNER, id, { args: ' ' }))).toMatch(/^422 args: /);
   });
 
-  it('of a worker can change its name, but not its command', async () => {
+  it('can change the name of a worker, but not its command', async () => {
     const world = await openWorld();
     const { id } = await world.createWorker({ locked: true });
     expect(await refusal(world.pods.update(OWNER, id, { args: 'x' }))).toMatch(/^409 .* ep_1/);
@@ -281,7 +281,7 @@ describe('an update', () => {
     expect(world.pods.ofEndpoint('ep_1')).toEqual([]);
   });
 
-  it('of a TERMINATED pod is a conflict, before and after its removal', async () => {
+  it('is a conflict for a TERMINATED pod, before and after its removal', async () => {
     const world = await openWorld();
     const { id } = await world.create();
     await world.pods.act(OWNER, id, 'terminate');
@@ -323,7 +323,7 @@ describe('a list', () => {
 });
 
 describe('the record', () => {
-  it('of a running pod shows its usage, its ports and its cost', async () => {
+  it('shows usage, ports and cost of a running pod', async () => {
     const world = await openWorld({ catalog: createCatalog(['g1', 'g2']) });
     const gpu = { id: GPU, count: 2 };
     const { id } = await world.create({ gpu, ports: ['8000/http'], globalNetworking: true });
@@ -350,7 +350,7 @@ describe('the record', () => {
     });
   });
 
-  it('of a pod that waits for a GPU shows cost 0, and its price once it has one', async () => {
+  it('shows cost 0 while a pod waits for a GPU, and its price once it has one', async () => {
     const world = await openWorld({ catalog: createCatalog(['g1']) });
     const gpu = { id: GPU, count: 1 };
     const first = await world.create({ gpu });
@@ -366,7 +366,7 @@ describe('the record', () => {
     expect(await show()).toMatchObject({ status: 'RUNNING', cost: 2 });
   });
 
-  it('of a stopped pod shows cost 0 and no usage', async () => {
+  it('shows cost 0 and no usage of a stopped pod', async () => {
     const world = await openWorld();
     const { id } = await world.create();
     await world.settle();

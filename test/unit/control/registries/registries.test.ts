@@ -112,7 +112,7 @@ describe('a registry', () => {
     await expect(templates.create('ada', template)).rejects.toMatchObject({ code: 'invalid' });
   });
 
-  it('of the catalog file is listed without its password, and is usable', async () => {
+  it('is listed from the catalog file without its password, and is usable', async () => {
     const { catalog, registries } = await open([]);
     const { records } = registries.list({ userId: 'ada', before: undefined, limit: 9 });
     expect(records).toEqual([

@@ -75,7 +75,7 @@ describe('an endpoint that is scaled to zero', () => {
     expect(world.listRunning()).toEqual([]);
   });
 
-  it('by count starts all needed workers at once', async () => {
+  it('starts all needed workers at once by count', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({
       workersMax: 9,
@@ -316,7 +316,7 @@ describe('a worker', () => {
     },
   );
 
-  it('of a deleted endpoint gets no time to finish', async () => {
+  it('gets no time to finish if its endpoint is deleted', async () => {
     const world = await openWorld({ jobMs: 100_000_000 });
     const id = await world.createEndpoint({ workersMin: 1 });
     await world.run(1_000);

@@ -218,7 +218,7 @@ describe('the end of a worker that', () => {
 describe('crashes', () => {
   const podNamed = (id: string, pod: PodState) => ({ ...pod, id });
 
-  it('in a row lengthen the pause, up to a minute', () => {
+  it('lengthen the pause in a row, up to a minute', () => {
     const { observe, now, pass, workerList } = openList();
     const pauses = Array.from({ length: 8 }, (_, n) => {
       observe([podNamed(`pod_${n}`, failed)]);
@@ -238,7 +238,7 @@ describe('crashes', () => {
     expect(workerList.crashes).toEqual({ streak: 0, notBefore: 0, reason: null });
   });
 
-  it('of a worker that was ready count as the first', () => {
+  it('count as the first after a worker was ready', () => {
     const { observe, workerList } = openList();
     const well = podNamed('pod_2', running);
     observe([podNamed('pod_1', running), well], [{ podId: 'pod_2' }]);

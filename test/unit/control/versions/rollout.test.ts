@@ -42,7 +42,7 @@ describe('a deployment', () => {
     expect(candidateOf(deployment)).toBe(2);
   });
 
-  it('of the running version needs no check', () => {
+  it('needs no check of the running version', () => {
     const deployment = begin({ version: 2 });
     expect(rolloutOf(deployment).state).toBe('ROLLING');
     expect(candidateOf(deployment)).toBeUndefined();

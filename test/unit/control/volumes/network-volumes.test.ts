@@ -200,7 +200,7 @@ describe('a network volume', () => {
     expect(volumes.find('ada', id)).toBeUndefined();
   });
 
-  it('of the catalog file is listed and mounted, but only the operator can change it', async () => {
+  it('is listed and mounted from the catalog file, but only the operator can change it', async () => {
     const { catalog, volumes } = await open();
     const { id } = await volumes.create('ada', creation);
     const page = (before?: number) => volumes.list({ userId: 'ada', before, limit: 1 });

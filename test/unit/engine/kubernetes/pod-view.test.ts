@@ -39,7 +39,7 @@ describe('a container on Kubernetes', () => {
     });
   });
 
-  it('of another platform is not shown', () => {
+  it('is not shown on another platform', () => {
     const objects = { record: { metadata }, pod: undefined };
     expect(viewContainer('other', objects, NOW)).toBeUndefined();
   });

@@ -36,7 +36,7 @@ describe('the location of control groups', () => {
     ]);
   });
 
-  it('of this process is found in each hierarchy', () => {
+  it('is found for this process in each hierarchy', () => {
     const membership = '4:memory:/outer/inner\n2:cpu,cpuacct:/batch\n0::/user.slice/a\n';
     const found = parseMounts(MOUNTS).map((each) => locateOwn(each, membership));
     expect(found).toEqual([
@@ -72,7 +72,7 @@ describe('a group of a run', () => {
 
   const read = (name: string) => readFileSync(join(folder, name), 'utf8');
 
-  it('of version 2 has its limits in one folder', () => {
+  it('has its limits in one folder in version 2', () => {
     const files = { 'memory.max': '', 'memory.swap.max': '', 'cpu.max': '' };
     const home = pretend(folder, files);
     writeFileSync(join(home, 'run/cgroup.procs'), '');
@@ -90,7 +90,7 @@ describe('a group of a run', () => {
     expect(read('run/cgroup.procs')).toBe('12');
   });
 
-  it('of version 1 has a folder for each', () => {
+  it('has a folder for each in version 1', () => {
     const memory = pretend(join(folder, 'm'), { 'memory.memsw.limit_in_bytes': '' });
     const cpu = pretend(join(folder, 'c'), {});
     const pids = pretend(join(folder, 'p'), {});
@@ -136,7 +136,7 @@ describe('a group of a run', () => {
     expect(readdirSync(folder).sort()).toEqual(['mine.b', 'others']);
   });
 
-  it('of a container is found by its name, but not that of a container with a longer name', () => {
+  it('is found by the name of a container, but not by that of a container with a longer name', () => {
     const home = { ...NO_CGROUPS, tracking: folder, memory: folder };
     const run = { id: 'pod_a', generation: 1, number: 1, once: 'ab' };
     for (const other of [{}, { generation: 2 }, { number: 11 }, { id: 'pod_a.1' }]) {

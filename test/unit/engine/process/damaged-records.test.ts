@@ -145,7 +145,7 @@ describe('records', () => {
     expect(readdirSync(pod.disk)).toEqual(['files', 'tmp']);
   });
 
-  it('of containers that were never created leave no disk behind', async () => {
+  it('leave no disk behind for containers that were never created', async () => {
     await pod.start();
     mkdirSync(join(pod.folder, 'disks/pod_b.1.0123456789ab/tmp'), { recursive: true });
     await pod.open().list();

@@ -37,7 +37,7 @@ describe('a line of stat', () => {
     expect(parseStat(line)).toBeUndefined();
   });
 
-  it('of this process contains its parent', () => {
+  it('contains the parent of this process', () => {
     expect(own).toMatchObject({ pid: process.pid, parentPid: process.ppid, isDead: false });
   });
 });

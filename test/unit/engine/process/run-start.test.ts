@@ -281,7 +281,7 @@ describe('the environment of a container', () => {
 });
 
 describe('GPUs', () => {
-  it('of NVIDIA are shown by their UUIDs, in the order given', () => {
+  it('are shown by their UUIDs for NVIDIA, in the order given', () => {
     expect(pin(['GPU-c', 'GPU-a'], nvidia)).toEqual({
       CUDA_DEVICE_ORDER: 'PCI_BUS_ID',
       CUDA_VISIBLE_DEVICES: 'GPU-c,GPU-a',
@@ -298,12 +298,12 @@ describe('GPUs', () => {
     });
   });
 
-  it('of AMD are shown by their indices, without a conflicting CUDA variable', () => {
+  it('are shown by their indices for AMD, without a conflicting CUDA variable', () => {
     const amd = [device('amd-x', 0), device('amd-y', 1)];
     expect(pin(['amd-y'], amd)).toEqual({ ROCR_VISIBLE_DEVICES: '1', HIP_VISIBLE_DEVICES: '0' });
   });
 
-  it('of Intel are shown by their indices', () => {
+  it('are shown by their indices for Intel', () => {
     expect(pin(['intel-x'], [device('intel-x', 3)])).toMatchObject({
       ZE_AFFINITY_MASK: '3',
       CUDA_VISIBLE_DEVICES: '-1',

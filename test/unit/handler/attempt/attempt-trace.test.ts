@@ -155,7 +155,7 @@ describe('the span of an attempt', () => {
     }
   });
 
-  it('of each of two concurrent attempts has its own children', async () => {
+  it('has its own children in each of two concurrent attempts', async () => {
     register();
     const handler = async (job: { id: string }) => {
       await new Promise(setImmediate);
@@ -199,7 +199,7 @@ describe('the span of an attempt', () => {
     ]);
   });
 
-  it('of a cancelled attempt is no error', async () => {
+  it('is no error for a cancelled attempt', async () => {
     register();
     const running = begin(
       (_: unknown, { signal }: { signal: AbortSignal }) =>
@@ -217,7 +217,7 @@ describe('the span of an attempt', () => {
     });
   });
 
-  it('of a timed-out attempt is an error without an exception', async () => {
+  it('is an error without an exception for a timed-out attempt', async () => {
     register();
     const clock = new ManualClock();
     const running = begin(() => clock.advance(50), { clock, timeoutMs: 50 });

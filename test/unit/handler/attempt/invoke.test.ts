@@ -561,7 +561,7 @@ describe('a stop', () => {
     expect(sink.outputs).toHaveLength(1);
   });
 
-  it('before the handler has started skips it', async () => {
+  it('skips the handler if it has not started', async () => {
     let called = false;
     const attempt = begin(() => {
       called = true;

@@ -41,7 +41,7 @@ describe('the input schema of a handler', () => {
     });
   });
 
-  it('of a recursive schema is finite', () => {
+  it('is finite for a recursive schema', () => {
     const node: z.ZodType = z.lazy(() => z.object({ children: z.array(node) }));
     const text = JSON.stringify(describeHandler({ default: { run, input: node } }));
     expect(text).toContain('$ref');

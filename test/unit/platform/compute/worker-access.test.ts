@@ -146,7 +146,7 @@ describe('containers', () => {
     });
   });
 
-  it('of podman have no name for the machine', () => {
+  it('have no name for the machine with podman', () => {
     const reach = { gateway: '10.88.0.1', hostName: 'none' } as const;
     expect(judgeReach({ ...check, way: 'host', reach })).toMatchObject({
       kind: 'unreachable',

@@ -81,7 +81,7 @@ describe('folders of workers in pods', () => {
     expect(await readdir(folders.locate('ep_a'))).toEqual(['left', 'there']);
   });
 
-  it('without a pod are removed when the endpoint has no pod', async () => {
+  it('are removed without a pod when the endpoint has no pod', async () => {
     const { add, folders, place, tidy } = await openFolders();
     await add('old');
     await mkdir(place('new'));

@@ -92,7 +92,7 @@ describe('a lease', () => {
     expect(job.deadlineAt).toBe(late + settings.timeoutGraceMs);
   });
 
-  it('with an undelivered outcome has no deadline but its own expiry', () => {
+  it('has no deadline but its own expiry with an undelivered outcome', () => {
     const { job } = step(states.running, { type: 'awaiting_delivery', incarnation: 2 });
     expect(job.deadlineAt).toBeNull();
     expect(job.lease).toMatchObject({ incarnation: 2, until: NOW + settings.leaseMs });
@@ -198,7 +198,7 @@ describe('an end', () => {
     expect(retried).toBe(-1);
   });
 
-  it('by failure has the last error and the history of all attempts', () => {
+  it('has the last error and the history of all attempts after a failure', () => {
     const job = end(states.running, { kind: 'failed', executionMs: 1, error, retry: 'never' });
     expect(job.error).toEqual({
       ...error,
@@ -215,7 +215,7 @@ describe('an end', () => {
     });
   });
 
-  it('by cancellation in the queue does not count as a run since the previous attempt', () => {
+  it('does not count as a run since the previous attempt after a cancellation in the queue', () => {
     const { job } = step(states.queued, { type: 'cancel' });
     expect(job).toMatchObject({ startedAt: null, endedAt: NOW });
   });
@@ -234,7 +234,7 @@ describe('an end', () => {
     },
   );
 
-  it('by too many chunks keeps the lease until the worker has stopped or the lease expires', () => {
+  it('keeps the lease after too many chunks until the worker has stopped or the lease expires', () => {
     const lost = { ...states.lostAsFailure };
     const { job } = step(
       lost,
@@ -288,7 +288,7 @@ describe('a time to live', () => {
     }
   });
 
-  it('of a delayed job counts from when the job is due', () => {
+  it('counts for a delayed job from when the job is due', () => {
     const { availableAt } = states.delayed;
     const { job } = step(states.delayed, { type: 'set_ttl', ttlMs: 10_000 });
     expect(job).toMatchObject({ expiresAt: availableAt + 10_000, dueAt: availableAt });

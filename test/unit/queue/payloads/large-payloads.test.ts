@@ -111,7 +111,7 @@ describe('a large input', () => {
     expect(Buffer.from((await worker.takeOne()).input).toString()).toBe(LARGE);
   });
 
-  it('of a platform that was killed while it was stored is deleted by the next one', async () => {
+  it('is deleted by the next platform if one was killed while it was stored', async () => {
     const lost = platform.store.write((tx) =>
       tx.beginPayload('input', { endpointId: ENDPOINT, id: 'lost' }, Buffer.from('{')),
     );
@@ -270,7 +270,7 @@ describe('a large output', () => {
     expect(await listUnused()).toEqual([]);
   });
 
-  it('of an attempt that has lost its lease is refused; the next attempt has its own', async () => {
+  it('is refused from an attempt that has lost its lease; the next attempt has its own', async () => {
     const id = await platform.submit();
     const lease = await worker.takeOne();
     const late = worker.finish(lease, completed, { body: LARGE });

@@ -81,7 +81,7 @@ describe('the bounds of an outcome', () => {
   });
 
   describe('spans', () => {
-    it('of an attempt last at most a year', async () => {
+    it('last at most a year for an attempt', async () => {
       const id = await platform.submit();
       await worker.finish(await worker.takeOne(), { ...completed, executionMs: 1e300 });
       expect(await platform.record(id)).toMatchObject({
@@ -89,7 +89,7 @@ describe('the bounds of an outcome', () => {
       });
     });
 
-    it('before the next attempt last at most a year', async () => {
+    it('last at most a year before the next attempt', async () => {
       const id = await platform.submit();
       const end = { ...failed, retry: 'after', retryAfterMs: 1e300 } as const;
       await worker.finish(await worker.takeOne(), end);

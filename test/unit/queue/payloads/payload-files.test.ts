@@ -133,7 +133,7 @@ describe('an upload', () => {
     await expectPayload('input', 1);
   });
 
-  it('of a small input of a batch is in a row', async () => {
+  it('puts a small input of a batch into a row', async () => {
     const { partBytes } = payloads;
     const bytes = makeBytes(1).subarray(0, partBytes);
     await upload('input', bytes);

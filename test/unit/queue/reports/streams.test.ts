@@ -128,14 +128,14 @@ describe('a position', () => {
     expect(outputs(await read())).toEqual(['a', 'b', 'c']);
   });
 
-  it('of attempt 0 means the start, without a reset', async () => {
+  it('means the start at attempt 0, without a reset', async () => {
     await worker.reportOne(chunksOf(await worker.takeOne(), 1, 0, ['a']));
     const page = await read({ after: { attempt: 0, n: -1 } });
     expect(outputs(page)).toEqual(['a']);
     expect(page.reset).toBe(false);
   });
 
-  it('of an older attempt waits for the first chunk of the newer one, unless the caller asks to wake on a reset', async () => {
+  it('waits at an older attempt for the first chunk of the newer one, unless the caller asks to wake on a reset', async () => {
     const first = await worker.takeOne();
     await worker.reportOne(chunksOf(first, 1, 0, ['a', 'b']));
     await worker.finish(first, { kind: 'released', reason: 'drain' }, { seq: 2 });
@@ -157,12 +157,12 @@ describe('a position', () => {
     }
   });
 
-  it('of an attempt that has not begun is refused', async () => {
+  it('is refused for an attempt that has not begun', async () => {
     const reading = read({ after: { attempt: 1, n: 0 } });
     await expect(reading).rejects.toMatchObject({ code: 'invalid' });
   });
 
-  it('beyond the last chunk returns nothing', async () => {
+  it('returns nothing beyond the last chunk', async () => {
     await worker.reportOne(chunksOf(await worker.takeOne(), 1, 0, ['a']));
     const page = await read({ after: { attempt: 1, n: 7 } });
     expect(page).toMatchObject({ chunks: [], position: { attempt: 1, n: 7 }, complete: false });

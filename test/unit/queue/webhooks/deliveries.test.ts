@@ -362,7 +362,7 @@ describe('a delivery', () => {
     expect(sender.sent.map(({ delivery }) => delivery.attempts)).toEqual([0, 1]);
   });
 
-  it('without an attempt is attempted after the next start', async () => {
+  it('is attempted after the next start if it was not before', async () => {
     await start(undefined);
     const id = await finishJob();
     const { store } = platform;
@@ -441,7 +441,7 @@ describe('a delivery', () => {
     expect(counts.get(ENDPOINT)).toEqual({ counts: { '2xx': 1 }, waiting: 1 });
   });
 
-  it('without a stored record is abandoned, even if the store fails meanwhile', async () => {
+  it('is abandoned without a stored record, even if the store fails meanwhile', async () => {
     const memory = openSqliteStore({ path: ':memory:' });
     let isFull = false;
     class FillingSender extends ScriptedSender {
@@ -537,7 +537,7 @@ describe('receivers', () => {
     expect(sender.sent).toHaveLength(7);
   });
 
-  it('of one user that all hang leave capacity for receivers of others', async () => {
+  it('leave capacity for receivers of others if all of one user hang', async () => {
     const sender = new ScriptedSender(() => undefined);
     await start(undefined);
     const now = platform.clock.now();

@@ -87,13 +87,13 @@ describe('receivers', () => {
     expect(receivers.capacityFor(keyOf('proven', 'grace'))).toBe(2);
   });
 
-  it('of a user have the whole limit of the user at first', () => {
+  it('have the whole limit of the user at first', () => {
     const receivers = make({ maxPerUser: 2, maxUnprovenPerUser: 2 });
     receivers.begin(keyOf('a'));
     expect(receivers.capacityFor(keyOf('b'))).toBe(1);
   });
 
-  it("of one user never exceed the user's limit, proven or not", () => {
+  it("never exceed the user's limit, proven or not", () => {
     const receivers = make({ maxPerUser: 3, maxUnprovenPerUser: 2 });
     receivers.begin(keyOf('a'));
     receivers.begin(keyOf('b'));
@@ -104,7 +104,7 @@ describe('receivers', () => {
     expect(receivers.capacityFor(keyOf('e', 'grace'))).toBe(0);
   });
 
-  it('of the least busy user come first', () => {
+  it('come first for the least busy user', () => {
     const receivers = make();
     receivers.begin(keyOf('busy'));
     receivers.note(keyOf('a'), 0);
@@ -112,7 +112,7 @@ describe('receivers', () => {
     expect(receivers.listReady(5)).toEqual([keyOf('b', 'grace'), keyOf('a')]);
   });
 
-  it('of the same name but different users fail separately', () => {
+  it('fail separately for different users of the same name', () => {
     const receivers = make();
     prove(receivers, 'a');
     prove(receivers, 'a', 'grace');
@@ -138,7 +138,7 @@ describe('receivers', () => {
     end(undefined);
   });
 
-  it('of one user are listed no further than it may have attempts, the longest due first', () => {
+  it('are listed for a user no further than it may have attempts, the longest due first', () => {
     const receivers = make();
     for (let n = 0; n < 1_000; n++) receivers.note(keyOf(`host-${n}`), n);
     receivers.note(keyOf('other', 'grace'), 5_000);

@@ -178,7 +178,7 @@ describe('a webhook', () => {
     expect(requests).toBe(1);
   });
 
-  it('without an answer in time has timed out', async () => {
+  it('has timed out without an answer in time', async () => {
     await using server = await startServer(() => {});
     const made = await send(server.url, { timeoutMs: 100 });
     expect(made).toEqual({ result: 'timeout', detail: expect.stringContaining('100 ms') });
@@ -226,7 +226,7 @@ describe('a webhook', () => {
     expect(await send(server.url)).toMatchObject({ result: 'unreachable' });
   });
 
-  it('without a server is not received, and its detail contains no path', async () => {
+  it('is not received without a server, and its detail contains no path', async () => {
     const server = await startServer(() => {});
     await server[Symbol.asyncDispose]();
     const made = await send(`${server.url}/hooks/s3cret?token=s3cret`);

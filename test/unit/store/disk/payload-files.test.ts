@@ -115,7 +115,7 @@ describe('the name of a file', () => {
 });
 
 describe('a failure of the disk', () => {
-  it('of each call is reported and rejects with a PayloadFileError', async () => {
+  it('is reported for each call and rejects with a PayloadFileError', async () => {
     writeFileSync(folder, 'a file instead of the folder');
     await expect(write(PAYLOAD, SMALL)).rejects.toThrow(PayloadFileError);
     await expect(read(PAYLOAD)).rejects.toThrow(PayloadFileError);
@@ -155,7 +155,7 @@ describe('a failure of the disk', () => {
     expect(readdirSync(folder)).toEqual([]);
   });
 
-  it('of one file keeps no other from being removed', async () => {
+  it('keeps no other file from being removed', async () => {
     const other = { ...PAYLOAD, id: 'other' };
     await write(other, SMALL);
     mkdirSync(files.locate(PAYLOAD));

@@ -35,7 +35,7 @@ describe('a value of a row', () => {
     expect(numberOrNull(row, 'c')).toBe(1_767_225_600_001);
   });
 
-  it('of the wrong type is refused with the name of its column', () => {
+  it('is refused with the name of its column if it has the wrong type', () => {
     const row = { a: 'x', b: 5, c: null };
     expect(() => number(row, 'a')).toThrow(unreadable('a'));
     expect(() => number(row, 'c')).toThrow(unreadable('c'));

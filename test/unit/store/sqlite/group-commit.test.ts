@@ -44,7 +44,7 @@ function endTurn(): Promise<void> {
 }
 
 describe('writes', () => {
-  it('in one iteration of the event loop share one commit', async () => {
+  it('share one commit in one iteration of the event loop', async () => {
     const before = countCommits();
     await Promise.all(Array.from({ length: 100 }, (_, i) => insert(`${i}`)));
     expect(countCommits() - before).toBe(1);
@@ -83,7 +83,7 @@ describe('writes', () => {
     connection.close();
   });
 
-  it('in different turns have separate commits', async () => {
+  it('have separate commits in different iterations', async () => {
     const before = countCommits();
     await insert('a');
     await insert('b');
@@ -112,7 +112,7 @@ describe('writes', () => {
     expect(countCommits() - before).toBe(1);
   });
 
-  it('of a weight beyond 512 together wait for the next commit', async () => {
+  it('wait for the next commit if they weigh more than 512 together', async () => {
     const before = countCommits();
     const writes = Array.from({ length: 13 }, (_, i) =>
       store.write((tx) => tx.insertJob(makeJob({ id: `${i}` }), INPUT), { weight: 100 }),
@@ -122,7 +122,7 @@ describe('writes', () => {
     expect(countCommits() - before).toBe(3);
   });
 
-  it('beyond 512 wait for the next turn', async () => {
+  it('wait for the next iteration beyond 512', async () => {
     const begun = new Set<number>();
     const writes = Array.from({ length: 600 }, (_, index) =>
       store.write((tx) => {
@@ -136,7 +136,7 @@ describe('writes', () => {
     expect(begun.size).toBe(600);
   });
 
-  it('beyond 16 MB of payload wait for the next turn', async () => {
+  it('wait for the next iteration beyond 16 MB of payload', async () => {
     const input = new Uint8Array(6 * 1_048_576);
     const begun: number[] = [];
     const writes = [1, 2, 3, 4, 5].map((id) =>

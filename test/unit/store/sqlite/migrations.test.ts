@@ -93,7 +93,7 @@ describe('a schema', () => {
     expect(database.isTransaction).toBe(false);
   });
 
-  it('of a newer version is refused with both versions named, and unchanged', () => {
+  it('is refused with both versions named if it is newer, and unchanged', () => {
     migrate(database, [...MIGRATIONS, addNote]);
     const refuse = () => migrate(database, MIGRATIONS);
     expect(refuse).toThrow(SchemaTooNewError);
@@ -103,7 +103,7 @@ describe('a schema', () => {
     expect(readVersion()).toBe(MIGRATIONS.length + 1);
   });
 
-  it('of another program is refused, and unchanged', () => {
+  it('is refused if it is of another program, and unchanged', () => {
     database.exec('create table other (id text)');
     expect(() => migrate(database)).toThrow(SchemaUnknownError);
     expect(listColumns('job')).toEqual([]);

@@ -225,7 +225,7 @@ describe('space', () => {
     await deleteUnused(store);
   }
 
-  it('of removed jobs goes back to the file system, in steps of the requested size', async () => {
+  it('goes back to the file system from removed jobs, in steps of the requested size', async () => {
     const store = await openStore();
     await fillAndEmpty(store);
     await store.reclaim(1);
@@ -242,7 +242,7 @@ describe('space', () => {
     expect(await readInQueue(store)).toBe(0);
   }, 30_000);
 
-  it('of the write-ahead log is given back once the log exceeds its limit', async () => {
+  it('is given back from the write-ahead log once the log exceeds its limit', async () => {
     const store = await openStore({ walLimitBytes: 2 * MB });
     // While another process reads, the log cannot begin again from its start.
     const reader = new DatabaseSync(path, { readOnly: true });

@@ -393,7 +393,7 @@ describe('a cancelled call', () => {
     expect(streams).toHaveLength(1);
   });
 
-  it('before it was sent is not sent', async () => {
+  it('is not sent if it is cancelled before', async () => {
     const { link } = await serve(() => {});
     const gone = AbortSignal.abort();
     expect(await errorOf(link.take(take, gone))).toMatchObject({ code: 'unavailable' });
@@ -426,7 +426,7 @@ describe('an unreadable answer is unavailable:', () => {
 });
 
 describe('a link', () => {
-  it('without a server is unavailable, with the reason', async () => {
+  it('is unavailable without a server, with the reason', async () => {
     const script = await listen(() => {});
     script.stop();
     const error = await errorOf(connect(script.port).hello(hello));
@@ -485,7 +485,7 @@ describe('a link', () => {
     expect(await errorOf(link.hello(hello))).toMatchObject({ code: 'unavailable' });
   });
 
-  it('with a key that cannot be sent is unauthorized, without quoting the key', async () => {
+  it('is unauthorized with a key that cannot be sent, without quoting the key', async () => {
     const { port } = await listen(() => {});
     const error = await errorOf(connect(port, { key: 'sécret' }).hello(hello));
     expect(error.code).toBe('unauthorized');

@@ -317,7 +317,7 @@ describe('a failure', () => {
     },
   );
 
-  it('for an unknown endpoint is retried slowly', async () => {
+  it('is retried slowly for an unknown endpoint', async () => {
     const link = await serve((_request, response) => response.writeHead(404).end('no such page'));
     expect(await errorOf(link.take(take, never))).toMatchObject({
       code: 'unavailable',
@@ -325,7 +325,7 @@ describe('a failure', () => {
     });
   });
 
-  it('for a certificate that is not trusted names --ca', async () => {
+  it('names --ca for a certificate that is not trusted', async () => {
     const server = createHttpsServer({ cert: CERTIFICATE, key: CERTIFICATE_KEY });
     servers.push(server);
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -409,13 +409,13 @@ describe('a failure', () => {
     expect(await errorOf(link.hello(hello))).toMatchObject({ code: 'unavailable' });
   });
 
-  it('by fewer answers than reports is temporary', async () => {
+  it('is temporary if there are fewer answers than reports', async () => {
     const link = await serve((_request, response) => answerJson(response, []));
     const error = await errorOf(link.report({ ...identity, reports: [outcome] }));
     expect(error).toMatchObject({ code: 'unavailable' });
   });
 
-  it('by a closed port is temporary and names the cause', async () => {
+  it('is temporary at a closed port, and names the cause', async () => {
     const server = createServer();
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const port = portOf(server);
@@ -425,7 +425,7 @@ describe('a failure', () => {
     expect(error.message).toContain('ECONNREFUSED');
   });
 
-  it('by a port with TLS suggests an https URL', async () => {
+  it('suggests an https URL at a port with TLS', async () => {
     const tls = createTlsServer({ cert: CERTIFICATE, key: CERTIFICATE_KEY });
     await new Promise<void>((resolve) => tls.listen(0, '127.0.0.1', resolve));
     const { port } = tls.address() as AddressInfo;
@@ -435,7 +435,7 @@ describe('a failure', () => {
     await new Promise((resolve) => tls.close(resolve));
   });
 
-  it('by a URL that is not http is reported at once', () => {
+  it('is reported at once for a URL that is not http', () => {
     const options = { endpointId: 'echo', key: 'k', log: silentLog };
     expect(() => createHttpLink({ url: 'ftp://127.0.0.1/', ...options })).toThrow(TypeError);
   });
@@ -444,7 +444,7 @@ describe('a failure', () => {
 describe('a large payload', () => {
   const large = Buffer.from(JSON.stringify('é'.repeat(600_000)));
 
-  it('of a report is sent with its length, once and again', async () => {
+  it('is sent with its length in a report, once and again', async () => {
     const received: { length: string | undefined; frames: Buffer[] }[] = [];
     const link = await serve((request, response, body) => {
       const frames = decodeFrames(body).map((frame) => Buffer.from(frame.body));

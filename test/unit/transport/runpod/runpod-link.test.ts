@@ -524,7 +524,7 @@ describe('a report on RunPod', () => {
     ]);
   });
 
-  it('of an earlier process is delivered', async () => {
+  it('is delivered from an earlier process', async () => {
     const server = await start();
     const link = open(server);
     const left = { jobId: 'old', attempt: 1, token: 'before' };
@@ -534,7 +534,7 @@ describe('a report on RunPod', () => {
     expect((await server.result('old')).output).toBe('kept');
   });
 
-  it('of an earlier process has no output if that process sent part of the stream', async () => {
+  it('has no output from an earlier process if that process sent part of the stream', async () => {
     const server = await start();
     const link = open(server);
     const left = { jobId: 'old', attempt: 1, token: 'before' };

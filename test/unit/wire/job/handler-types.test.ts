@@ -44,7 +44,7 @@ describe('the input of a handler', () => {
     expectTypeOf<InputOf<{ default: typeof defined }>>().toEqualTypeOf<Sent>();
   });
 
-  it('of a batch handler is that of one job', () => {
+  it('is that of one job in a batch handler', () => {
     const batch = { maxSize: 2, maxWaitMs: 1 };
     const defined = defineBatchHandler({ input, batch, run: (jobs) => jobs.map(() => ({ n: 1 })) });
     expectTypeOf<InputOf<typeof defined>>().toEqualTypeOf<Sent>();
@@ -72,7 +72,7 @@ describe('the output of a handler', () => {
     expectTypeOf<OutputOf<unknown>>().toBeUnknown();
   });
 
-  it('of a stream is the array of its chunks, or what it returns', () => {
+  it('is the array of the chunks of a stream, or what it returns', () => {
     expectTypeOf<OutputOf<typeof stream>>().toEqualTypeOf<{ token: string }[]>();
     expectTypeOf<ChunkOf<typeof stream>>().toEqualTypeOf<{ token: string }>();
     expectTypeOf<OutputOf<typeof summed>>().toEqualTypeOf<{ sum: number }>();
@@ -96,7 +96,7 @@ describe('the output of a handler', () => {
     expectTypeOf<OutputOf<typeof many>>().toEqualTypeOf<{ day: number }[]>();
   });
 
-  it('of a batch that streams is the chunks of one job', () => {
+  it('is the chunks of one job of a batch that streams', () => {
     const batch = { maxSize: 2, maxWaitMs: 1 };
     const defined = defineBatchHandler({
       batch,
@@ -139,9 +139,9 @@ function use(client: Client<typeof stream>, untyped: Client): void {
 }
 
 describe('a typed caller', () => {
-  it('of a client cannot send a wrong input', () => expectTypeOf(use).toBeFunction());
+  it('cannot send a wrong input with a client', () => expectTypeOf(use).toBeFunction());
 
-  it('of runHandler cannot either, and gets typed chunks', async () => {
+  it('cannot with runHandler either, and gets typed chunks', async () => {
     const { chunks, output } = await runHandler(stream, { prompt: 'x' });
     expectTypeOf(output).toEqualTypeOf<{ token: string }[] | undefined>();
     for (const chunk of chunks) expectTypeOf(chunk.output).toEqualTypeOf<{ token: string }>();
@@ -149,7 +149,7 @@ describe('a typed caller', () => {
     await runHandler(stream, {});
   });
 
-  it('of the harness cannot either, and gets typed results', async () => {
+  it('cannot with the harness either, and gets typed results', async () => {
     await using harness = await createHarness({ handler: summed });
     const result = await harness.run({ to: 2 });
     expectTypeOf(result).toEqualTypeOf<{ sum: number }>();

@@ -65,7 +65,7 @@ describe('an input', () => {
     ).not.toThrow();
   });
 
-  it('with a cycle is refused', () => {
+  it('is refused with a cycle', () => {
     const input: Record<string, unknown> = {};
     input['self'] = input;
     expect(() => requireJsonInput(input)).toThrow(TypeError);

@@ -52,7 +52,7 @@ describe('a payload', () => {
     expect(assembly.isWhole).toBe(true);
   });
 
-  it('with more bytes than announced is refused', () => {
+  it('is refused with more bytes than announced', () => {
     const assembly = new PayloadAssembly([2]);
     assembly.add(bytes('a'));
     expect(() => assembly.add(bytes('bc'))).toThrow(PayloadError);
@@ -78,7 +78,7 @@ describe('a message', () => {
     });
   });
 
-  it('of a newer kind has an unknown kind, and newer members are ignored', () => {
+  it('has an unknown kind if it is newer, and newer members are ignored', () => {
     // Field 1 is the call; 40 is a message of a later version, 41 a number.
     const unknown = Buffer.from([0x08, 0x05, 0xc2, 0x02, 0x00, 0xc8, 0x02, 0x01]);
     expect(decode(unknown)).toMatchObject({ call: 5, kind: undefined });

@@ -39,7 +39,7 @@ describe('memory use', () => {
     expect(decideOnMemory(use(101, 1), { use: before, action })).toBe(expected);
   });
 
-  it('above the limit is reported with use and limit', () => {
+  it('is reported with use and limit above the limit', () => {
     const text = 'the process uses 1100 MB of memory, the limit is 1000 MB';
     expect(describeExcess(use(110, 1))).toBe(text);
   });

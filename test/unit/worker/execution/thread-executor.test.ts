@@ -173,7 +173,7 @@ describe('a thread that ends unexpectedly', () => {
 });
 
 describe('a thread that ends unexpectedly several times', () => {
-  it('without a completed job in between is restarted only after a wait, with a logged reason', async () => {
+  it('is restarted without a completed job in between only after a wait, with a logged reason', async () => {
     const handlerPath = await writeHandler(`
       export const setup = () => {
         setTimeout(() => { throw new Error('the driver is gone'); }, 100);

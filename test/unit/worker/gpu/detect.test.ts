@@ -44,7 +44,7 @@ async function writeProgram(name: string, script: string): Promise<void> {
 }
 
 describe('detection', () => {
-  it('without nvidia-smi returns the CPU as one device and starts no process', async () => {
+  it('returns the CPU as one device without nvidia-smi, and starts no process', async () => {
     const found = await detectDevices({ searchPath: folder, deviceFolder: folder });
     expect(found).toMatchObject({ nvidia: { kind: 'absent' }, problems: [] });
     expect(found.devices).toEqual([found.host]);

@@ -113,7 +113,7 @@ describe('a choice is refused', () => {
 describe('the environment', () => {
   const environmentOf = (wish: Omit<DeviceSetRequest, 'host'>) => plan(wish).sets[0]?.environment;
 
-  it('of NVIDIA GPUs lists UUIDs in PCI bus order', () => {
+  it('lists UUIDs of NVIDIA GPUs in PCI bus order', () => {
     expect(environmentOf({ devices: four, perWorker: 2, choice: '3,1' })).toEqual({
       CUDA_DEVICE_ORDER: 'PCI_BUS_ID',
       CUDA_VISIBLE_DEVICES: 'GPU-3aaa,GPU-1aaa',
@@ -121,14 +121,14 @@ describe('the environment', () => {
     });
   });
 
-  it('of a MIG instance lists the instance, not its GPU', () => {
+  it('lists a MIG instance, not its GPU', () => {
     expect(environmentOf({ devices: divided, perWorker: 1, choice: '0:1' })).toMatchObject({
       CUDA_VISIBLE_DEVICES: 'MIG-01',
       NVIDIA_VISIBLE_DEVICES: 'MIG-01',
     });
   });
 
-  it('of AMD GPUs lists numbers, counts the remaining GPUs from 0, and unsets CUDA_VISIBLE_DEVICES', () => {
+  it('lists numbers of AMD GPUs, counts the remaining GPUs from 0, and unsets CUDA_VISIBLE_DEVICES', () => {
     expect(environmentOf({ devices: mixed, perWorker: 1, choice: 'amd:1' })).toEqual({
       ROCR_VISIBLE_DEVICES: '1',
       HIP_VISIBLE_DEVICES: '0',
@@ -136,12 +136,12 @@ describe('the environment', () => {
     });
   });
 
-  it('of Intel GPUs is a mask of numbers', () => {
+  it('masks Intel GPUs by numbers', () => {
     const devices = [found('intel', 0, 'intel-x'), found('intel', 1, 'intel-y')];
     expect(environmentOf({ devices, perWorker: 'all' })).toEqual({ ZE_AFFINITY_MASK: '0,1' });
   });
 
-  it('of a chosen CPU hides the GPUs', () => {
+  it('hides the GPUs from a chosen CPU', () => {
     expect(environmentOf({ devices: four, perWorker: 1, choice: 'cpu' })).toEqual({
       CUDA_VISIBLE_DEVICES: '-1',
       NVIDIA_VISIBLE_DEVICES: 'void',
@@ -149,7 +149,7 @@ describe('the environment', () => {
     });
   });
 
-  it('of a CPU without GPUs is unchanged', () => {
+  it('is unchanged for a CPU without GPUs', () => {
     expect(environmentOf({ devices: [host], perWorker: 1 })).toEqual({});
   });
 });

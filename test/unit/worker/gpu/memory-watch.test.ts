@@ -137,7 +137,7 @@ describe('memory of a process that is idle between jobs', () => {
     ['below the limit', [500, 899], '- -'],
     ['at the limit, even after a decrease', [500, 400, 900], '- - recycle'],
     ['above the limit, once per process', [500, 900, 1_000], '- recycle -'],
-  ])('with a limit leads to a new process: %s', (_, mib, names) => {
+  ])('leads to a new process with a limit: %s', (_, mib, names) => {
     expect(namesOf(afterJobs(mib), { changes: { recycleAtBytes: 400 * MIB } })).toBe(names);
   });
 });
@@ -158,7 +158,7 @@ describe('memory of a process that is never idle', () => {
     expect(countFindings(noisy)).toEqual([]);
   });
 
-  it('above the limit leads to a new process only if it grew continuously', () => {
+  it('leads to a new process above the limit only if it grew continuously', () => {
     const changes = { recycleAtBytes: 50 * MIB };
     expect(countFindings(rising, changes)).toEqual(['recycle']);
     const larger = rising.map((mib, look) => (look < 6 ? mib : 5_000));

@@ -108,7 +108,7 @@ describe('a reading', () => {
     expect(asked).toHaveLength(2);
   });
 
-  it('in progress when the monitor stops is aborted without a report', async () => {
+  it('is aborted without a report if it is in progress when the monitor stops', async () => {
     const { clock, monitor, asked } = watchSlowly('one-h200');
     const told: string[] = [];
     monitor.onChange((status) => told.push(status.health.state.name));

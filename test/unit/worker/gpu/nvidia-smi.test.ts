@@ -38,7 +38,7 @@ async function readFault(words: Failure): Promise<SmiFault> {
 }
 
 describe('a report', () => {
-  it('of one H200 contains all of its reported values', async () => {
+  it('contains all reported values of one H200', async () => {
     const { gpus, ...system } = await readReport('one-h200');
     expect(system).toEqual({ driverVersion: '580.95.05', cudaVersion: '13.0' });
     expect(gpus).toEqual([
@@ -75,7 +75,7 @@ describe('a report', () => {
     });
   });
 
-  it('of eight GPUs numbers them by PCI bus ID, not by minor number', async () => {
+  it('numbers eight GPUs by PCI bus ID, not by minor number', async () => {
     const { gpus } = await readReport('eight-a100');
     expect(gpus.map(({ index }) => index)).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
     expect(gpus.map(({ minorNumber }) => minorNumber)).toEqual([2, 3, 0, 1, 6, 7, 4, 5]);
@@ -192,16 +192,16 @@ describe('a fault', () => {
     expect(found.remedy).not.toBe('');
   });
 
-  it('of a lost GPU names its bus ID', async () => {
+  it('names the bus ID of a lost GPU', async () => {
     expect(await readFault('lost')).toMatchObject({ fault: 'lost', pciBusId: '00000000:53:00.0' });
   });
 
-  it('of a missing program names the program', async () => {
+  it('names a missing program', async () => {
     const reading = await readNvidiaSmi({ command: '/nowhere/nvidia-smi' });
     expect(reading).toMatchObject({ kind: 'fault', fault: 'missing' });
   });
 
-  it('of a program that hangs is reported at the deadline, not before', async () => {
+  it('is reported at the deadline of a program that hangs, not before', async () => {
     say('hang');
     const clock = new ManualClock();
     let fault: string | undefined;
@@ -215,7 +215,7 @@ describe('a fault', () => {
     expect(fault).toBe('timeout');
   });
 
-  it('of an aborted program is reported at once, after the program has ended', async () => {
+  it('is reported at once for an aborted program, after the program has ended', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'millrace-smi-'));
     try {
       say('hang');
@@ -239,7 +239,7 @@ describe('a fault', () => {
     }
   });
 
-  it('of a program that hangs is reported after the program has ended', async () => {
+  it('is reported after a program that hangs has ended', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'millrace-smi-'));
     try {
       say('hang');

@@ -130,7 +130,7 @@ describe('the usage of an attempt', () => {
     expect(a).toEqual({ seconds: 0, energyJoules: 0, shared: false });
   });
 
-  it('of an attempt that never began is undefined', () => {
+  it('is undefined if the attempt never began', () => {
     expect(measure([[1, 'end', 'a']])).toEqual({ a: undefined });
   });
 });
@@ -155,7 +155,7 @@ describe('attempts that run at once', () => {
     }
   });
 
-  it('of one batch have equal parts of it', () => {
+  it('have equal parts of one batch', () => {
     const jobs = Array.from({ length: 32 }, (_, place) => `job-${place}`);
     const usages = measure([
       ...jobs.map((job): Event => [0, 'begin', job]),

@@ -230,7 +230,7 @@ describe('the metrics of a worker', () => {
     expect(await read('process_resident_memory_bytes')).toBeGreaterThan(0);
   });
 
-  it('of two workers in one process are separate', async () => {
+  it('are separate for two workers in one process', async () => {
     const [first, second] = [await startWatched(), await startWatched()];
     await give(first, lease('a'));
     expect([

@@ -102,7 +102,7 @@ describe('abandoned folders', () => {
     ]);
   });
 
-  it('of other pods are reported and removed if the state folder is exclusive to a pod', async () => {
+  it('are reported and removed for other pods if the state folder is exclusive to a pod', async () => {
     await abandon('sibling', [], { podId: 'this-pod' });
     await abandon('empty', [], { podId: 'old-pod' });
     await abandon('a', ['job-a'], { podId: 'old-pod' });

@@ -112,7 +112,7 @@ describe('the lock of a folder', () => {
     }
   });
 
-  it('of a guest is released for the owner, which waits for it', async () => {
+  it('is released by a guest for the owner, which waits for it', async () => {
     let isWanted = false;
     const guest = await lockFolder(stateDir, {
       onWanted: () => {

@@ -122,7 +122,7 @@ describe('a quarantine', () => {
     watch.stop();
   });
 
-  it('for a failing driver applies to all workers and ends for all', async () => {
+  it('applies to all workers for a failing driver, and ends for all', async () => {
     const { watch, clock, told } = await setUp('eight-a100', { perWorker: 4 });
     watch.start();
     await say('driver-error');
@@ -138,7 +138,7 @@ describe('a quarantine', () => {
     watch.stop();
   });
 
-  it('for a detected fault starts before the first reading', async () => {
+  it('starts before the first reading for a detected fault', async () => {
     const { watch, told } = await setUp('one-h200-ecc');
     expect(told()).toEqual(['']);
     watch.start();
@@ -160,7 +160,7 @@ describe('a quarantine', () => {
     watch.stop();
   });
 
-  it('for an nvidia-smi that hangs starts after its deadlines', async () => {
+  it('starts after the deadlines of an nvidia-smi that hangs', async () => {
     const { watch, clock, told } = await setUp('one-h200');
     watch.start();
     await say('hang');
@@ -197,7 +197,7 @@ describe('a quarantine', () => {
     watch.stop();
   });
 
-  it('of a device without a worker affects no worker', async () => {
+  it('affects no worker if its device has none', async () => {
     const { watch, lines, told } = await setUp('eight-a100', { choice: '0,1' });
     watch.start();
     await say('eight-a100-lost');
