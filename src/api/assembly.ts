@@ -1,7 +1,7 @@
 // Puts the framework together: the server with its checks of every request, and the routes of every carrier and adapter.
 import type { Socket } from 'node:net';
 import { type FastifyInstance, type FastifyRequest, fastify } from 'fastify';
-import { FRAMES_MEDIA_TYPE } from '../wire/link/frames.ts';
+import { FRAMES_MEDIA_TYPE } from '../wire/link/http-form.ts';
 import { JSON_TYPE } from '../wire/operations/operation.ts';
 import { ADAPTERS } from './adapters.ts';
 import { createBodyReader } from './body/body-reader.ts';

@@ -19,8 +19,7 @@ import {
   readContextLoss,
 } from './held-attempt.ts';
 import type { Reporter } from './reports/reporter.ts';
-import { watchChunks } from './worker-observer.ts';
-import type { CompleteWorkerOptions } from './worker-options.ts';
+import { type CompleteWorkerOptions, watchChunks } from './worker-options.ts';
 
 interface AttemptsOptions {
   options: CompleteWorkerOptions;

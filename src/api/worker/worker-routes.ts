@@ -11,7 +11,7 @@ import {
   type Frame,
   FrameBoundError,
   FrameError,
-} from '../../wire/link/frames.ts';
+} from '../../wire/link/http-form.ts';
 import {
   type Lease,
   type ReportRequest,

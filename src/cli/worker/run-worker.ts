@@ -20,10 +20,11 @@ import {
 import type { AbandonedFolders } from '../../worker/outbox/abandoned-folders.ts';
 import {
   NO_PARENT,
+  observeForParent,
   openParentChannel,
   type ParentChannel,
+  SupervisedWorker,
 } from '../../worker/supervisor/parent-channel.ts';
-import { observeForParent, SupervisedWorker } from '../../worker/supervisor/supervised-worker.ts';
 import { createWorker, type Worker, type WorkerState } from '../../worker/worker.ts';
 import { CommandError, EXIT } from '../command.ts';
 import { readVariable, setVariable } from '../config.ts';

@@ -6,7 +6,7 @@ import { registerProcessMetrics } from '../../base/process-metrics.ts';
 import type { GpuUsage } from '../../wire/job/attempt.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 import type { WorkerHealth } from '../worker.ts';
-import { NO_OBSERVER, type WorkerObserver } from '../worker-observer.ts';
+import { NO_OBSERVER, type WorkerObserver } from '../worker-options.ts';
 
 /** A job may wait or run for days. For times beyond the last bucket, see the job's record. */
 const DURATION_BUCKETS_S = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1_800, 7_200];

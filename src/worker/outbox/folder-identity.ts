@@ -1,7 +1,7 @@
 // The file that says which endpoint, pod and process a worker's folder belongs to.
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { readForeignFile } from './foreign-file.ts';
+import { readForeignFile } from './journal.ts';
 
 const IDENTITY_FILE = 'worker.json';
 /** Larger than any valid identity. */

@@ -6,13 +6,13 @@ import { join } from 'node:path';
 import { type Log, silentLog } from '../../base/log.ts';
 import type { LeaseRef, ReportHeader } from '../../wire/link/worker-link.ts';
 import { AttemptReports, type RemainingReports } from '../reports/attempt-reports.ts';
-import { useForeignFile } from './foreign-file.ts';
 import {
   encodeRecord,
   type Journal,
   type JournalRange,
   type ScannedRecord,
   scanJournal,
+  useForeignFile,
 } from './journal.ts';
 
 const JOURNAL_FILE = 'outbox.journal';

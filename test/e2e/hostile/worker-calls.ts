@@ -1,5 +1,6 @@
 // What the attacker does as a worker of its own endpoint, to have jobs with outputs and chunks.
-import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
+
+import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/http-form.ts';
 import type { ReportHeader } from '../../../src/wire/link/worker-link.ts';
 import { fillPath } from '../../../src/wire/routes/route.ts';
 import { JOB_ROUTES, WORKER_HEADERS, WORKER_ROUTES } from '../../../src/wire/routes/routes.ts';

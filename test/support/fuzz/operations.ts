@@ -1,6 +1,6 @@
 // Composes a correct request for each operation; the fuzzer changes it afterwards.
 
-import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
+import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/http-form.ts';
 import type { Operation } from '../../../src/wire/operations/operation.ts';
 import { OPERATIONS } from '../../../src/wire/operations/operations.ts';
 import {

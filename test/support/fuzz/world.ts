@@ -2,7 +2,7 @@
 // name.
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
-import { decodeFrames } from '../../../src/wire/link/frames.ts';
+import { decodeFrames } from '../../../src/wire/link/http-form.ts';
 import { leaseHeaders } from '../../../src/wire/link/worker-link.ts';
 import { issuedKey } from '../../../src/wire/resources/key.ts';
 import { fixture, PlatformProcess } from '../processes.ts';

@@ -1,11 +1,10 @@
 // Reports whose bodies are not the JSON that they have to be, from workers that are not ours.
-
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createGrpcServer } from '../../../src/api/grpc/server.ts';
 import { checkReports } from '../../../src/api/report-check.ts';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
-import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
+import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/http-form.ts';
 import type { Lease, Report } from '../../../src/wire/link/worker-link.ts';
 import { METADATA } from '../../../src/wire/link/worker-stream.ts';
 import { errorAt } from '../../support/answers.ts';

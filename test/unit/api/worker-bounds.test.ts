@@ -5,7 +5,7 @@ import { createGrpcServer } from '../../../src/api/grpc/server.ts';
 import type { HttpBounds } from '../../../src/api/limits/bounds.ts';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
-import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
+import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/http-form.ts';
 import { METADATA } from '../../../src/wire/link/worker-stream.ts';
 import { MAX_LISTED, MAX_REPORTS } from '../../../src/wire/message-bounds.ts';
 import { ENDPOINT, type Platform, readJson, startPlatform } from '../../support/api/platform.ts';

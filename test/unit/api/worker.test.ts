@@ -4,7 +4,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { createGrpcServer } from '../../../src/api/grpc/server.ts';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
-import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
+import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/http-form.ts';
 import { leaseHeaders } from '../../../src/wire/link/worker-link.ts';
 import { METADATA } from '../../../src/wire/link/worker-stream.ts';
 import {

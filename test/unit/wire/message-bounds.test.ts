@@ -1,7 +1,6 @@
 // What bounds a message before it is parsed: an estimate of its values that nothing can slip by.
-
 import { describe, expect, it } from 'vitest';
-import { decodeFrames, encodeFrames, FrameBoundError } from '../../../src/wire/link/frames.ts';
+import { decodeFrames, encodeFrames, FrameBoundError } from '../../../src/wire/link/http-form.ts';
 import { countValues, hasMoreValues } from '../../../src/wire/message-bounds.ts';
 import { fc } from '../../support/properties.ts';
 

@@ -1,6 +1,6 @@
 // Messages of a worker with a good key, on both carriers, with far more in them than a worker has.
 import type { ClientHttp2Session, ClientSessionOptions } from 'node:http2';
-import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
+import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/http-form.ts';
 import { fillPath } from '../../../../src/wire/routes/route.ts';
 import { RUNPOD_BASE, WORKER_HEADERS, WORKER_ROUTES } from '../../../../src/wire/routes/routes.ts';
 import type { Attack, AttackContext, Target } from '../attack.ts';

@@ -14,7 +14,7 @@ import { noteExchange } from '../../../../src/api/limits/exchanges.ts';
 import { Flows } from '../../../../src/api/limits/flows.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import type { Store } from '../../../../src/store/store.ts';
-import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
+import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/http-form.ts';
 import { ENDPOINT, type Platform, readJson, startPlatform } from '../../../support/api/platform.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from '../../../support/certificates.ts';
 import { until } from '../../../support/until.ts';

@@ -5,7 +5,7 @@ import {
   planReruns,
   raiseLimit,
   startLimit,
-} from '../../../../src/handler/batch/policy.ts';
+} from '../../../../src/handler/batch/collector.ts';
 import { fc } from '../../../support/properties.ts';
 
 /** Names in capitals have streamed. */

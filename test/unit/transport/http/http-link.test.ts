@@ -8,7 +8,11 @@ import { silentLog } from '../../../../src/base/log.ts';
 import { createClient } from '../../../../src/client.ts';
 import { createHttpLink } from '../../../../src/transport/http/http-link.ts';
 import type { RoutedLink } from '../../../../src/transport/routed-link.ts';
-import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
+import {
+  decodeFrames,
+  encodeFrames,
+  FRAMES_MEDIA_TYPE,
+} from '../../../../src/wire/link/http-form.ts';
 import type { LinkError, Report, TakeRequest } from '../../../../src/wire/link/worker-link.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from '../../../support/certificates.ts';
 

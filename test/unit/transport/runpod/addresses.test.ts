@@ -5,7 +5,7 @@ import { silentLog } from '../../../../src/base/log.ts';
 import { noProxy } from '../../../../src/base/net/outgoing-proxy.ts';
 import { RunPodAddresses } from '../../../../src/transport/runpod/addresses.ts';
 import { RunPodCaller } from '../../../../src/transport/runpod/caller.ts';
-import { RunPodPings } from '../../../../src/transport/runpod/pings.ts';
+import { RunPodPings } from '../../../../src/transport/runpod/link.ts';
 
 const base = 'https://api.example.com/v2/ep1';
 const query = '?gpu=NVIDIA+RTX+A5000';

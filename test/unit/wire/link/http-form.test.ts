@@ -1,12 +1,11 @@
 // Frames: what goes in comes out, and no broken message passes for a whole one.
-
 import { describe, expect, it } from 'vitest';
 import {
   decodeFrames,
   encodeFrames,
   type Frame,
   FrameError,
-} from '../../../../src/wire/link/frames.ts';
+} from '../../../../src/wire/link/http-form.ts';
 import { fc } from '../../../support/properties.ts';
 
 const frame = fc.record({

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { readOwnerUrl } from '../../../src/transport/owner-route.ts';
+import { readOwnerUrl } from '../../../src/transport/routed-link.ts';
 
 it.each([
   ['http', 'http://lb.example.com', 'http://10.0.0.1:8080'],
