@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { extname } from 'node:path';
 import { Worker } from 'node:worker_threads';
-import { ArchiveError } from './archive-error.ts';
+import { ArchiveError } from './archive-paths.ts';
 import type { ArchiveSummary, Inspected, Inspection } from './inspect-thread.ts';
 
 export type { ArchiveSummary } from './inspect-thread.ts';

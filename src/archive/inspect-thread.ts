@@ -1,6 +1,6 @@
 // Entry of a thread that checks one archive and lists its contents.
 import { parentPort, workerData } from 'node:worker_threads';
-import { ArchiveError } from './archive-error.ts';
+import { ArchiveError } from './archive-paths.ts';
 import { inspectArchive } from './unpack.ts';
 
 export interface Inspected {

@@ -2,7 +2,7 @@
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { packFiles } from '../../src/archive/pack.ts';
+import { packFiles } from '../../src/archive/project-files.ts';
 import type { Platform } from '../../src/client/platform-client.ts';
 import type { EndpointRecord } from '../../src/wire/resources/endpoint.ts';
 import type { Rollout } from '../../src/wire/resources/rollout.ts';

@@ -3,10 +3,10 @@
 import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join, relative, sep } from 'node:path';
-import type { PackedArchive } from '../../archive/pack.ts';
 import type {
   Omission,
   OmissionReason,
+  PackedArchive,
   ProjectFile,
   ProjectFiles,
 } from '../../archive/project-files.ts';
@@ -50,7 +50,7 @@ export interface PackedProject extends PackedArchive {
 /** @throws CommandError if the files break a limit or a rule, or do not contain the handler */
 export async function packProject(project: Project): Promise<PackedProject> {
   const { planArchive } = await import('./archive-layout.ts');
-  const { packFiles } = await import('../../archive/pack.ts');
+  const { packFiles } = await import('../../archive/project-files.ts');
   return explainArchive(async () => {
     const layout = planArchive(project);
     const { root } = layout;
@@ -112,7 +112,7 @@ async function findNpmTokens(folder: string, secrets: readonly string[]): Promis
 
 /** Turns broken rules of archives, and files that cannot be read, into errors without a stack. */
 export async function explainArchive<T>(act: () => Promise<T>): Promise<T> {
-  const { ArchiveError } = await import('../../archive/archive-error.ts');
+  const { ArchiveError } = await import('../../archive/archive-paths.ts');
   try {
     return await act();
   } catch (error) {

@@ -125,7 +125,7 @@ async function prepare(
 ): Promise<boolean> {
   const [{ unpackArchive }, { ArchiveError }, install] = await Promise.all([
     import('../../archive/unpack.ts'),
-    import('../../archive/archive-error.ts'),
+    import('../../archive/archive-paths.ts'),
     import('./version-install.ts'),
   ]);
   const { handlerVersion: version, installLimit, installScripts, installTimeout } = values;

@@ -124,7 +124,7 @@ export function nameOf({ endpointId, version }: VersionKey): string {
 export async function inspectUpload(archive: Uint8Array, entry: string): Promise<ArchiveSummary> {
   const [{ inspectInThread }, { ArchiveError }] = await Promise.all([
     import('../../archive/inspect-in-thread.ts'),
-    import('../../archive/archive-error.ts'),
+    import('../../archive/archive-paths.ts'),
   ]);
   try {
     return await inspectInThread(archive, entry);

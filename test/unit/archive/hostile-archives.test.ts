@@ -7,7 +7,7 @@ import { Header } from 'tar/header';
 import { Pax } from 'tar/pax';
 import type { EntryTypeName } from 'tar/types';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { ArchiveError } from '../../../src/archive/archive-error.ts';
+import { ArchiveError } from '../../../src/archive/archive-paths.ts';
 import { inspectArchive, unpackArchive } from '../../../src/archive/unpack.ts';
 import { ARCHIVE_LIMITS } from '../../../src/wire/archive-limits.ts';
 import { fc } from '../../support/properties.ts';

@@ -14,7 +14,7 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { packFiles } from '../../../src/archive/pack.ts';
+import { packFiles } from '../../../src/archive/project-files.ts';
 import { inspectArchive, unpackArchive } from '../../../src/archive/unpack.ts';
 import { ARCHIVE_LIMITS } from '../../../src/wire/archive-limits.ts';
 import { fc } from '../../support/properties.ts';
