@@ -22,9 +22,9 @@ import {
   chooseTrace,
   composeSubmission,
   type JobReference,
+  Submissions,
   type SubmitOptions,
-} from './client/jobs/submission.ts';
-import { Submissions } from './client/jobs/submissions.ts';
+} from './client/jobs/submissions.ts';
 import type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
 import type { ErrorCode, JobDetails, JobRecord, JobStatus, JobSummary } from './wire/job/job.ts';
 import { requireJsonInput } from './wire/job/json-input.ts';
@@ -49,7 +49,7 @@ export type {
   RunManyProgress,
   SubmitResult,
 } from './client/jobs/run-many.ts';
-export type { JobReference, SubmitOptions } from './client/jobs/submission.ts';
+export type { JobReference, SubmitOptions } from './client/jobs/submissions.ts';
 export type {
   BudgetsClient,
   KeysClient,

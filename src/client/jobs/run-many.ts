@@ -6,9 +6,10 @@ import {
   chooseTrace,
   type JobOptions,
   type JobReference,
+  SHARED_REQUEST,
+  Submissions,
   type TraceOptions,
-} from './submission.ts';
-import { SHARED_REQUEST, Submissions } from './submissions.ts';
+} from './submissions.ts';
 
 /** A job to submit: its input, and the options that `run` takes. */
 export interface NewJob<Input = unknown> extends JobOptions {
