@@ -1,10 +1,39 @@
-// The statements on the tables `node` and `shard`. All times are those of the database, so the clocks of the nodes do
-// not matter.
-
+// What a node of a cluster knows: the nodes and the shards, and the statements on their tables. All times are those
+// of the database, so the clocks of the nodes do not matter.
 import { describeHolders } from '../store/postgres/store-lock.ts';
 import { flag, number, text, textOrNull } from '../store/sql/rows.ts';
 import type { Query, Row } from '../store/store.ts';
-import type { NodeView, ShardView } from './cluster-view.ts';
+
+export interface NodeView {
+  id: string;
+  /** Where other nodes reach it. */
+  url: string;
+  /** Its lease is valid, by the clock of the database. */
+  isLive: boolean;
+  /** It hands its shards over and takes no new ones. */
+  isLeaving: boolean;
+  /** Version of its program's schema. */
+  version: number;
+  /** Changes with each change of endpoints, templates and keys that the node has made as the leader. */
+  controlNumber: number;
+}
+
+export interface ShardView {
+  id: number;
+  /** Node that serves it; null after an offer, and before the first claim. */
+  owner: string | null;
+  /** Node that may claim it. */
+  offeredTo: string | null;
+  /** The last node that could not open it. It gets the shard only if there is no other node. */
+  failedOn: string | null;
+  /** Counts the claims. */
+  epoch: number;
+}
+
+export interface ClusterView {
+  nodes: readonly NodeView[];
+  shards: readonly ShardView[];
+}
 
 /** First half of the key of a node's lock: 'node' in ASCII. The second half is made from schema and ID. */
 const NODE_CLASS = 0x6e_6f_64_65;

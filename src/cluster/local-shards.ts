@@ -2,7 +2,7 @@
 // has lost.
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { ClusterView } from './cluster-view.ts';
+import type { ClusterView } from './cluster-rows.ts';
 import type { Membership } from './membership.ts';
 import { planShards } from './plan-shards.ts';
 import type { ServedShards } from './served-shards.ts';

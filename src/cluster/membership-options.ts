@@ -1,8 +1,8 @@
-// The options of a membership, their defaults, and its errors.
+// The options of a membership, their defaults, its errors, and which of its failures are final.
 import type { PostgresTarget } from '../store/postgres/connection-url.ts';
 import type { Migration } from '../store/postgres/schema.ts';
 import type { SessionOptions } from '../store/postgres/session.ts';
-import type { MigrationListener } from '../store/schema-migration.ts';
+import { type MigrationListener, SchemaTooNewError } from '../store/schema-migration.ts';
 import type { LeaseClocks, LeaseTimes } from './node-lease.ts';
 
 export interface MembershipTimings extends LeaseTimes {
@@ -69,5 +69,29 @@ export class MembershipEndedError extends Error {
 
   constructor() {
     super('the node has left the cluster');
+  }
+}
+
+export class FinalFailures {
+  readonly #urlWaitMs: number;
+  #takenSince: number | undefined;
+
+  /** `urlWaitMs`: how long another node may have the URL of this one. */
+  constructor({ urlWaitMs }: { urlWaitMs: number }) {
+    this.#urlWaitMs = urlWaitMs;
+  }
+
+  /** Notes a failure in a row. @returns whether the node must end */
+  isFinal(error: unknown, now: number): boolean {
+    if (error instanceof SchemaTooNewError) return true;
+    // A lost connection says nothing about the URL, so the time goes on.
+    if (!(error instanceof NodeUrlTakenError)) return false;
+    this.#takenSince ??= now;
+    return now - this.#takenSince >= this.#urlWaitMs;
+  }
+
+  /** The node is a member. */
+  end(): void {
+    this.#takenSince = undefined;
   }
 }

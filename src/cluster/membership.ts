@@ -7,10 +7,16 @@ import { Session } from '../store/postgres/session.ts';
 import { number } from '../store/sql/rows.ts';
 import type { Query, Row } from '../store/store.ts';
 import { prepareDatabase } from './cluster-database.ts';
-import { ClusterRows, type NodeRow, readNode, readShard } from './cluster-rows.ts';
-import type { ClusterView, ShardView } from './cluster-view.ts';
-import { FinalFailures } from './final-failures.ts';
 import {
+  ClusterRows,
+  type ClusterView,
+  type NodeRow,
+  readNode,
+  readShard,
+  type ShardView,
+} from './cluster-rows.ts';
+import {
+  FinalFailures,
   MembershipEndedError,
   type MembershipOptions,
   type MembershipTimings,

@@ -1,6 +1,6 @@
 // Decides which shards a node claims and which it offers to other nodes. Every node computes the plan of the whole
 // cluster from the same rows, and carries out its own part.
-import type { ClusterView, ShardView } from './cluster-view.ts';
+import type { ClusterView, ShardView } from './cluster-rows.ts';
 
 export interface ShardPlan {
   claim: number[];

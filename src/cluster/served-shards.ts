@@ -1,6 +1,6 @@
 // Which shards this node serves, and which it fails to open. Requests are routed by it.
 import { backoffMs } from '../base/backoff.ts';
-import type { ClusterView } from './cluster-view.ts';
+import type { ClusterView } from './cluster-rows.ts';
 
 export class ServedShards {
   /** Of the attempts to open shards. */

@@ -1,6 +1,5 @@
 // Backs up the data folder of a platform that may run, and restores it into the folder of one that does not: a consistent
 // copy of the database, and the small files beside it.
-
 import { createHash } from 'node:crypto';
 import {
   chmodSync,
@@ -24,7 +23,7 @@ import { locatePayloads } from '../store/disk/payload-files.ts';
 import { backUpStore, describeStore } from '../store/disk/store-files.ts';
 import { MIGRATIONS } from '../store/sqlite/schema.ts';
 import { describeIssues } from '../wire/problem.ts';
-import { lockDataFolder } from './files/data-lock.ts';
+import { lockDataFolder } from './files/data-folder.ts';
 import { syncPath } from './files/durable-files.ts';
 import { describeError } from './option-error.ts';
 

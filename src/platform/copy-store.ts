@@ -4,7 +4,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { CopiedDatabase, CopyError, type CopyRole } from '../store/copy/copied-database.ts';
 import { type CopiedTable, type CopyStep, copyDatabase } from '../store/copy/copy-database.ts';
 import { readPostgresUrl, StoreUrlError } from '../store/postgres/connection-url.ts';
-import { type DataLock, lockDatabaseFile, lockDataFolder } from './files/data-lock.ts';
+import { type DataLock, lockDatabaseFile, lockDataFolder } from './files/data-folder.ts';
 import { PlatformOptionError } from './option-error.ts';
 
 export type { CopiedTable, CopyStep };

@@ -1,7 +1,7 @@
 // Opens the ports of a platform: HTTP for everybody, gRPC for workers. Code for gRPC, and for the limits of calls, is loaded
 // only if options ask for it.
 import type { GrpcServer, GrpcServerOptions } from '../api/grpc/server.ts';
-import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from '../api/limits/bounds.ts';
+import { DEFAULT_KEYLESS_LIMITS } from '../api/limits/bounds.ts';
 import type { CreateRateCounter, RateGate, RateLimits } from '../api/limits/rate-limit.ts';
 import type { KeyPair } from '../api/listener.ts';
 import { CONSOLE_FOLDER } from '../api/routes/console-routes.ts';
@@ -12,7 +12,7 @@ import { packageVersion } from '../base/package-info.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { Compute } from './compute/compute.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';
-import type { CompleteOptions } from './platform-options.ts';
+import type { CompleteOptions, GrpcPort } from './platform-options.ts';
 
 /** Lower ports need a privilege. */
 const FIRST_OPEN_PORT = 1_024;
@@ -162,13 +162,6 @@ export function explainListenError(error: unknown, ports: Ports): unknown {
   }
   const isTls = typeof code === 'string' && code.startsWith('ERR_OSSL');
   return isTls ? refuse('tls', `cannot be used: ${message}`) : error;
-}
-
-export interface GrpcPort {
-  port: number;
-  host: string;
-  keylessLimits: KeylessLimits;
-  tls: GrpcServerOptions['tls'];
 }
 
 /** Default: same address as HTTP, on a free port. */

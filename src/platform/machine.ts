@@ -8,19 +8,19 @@ import { type Clock, systemClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { launcherPath } from '../base/package-info.ts';
 import type { EngineKind } from '../control/endpoints/templates.ts';
-import { type Amounts, limitAmounts, type Overcommit } from '../control/limits/capacity.ts';
+import { type Amounts, limitAmounts } from '../control/limits/capacity.ts';
 import type { Containment } from '../engine/containment.ts';
-import type { ContainerStats, Engine } from '../engine/engine.ts';
+import { type Container, type ContainerStats, type Engine, EngineError } from '../engine/engine.ts';
 import type { PodUser } from '../engine/process/pod-user.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import { readNvidiaSmi, type SmiReading } from '../worker/gpu/nvidia-smi.ts';
 import type { SmiGpu } from '../worker/gpu/nvidia-smi-report.ts';
 import { locateCode } from './compute/pod-user-choice.ts';
 import { WorkerFolders } from './compute/worker-folders.ts';
+import { readEngineName } from './files/data-folder.ts';
 import { type KubernetesChoice, readKubernetesSettings } from './files/kubernetes-file.ts';
-import { readEngineName } from './files/stored-names.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';
-import type { CompleteOptions } from './platform-options.ts';
+import type { CapacityChoice, CompleteOptions } from './platform-options.ts';
 
 export interface Machine {
   /** Undefined: pods cannot run. */
@@ -53,7 +53,7 @@ export async function openMachine(
   return { engine, limits, workerFolders };
 }
 
-export interface EngineOptions {
+interface EngineOptions {
   kind: EngineKind;
   dockerHost?: string | undefined;
   kubernetes?: KubernetesChoice | undefined;
@@ -73,7 +73,7 @@ export interface EngineOptions {
 }
 
 /** Loads only the requested engine. @throws PlatformOptionError */
-export async function openEngine(options: EngineOptions): Promise<Engine | undefined> {
+async function openEngine(options: EngineOptions): Promise<Engine | undefined> {
   const { containment, dataFolder, devices, kind, log, measureGpus, podUser } = options;
   if (kind === 'none') return undefined;
   if (kind === 'docker') return openDocker(options);
@@ -128,12 +128,6 @@ async function openDocker(options: EngineOptions): Promise<Engine> {
 
 const GB = 1_073_741_824;
 const UNBOUNDED = 100_000_000;
-
-/** Undefined amounts are measured. */
-export interface CapacityChoice {
-  overcommit: Overcommit;
-  machine: Partial<Amounts>;
-}
 
 export interface MachineOptions {
   engine: EngineKind;
@@ -204,4 +198,60 @@ function describe({ memory, utilization = 0 }: SmiGpu): ContainerStats['gpus'][n
   const { totalBytes = 0, usedBytes = 0 } = memory;
   const share = totalBytes > 0 ? Math.round((usedBytes / totalBytes) * 100) : 0;
   return { util: Math.round(utilization), memoryUtil: Math.min(100, share) };
+}
+
+export interface LeftPods {
+  kind: EngineKind;
+  dockerHost?: string | undefined;
+  kubernetes?: KubernetesChoice | undefined;
+  dataFolder: string;
+  log: Log;
+}
+
+/** An engine that does not answer must not delay the end of a platform, ms. */
+const COUNT_MS = 3_000;
+
+/** 0 if the engine does not answer. */
+export function countLeftPods(place: LeftPods): Promise<number> {
+  const counting = withEngine(place, async (engine) => (await listRunning(engine)).length);
+  const { promise: late, resolve } = Promise.withResolvers<number>();
+  const timer = setTimeout(() => resolve(0), COUNT_MS);
+  return Promise.race([counting.catch(() => 0), late]).finally(() => clearTimeout(timer));
+}
+
+/**
+ * Sends SIGTERM to each pod, and SIGKILL after `graceMs`. Their records stay as they are, so the next platform
+ * starts the pods that it still wants. Resolves with how many it has stopped.
+ * @throws PlatformOptionError if the engine does not answer
+ */
+export async function stopLeftPods(place: LeftPods, graceMs: number): Promise<number> {
+  try {
+    return await withEngine(place, async (engine) => {
+      const ids = await listRunning(engine);
+      await Promise.all(ids.map((id) => engine.stop(id, graceMs)));
+      return ids.length;
+    });
+  } catch (error) {
+    if (!(error instanceof EngineError)) throw error;
+    throw new PlatformOptionError('unusable', 'compute.engine', error.message);
+  }
+}
+
+async function withEngine(
+  place: LeftPods,
+  act: (engine: Engine) => Promise<number>,
+): Promise<number> {
+  const engine = await openEngine({ ...place, devices: [], measureGpus: async () => [] });
+  if (!engine) return 0;
+  try {
+    return await act(engine);
+  } finally {
+    await engine.close();
+  }
+}
+
+async function listRunning(engine: Engine): Promise<string[]> {
+  const containers = await engine.list();
+  const isActive = ({ state }: Container) => state === 'running' || state === 'starting';
+  return containers.filter(isActive).map(({ id }) => id);
 }

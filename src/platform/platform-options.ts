@@ -1,13 +1,13 @@
 // The options of a platform: their defaults, and checks of some.
 import type { Access } from '../api/http/auth.ts';
 import { ANY_ORIGIN, findOriginProblem, MAX_ORIGINS } from '../api/http/cors.ts';
-import type { HttpBounds } from '../api/limits/bounds.ts';
+import type { HttpBounds, KeylessLimits } from '../api/limits/bounds.ts';
 import type { RateLimits } from '../api/limits/rate-limit.ts';
 import type { WorkerLimits } from '../api/worker/worker-allowance.ts';
 import { type Log, silentLog } from '../base/log.ts';
 import type { EngineKind } from '../control/endpoints/templates.ts';
 import type { SessionTimes } from '../control/keys/sessions.ts';
-import { DEFAULT_OVERCOMMIT } from '../control/limits/capacity.ts';
+import { type Amounts, DEFAULT_OVERCOMMIT, type Overcommit } from '../control/limits/capacity.ts';
 import type { Quotas } from '../control/limits/quotas.ts';
 import type { Containment } from '../engine/containment.ts';
 import type { QueueSettings } from '../queue/settings.ts';
@@ -15,9 +15,6 @@ import type { StoreGuardOptions } from '../store/disk/store-guard.ts';
 import type { PostgresOptions } from '../store/postgres/postgres.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import type { KubernetesChoice } from './files/kubernetes-file.ts';
-import type { GrpcPort } from './listeners.ts';
-import type { CapacityChoice } from './machine.ts';
-import type { NodeOptions } from './nodes/node-options.ts';
 import { PlatformOptionError } from './option-error.ts';
 import type { TraceOptions } from './trace-exporter.ts';
 
@@ -120,6 +117,37 @@ export interface PlatformTls {
   keyFile?: string | undefined;
 }
 
+export interface GrpcPort {
+  port: number;
+  host: string;
+  keylessLimits: KeylessLimits;
+  tls: { cert: string; key: string; clientCa?: string } | undefined;
+}
+
+export interface NodeOptions {
+  /** How other nodes reach this one: `http://10.0.0.5:8091`. */
+  url: string;
+  /** Address and port to listen on for other nodes. Default: those of `url`. */
+  listen?: { host: string; port: number } | undefined;
+  /** Secrets that nodes send each other: the first is sent, all are accepted. From 32 to 1,024 visible ASCII characters each. */
+  secrets: readonly string[];
+  /** File that they were read from; the user of pods must not be able to read it. Default: none. */
+  secretFile?: string | undefined;
+  /**
+   * http or https URL at which clients and workers reach this node directly, not through a load balancer. Workers then call
+   * the node that owns their endpoint. Default: workers use only their configured URL.
+   */
+  advertiseUrl?: string | undefined;
+  /** grpc or grpcs URL at which workers reach this node directly. Default: none. */
+  advertiseGrpcUrl?: string | undefined;
+  /** Number of shards, which the first start fixes for good. Default 16. */
+  shards?: number | undefined;
+  /**
+   * Time after which other nodes replace the workers of a node that is gone, ms; 0: never. Default 300,000.
+   */
+  replaceWorkersMs?: number | undefined;
+}
+
 export interface WebhookOptions {
   /** `any`: also non-public addresses. Default `public`. */
   addresses?: 'public' | 'any' | undefined;
@@ -184,6 +212,12 @@ export interface ComputeChoice {
    * the address that this name has. Default `bridge`.
    */
   workerListener?: 'bridge' | 'none' | undefined;
+}
+
+/** Undefined amounts are measured. */
+export interface CapacityChoice {
+  overcommit: Overcommit;
+  machine: Partial<Amounts>;
 }
 
 type Complete = 'host' | 'port' | 'access' | 'endpoints' | 'log' | 'webhooks' | 'compute';

@@ -12,9 +12,8 @@ import { createNoticeSender, createQueue, createWebhookSender } from './create-q
 import { explainStoreError, openDataStore } from './data-store.ts';
 import { declare } from './declare-endpoint.ts';
 import { openCatalog } from './files/catalog-file.ts';
-import { checkDataFolder, lockDataFolder } from './files/data-lock.ts';
-import { prepareKeys } from './files/key-file.ts';
-import { listSecretFiles, openSealer, warnOfOpenFiles } from './files/secret-files.ts';
+import { checkDataFolder, lockDataFolder } from './files/data-folder.ts';
+import { listSecretFiles, openSealer, prepareKeys, warnOfOpenFiles } from './files/secret-files.ts';
 import { listen } from './listeners.ts';
 import { openMachine } from './machine.ts';
 import { createSelfReader, listOnlyNode } from './node-list.ts';

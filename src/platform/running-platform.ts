@@ -5,7 +5,7 @@ import type { Keys } from '../control/keys/keys.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { FindScaling } from '../queue/waits.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
-import type { PlatformKeys } from './files/key-file.ts';
+import type { PlatformKeys } from './files/secret-files.ts';
 import type { PlatformUrls } from './listeners.ts';
 
 export interface RunningPlatform extends PlatformUrls {

@@ -2,8 +2,8 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { stopLeftPods } from '../../platform/compute/left-pods.ts';
-import { findHolder, lockDataFolder } from '../../platform/files/data-lock.ts';
+import { findHolder, lockDataFolder } from '../../platform/files/data-folder.ts';
+import { stopLeftPods } from '../../platform/machine.ts';
 import { CommandError, defineCommand, EXIT } from '../command.ts';
 import type { ParsedArguments } from '../option-parser.ts';
 import { engineOptions, kubernetesOptions, readKubernetes } from '../options/engine-options.ts';

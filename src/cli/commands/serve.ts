@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Log } from '../../base/log.ts';
 import { packageVersion } from '../../base/package-info.ts';
 import { letHeapGrow } from '../../base/v8-flags.ts';
-import { countLeftPods, type LeftPods } from '../../platform/compute/left-pods.ts';
+import { countLeftPods, type LeftPods } from '../../platform/machine.ts';
 import { openPlatform } from '../../platform/platform.ts';
 import type { RunningPlatform } from '../../platform/running-platform.ts';
 import { defineCommand, EXIT } from '../command.ts';

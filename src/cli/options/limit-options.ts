@@ -13,7 +13,7 @@ import {
   LIST_BYTES,
   type Quotas,
 } from '../../platform/defaults.ts';
-import type { CapacityChoice } from '../../platform/machine.ts';
+import type { CapacityChoice } from '../../platform/platform-options.ts';
 import { mapResources, RESOURCES } from '../../wire/routes/routes.ts';
 import { defineGroup, integer, type OptionValues, text, UsageError } from '../options.ts';
 

@@ -7,8 +7,7 @@ import {
   DEFAULT_KEYLESS_LIMITS,
   type HttpBounds,
 } from '../../api/limits/bounds.ts';
-import type { GrpcPort } from '../../platform/listeners.ts';
-import type { PlatformTls } from '../../platform/platform-options.ts';
+import type { GrpcPort, PlatformTls } from '../../platform/platform-options.ts';
 import {
   choice,
   defineGroup,

@@ -4,8 +4,11 @@ import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { connectNodes } from '../../client/platform-client.ts';
-import { makeKeyFile } from '../../platform/files/key-file.ts';
-import { makeSecretsKey, makeWebhookSecrets } from '../../platform/files/secret-files.ts';
+import {
+  makeKeyFile,
+  makeSecretsKey,
+  makeWebhookSecrets,
+} from '../../platform/files/secret-files.ts';
 import { createOptionFile, PlatformOptionError } from '../../platform/option-error.ts';
 import type { NodeRecord } from '../../wire/resources/nodes.ts';
 import { CommandError, type CommandGroup, defineVerb, EXIT } from '../command.ts';

@@ -3,13 +3,13 @@
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { ResumableClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import type { ClusterView, NodeView } from '../../cluster/cluster-view.ts';
+import type { ClusterView, NodeView } from '../../cluster/cluster-rows.ts';
 import type { PodMachine } from '../../control/limits/capacity.ts';
 import type { Unreachable } from '../../control/pods/pod-observation.ts';
 import type { PodState } from '../../control/pods/pods.ts';
 import { EngineError } from '../../engine/engine.ts';
 import { askNode, NODE_CALLS } from '../nodes/node-calls.ts';
-import type { LeadTerm } from './lead-term.ts';
+import type { Cluster } from '../nodes/node-placement.ts';
 import type { MachineAgent } from './machine-agent.ts';
 import type { MachineAct, MachineAnswer, MachineInfo, MachineVerb } from './machine-messages.ts';
 
@@ -282,4 +282,54 @@ export class Machines {
 
 function waitOf(act: MachineAct): number {
   return act.verb === 'stop' ? act.graceMs : 0;
+}
+
+export class LeadTerm {
+  readonly #cluster: Cluster;
+  /** Undefined: another node leads. */
+  #term: number | undefined;
+
+  constructor(cluster: Cluster) {
+    this.#cluster = cluster;
+  }
+
+  begin(): void {
+    this.#term = this.#shard?.epoch;
+  }
+
+  end(): void {
+    this.#term = undefined;
+  }
+
+  get current(): number | undefined {
+    return this.#term;
+  }
+
+  /** A node that was paused may still believe that it leads; its lease tells. @throws EngineError */
+  require(): number {
+    const { id, isServing } = this.#cluster;
+    const shard = this.#shard;
+    const leads = shard?.owner === id && shard.epoch === this.#term;
+    if (this.#term !== undefined && leads && isServing) return this.#term;
+    throw replaced();
+  }
+
+  /**
+   * For a change that takes several requests to a cluster: throws from the moment on at which this node does not lead any
+   * more, also if it leads again by then. @throws EngineError, already when it opens
+   */
+  openFence(): () => void {
+    const term = this.require();
+    return () => {
+      if (this.require() !== term) throw replaced();
+    };
+  }
+
+  get #shard() {
+    return this.#cluster.view.shards.find(({ id }) => id === 0);
+  }
+}
+
+function replaced(): EngineError {
+  return new EngineError('unavailable', 'this node does not lead at the moment');
 }

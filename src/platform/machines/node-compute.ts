@@ -17,10 +17,9 @@ import { type Machine, openMachine } from '../machine.ts';
 import { NODE_CALLS, type NodeCalls } from '../nodes/node-calls.ts';
 import { findClusterName, type NodePlatformOptions } from '../nodes/node-options.ts';
 import type { Cluster } from '../nodes/node-placement.ts';
-import { LeadTerm } from './lead-term.ts';
 import { MachineAgent } from './machine-agent.ts';
 import type { MachineInfo } from './machine-messages.ts';
-import { Machines } from './machines.ts';
+import { LeadTerm, Machines } from './machines.ts';
 import { NodesEngine } from './nodes-engine.ts';
 
 export interface NodeComputeOptions {

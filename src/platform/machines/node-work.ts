@@ -12,9 +12,8 @@ import { StoreUnavailableError } from '../../store/store.ts';
 import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import type { WorkerHost } from '../compute/pod-control.ts';
 import { askNode, NODE_CALLS, type NodeCalls } from '../nodes/node-calls.ts';
-import type { LeadTerm } from './lead-term.ts';
 import { leaseRefs } from './machine-messages.ts';
-import type { Machines } from './machines.ts';
+import type { LeadTerm, Machines } from './machines.ts';
 
 /** Endpoints that got jobs within this time are told in one call, ms. */
 const GATHER_MS = 20;

@@ -1,7 +1,7 @@
 // Reads over all nodes: the list of nodes, and the activity of a user's endpoints.
 import type { Placement } from '../../api/forwarding/placement.ts';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
-import type { ClusterView, NodeView } from '../../cluster/cluster-view.ts';
+import type { ClusterView, NodeView } from '../../cluster/cluster-rows.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { describeMachine } from '../../control/limits/capacity.ts';
 import type { Pods } from '../../control/pods/pods.ts';
@@ -10,7 +10,7 @@ import { type FailedListing, type FailedPage, mergeFailed } from '../../queue/jo
 import type { Queues } from '../../queue/queues.ts';
 import type { EndpointActivity } from '../../wire/resources/activity.ts';
 import type { NodeRecord, NodeSelf } from '../../wire/resources/nodes.ts';
-import { findNameInId } from '../files/stored-names.ts';
+import { findNameInId } from '../files/data-folder.ts';
 import type { MachineInfo } from '../machines/machine-messages.ts';
 import type { ReadSelf } from '../node-list.ts';
 import { askNode, NODE_CALLS } from './node-calls.ts';

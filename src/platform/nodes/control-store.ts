@@ -4,7 +4,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import { type ResumableClock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import type { ClusterView } from '../../cluster/cluster-view.ts';
+import type { ClusterView } from '../../cluster/cluster-rows.ts';
 import type { Membership } from '../../cluster/membership.ts';
 import {
   type Reader,

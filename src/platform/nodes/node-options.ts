@@ -1,6 +1,6 @@
 // The options of a platform that is one of several nodes on a Postgres database.
 import { PlatformOptionError } from '../option-error.ts';
-import type { CompleteOptions, WebhookOptions } from '../platform-options.ts';
+import type { CompleteOptions, NodeOptions, WebhookOptions } from '../platform-options.ts';
 
 /** Of a secret, characters. It travels in a header, with others. */
 const MIN_SECRET = 32;
@@ -8,30 +8,6 @@ const MAX_SECRET = 1_024;
 /** Of an advertised URL, characters: workers refuse longer ones. */
 const MAX_ADVERTISED = 512;
 const SECRET = new RegExp(`^[\\x21-\\x7e]{${MIN_SECRET},${MAX_SECRET}}$`);
-
-export interface NodeOptions {
-  /** How other nodes reach this one: `http://10.0.0.5:8091`. */
-  url: string;
-  /** Address and port to listen on for other nodes. Default: those of `url`. */
-  listen?: { host: string; port: number } | undefined;
-  /** Secrets that nodes send each other: the first is sent, all are accepted. From 32 to 1,024 visible ASCII characters each. */
-  secrets: readonly string[];
-  /** File that they were read from; the user of pods must not be able to read it. Default: none. */
-  secretFile?: string | undefined;
-  /**
-   * http or https URL at which clients and workers reach this node directly, not through a load balancer. Workers then call
-   * the node that owns their endpoint. Default: workers use only their configured URL.
-   */
-  advertiseUrl?: string | undefined;
-  /** grpc or grpcs URL at which workers reach this node directly. Default: none. */
-  advertiseGrpcUrl?: string | undefined;
-  /** Number of shards, which the first start fixes for good. Default 16. */
-  shards?: number | undefined;
-  /**
-   * Time after which other nodes replace the workers of a node that is gone, ms; 0: never. Default 300,000.
-   */
-  replaceWorkersMs?: number | undefined;
-}
 
 export interface NodePlatformOptions extends CompleteOptions {
   nodes: NodeOptions;

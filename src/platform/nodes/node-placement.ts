@@ -2,7 +2,7 @@
 import { EventEmitter, once, setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { OwnerNode, Placement } from '../../api/forwarding/placement.ts';
-import type { ClusterView } from '../../cluster/cluster-view.ts';
+import type { ClusterView } from '../../cluster/cluster-rows.ts';
 import type { ServedShards } from '../../cluster/served-shards.ts';
 
 /** Unknown keys and endpoints cost the database no more than one read in this time, ms. */

@@ -1,6 +1,5 @@
 // How a node finds who serves what: it follows the view of the cluster, keeps copies of what the leader writes, and
 // answers the calls of other nodes that need no shard.
-
 import { countUse } from '../../control/limits/quotas.ts';
 import { readActivity } from '../../queue/activity/activity.ts';
 import { ShardedQueues } from '../../queue/queues.ts';
@@ -9,12 +8,12 @@ import type { FindScaling } from '../../queue/waits.ts';
 import { declare } from '../declare-endpoint.ts';
 import { LeaderScaling, NodeWork } from '../machines/node-work.ts';
 import { createSelfReader, type ReadSelf } from '../node-list.ts';
+import { NodeStatus } from '../postgres-store.ts';
 import { ControlCopies } from './control-store.ts';
-import { EndpointCopies } from './endpoint-copies.ts';
 import type { JoinedNode } from './joined-node.ts';
 import { NODE_CALLS } from './node-calls.ts';
 import { NodePlacement } from './node-placement.ts';
-import { NodeStatus } from './node-status.ts';
+import { EndpointCopies } from './shard-opener.ts';
 import { SharedRates } from './shared-rates.ts';
 import { compareSecrets } from './start-checks.ts';
 

@@ -1,6 +1,6 @@
 // One count of calls over all nodes: asks the leader for slices of limits, and answers other nodes while this node leads.
 import type { CreateRateCounter, RateCount } from '../../api/limits/rate-limit.ts';
-import type { ClusterView } from '../../cluster/cluster-view.ts';
+import type { ClusterView } from '../../cluster/cluster-rows.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { NODE_CALLS, type NodeCalls } from './node-calls.ts';
 import { RateCounts, type RatesAnswer, type RatesBody } from './rate-counts.ts';

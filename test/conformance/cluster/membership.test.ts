@@ -2,7 +2,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
-import type { ClusterView } from '../../../src/cluster/cluster-view.ts';
+import type { ClusterView } from '../../../src/cluster/cluster-rows.ts';
 import { Membership } from '../../../src/cluster/membership.ts';
 import type { MembershipOptions } from '../../../src/cluster/membership-options.ts';
 import { planShards } from '../../../src/cluster/plan-shards.ts';

@@ -2,7 +2,7 @@
 import { beforeEach, expect, it } from 'vitest';
 import { letOthersRun, ManualClock } from '../../../src/base/clock.ts';
 import { silentLog as log } from '../../../src/base/log.ts';
-import type { ClusterView, ShardView } from '../../../src/cluster/cluster-view.ts';
+import type { ClusterView, ShardView } from '../../../src/cluster/cluster-rows.ts';
 import { LocalShards, type OpenShard } from '../../../src/cluster/local-shards.ts';
 import { ServedShards } from '../../../src/cluster/served-shards.ts';
 

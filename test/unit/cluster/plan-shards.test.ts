@@ -1,6 +1,6 @@
 // Which node claims and offers which shards.
 import { describe, expect, it } from 'vitest';
-import type { ClusterView, NodeView } from '../../../src/cluster/cluster-view.ts';
+import type { ClusterView, NodeView } from '../../../src/cluster/cluster-rows.ts';
 import { planShards } from '../../../src/cluster/plan-shards.ts';
 import { fc } from '../../support/properties.ts';
 

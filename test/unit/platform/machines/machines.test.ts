@@ -3,17 +3,16 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { NodeClient } from '../../../../src/api/nodes/node-client.ts';
 import { ManualClock, type ResumableClock, systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
-import type { ClusterView } from '../../../../src/cluster/cluster-view.ts';
+import type { ClusterView } from '../../../../src/cluster/cluster-rows.ts';
 import { DOCKER_CAPABILITIES } from '../../../../src/engine/docker/docker-engine.ts';
 import { EngineError } from '../../../../src/engine/engine.ts';
-import { LeadTerm } from '../../../../src/platform/machines/lead-term.ts';
 import { MachineAgent } from '../../../../src/platform/machines/machine-agent.ts';
 import {
   type MachineAct,
   type MachineInfo,
   machineBody,
 } from '../../../../src/platform/machines/machine-messages.ts';
-import { Machines } from '../../../../src/platform/machines/machines.ts';
+import { LeadTerm, Machines } from '../../../../src/platform/machines/machines.ts';
 import { NodesEngine } from '../../../../src/platform/machines/nodes-engine.ts';
 import { SECRET, startNodes } from '../../../support/api/two-nodes.ts';
 import { MemoryEngine, MemoryHost } from '../../../support/containers/memory-engine.ts';

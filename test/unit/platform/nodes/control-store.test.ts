@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { letOthersRun, ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog as log } from '../../../../src/base/log.ts';
-import type { ClusterView } from '../../../../src/cluster/cluster-view.ts';
+import type { ClusterView } from '../../../../src/cluster/cluster-rows.ts';
 import { ControlCopies, ControlStore } from '../../../../src/platform/nodes/control-store.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 

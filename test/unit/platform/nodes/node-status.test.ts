@@ -1,7 +1,6 @@
 import { expect, it } from 'vitest';
 import { silentLog } from '../../../../src/base/log.ts';
-import { NodeStatus } from '../../../../src/platform/nodes/node-status.ts';
-import { PostgresFailures } from '../../../../src/platform/postgres-store.ts';
+import { NodeStatus, PostgresFailures } from '../../../../src/platform/postgres-store.ts';
 
 it('warns in the status of a node while the disk of the database server is full', () => {
   const failures = new PostgresFailures(silentLog);

@@ -1,7 +1,6 @@
 // Which failures end a node.
 import { expect, it } from 'vitest';
-import { FinalFailures } from '../../../src/cluster/final-failures.ts';
-import { NodeUrlTakenError } from '../../../src/cluster/membership-options.ts';
+import { FinalFailures, NodeUrlTakenError } from '../../../src/cluster/membership-options.ts';
 import { SchemaTooNewError } from '../../../src/store/schema-migration.ts';
 
 const taken = new NodeUrlTakenError('http://a');
