@@ -36,7 +36,6 @@ export interface SystemRoutesOptions {
 export function bindSystem(options: SystemRoutesOptions): BoundOperation[] {
   const { endpoints, isReady, isShuttingDown, metrics, store, version } = options;
   return bindOperations(SYSTEM_OPERATIONS, {
-    getTime: async (_request, reply) => sendJson(reply, { at: Date.now() }),
     getHealth: async (_request, reply) => sendJson(reply, { status: 'ok', version }),
     getReadiness: async (_request, reply) => {
       if (!isReady()) {

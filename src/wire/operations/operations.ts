@@ -49,10 +49,6 @@ export const SYSTEM_OPERATIONS = describeOperations('platform', SYSTEM_ROUTES, {
       version: '0.1.0',
     }),
   },
-  getTime: {
-    summary: 'Get the time of the platform',
-    answers: answerJson(z.object({ at: z.number() }), 'The time.', { at: 1_700_000_000_000 }),
-  },
   getMetrics: {
     summary: 'Return metrics for Prometheus',
     description: "The metrics cover all users, so the call needs a key of the platform's owner.",

@@ -211,7 +211,6 @@ export const CONSOLE_HEADER = 'Millrace-Console';
 export const SYSTEM_ROUTES = {
   getHealth: { method: 'GET', path: '/healthz', access: 'open' },
   getReadiness: { method: 'GET', path: '/readyz', access: 'open' },
-  getTime: { method: 'GET', path: '/v1/time', access: 'jobs:read' },
   getMetrics: { method: 'GET', path: '/metrics', access: 'jobs:read' },
   getOpenApi: { method: 'GET', path: '/openapi.json', access: 'open' },
 } as const satisfies Routes;
