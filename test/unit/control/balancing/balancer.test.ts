@@ -18,7 +18,7 @@ const never = new AbortController().signal;
 function describeEndpoint(id: string, type: EndpointType): LiveEndpoint {
   return {
     ...{ id, userId: 'owner', shard: 0, createdAt: 0 },
-    settings: endpointSettings.parse({}),
+    settings: endpointSettings.parse({ maxQueued: 10 }),
     deployment: {
       ...USUAL_DEPLOYMENT,
       ...{ name: id, type, templateId: 'tpl_1' },
@@ -280,7 +280,7 @@ describe('while no worker is ready', () => {
     await refused;
   });
 
-  it('at most maxQueued requests wait', async () => {
+  it('refuses a request when maxQueued requests wait', async () => {
     const { balancer, enter } = startBalancer();
     const waiting = Array.from({ length: 10 }, () => enter());
     await expect(enter()).rejects.toMatchObject({ code: 'queue_full' });
