@@ -63,7 +63,7 @@ export const WORKER_FIELDS = {
   templateId: {
     kind: 'text',
     max: MAX_REFERENCE,
-    text: 'ID or name of the template of the workers; for a load-balancing endpoint with an http port; on the process engine with args or a handler',
+    text: 'ID or name of one of your templates; for a load-balancing endpoint with an http port; on the process engine with args or a handler',
     flag: 'template',
     placeholder: 'ID',
     help: "ID or name of the template for the endpoint's workers",
@@ -297,7 +297,7 @@ const ENV = {
 const REGISTRY = {
   kind: 'text',
   max: MAX_REFERENCE,
-  text: 'ID or name of the registry whose login pulls the image',
+  text: 'ID or name of one of your registries, whose login pulls the image',
   null: 'none',
   placeholder: 'ID',
   label: 'Registry',
