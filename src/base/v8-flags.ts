@@ -1,4 +1,4 @@
-// Flags of V8 for the process of a platform, which passes large payloads on.
+// Flags of V8 for the process of a platform, which passes large payloads on and serves many alike requests.
 import { PerformanceObserver } from 'node:perf_hooks';
 import { getHeapStatistics, setFlagsFromString } from 'node:v8';
 
@@ -22,4 +22,18 @@ export function letHeapGrow(): void {
 function setGrowth(): void {
   const share = (100 * GROWTH_BYTES) / getHeapStatistics().used_heap_size;
   setFlagsFromString(`--heap-growing-percent=${Math.max(LEAST_PERCENT, Math.round(share))}`);
+}
+
+/** Calls after which V8 hands a function to TurboFan, its last compiler; its own default is 3,000. */
+const CALLS_BEFORE_TURBOFAN = 80;
+
+/**
+ * Call it at the end of a start, so that functions that are hot only then are not compiled. V8 compiles a hot function
+ * twice: with Maglev after 400 calls, with TurboFan after 3,000. A platform runs some hundred functions for each job, so in
+ * its first ten thousand jobs the two compilers cost a fifth of its processor time. Without Maglev, and with TurboFan early,
+ * each function is compiled once. docs/decisions/0004-v8-settings.md has the figures.
+ */
+export function optimizeEarly(): void {
+  setFlagsFromString('--no-maglev');
+  setFlagsFromString(`--invocation-count-for-turbofan=${CALLS_BEFORE_TURBOFAN}`);
 }

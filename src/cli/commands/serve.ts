@@ -4,7 +4,7 @@ import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Log } from '../../base/log.ts';
 import { packageVersion } from '../../base/package-info.ts';
-import { letHeapGrow } from '../../base/v8-flags.ts';
+import { letHeapGrow, optimizeEarly } from '../../base/v8-flags.ts';
 import { countLeftPods, type LeftPods } from '../../platform/machine.ts';
 import { openPlatform } from '../../platform/platform.ts';
 import type { RunningPlatform } from '../../platform/running-platform.ts';
@@ -85,6 +85,7 @@ async function run({ values }: ParsedArguments<typeof serveOptions>): Promise<nu
     void print(`${[ready, ...grpc, declared, ...keys].join('\n')}\n`);
     // Not at the end, because a killed platform has none.
     flushCompileCache();
+    optimizeEarly();
     await signals.first;
     await letClientsLeave({ platform, delay, ms: readShutdownDelay(values), log });
     log.info('platform stopping');
