@@ -1,5 +1,8 @@
 // How a node finds who serves what: it follows the view of the cluster, keeps copies of what the leader writes, and
 // answers the calls of other nodes that need no shard.
+import type { Membership } from '../../cluster/membership.ts';
+import type { ServedShards } from '../../cluster/served-shards.ts';
+import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { countUse } from '../../control/limits/quotas.ts';
 import { readActivity } from '../../queue/activity/activity.ts';
 import { ShardedQueues } from '../../queue/queues.ts';
@@ -82,9 +85,22 @@ function findNodeFault({ membership, owners }: JoinedNode): string | undefined {
   return owners.findLeader().kind === 'none' ? 'no node leads at the moment' : undefined;
 }
 
-function followViews(
-  { compute, membership, served }: JoinedNode,
-  { controlCopies, endpointCopies, placement, rates }: Routing,
+interface Followed {
+  compute: { endpoints: Pick<Endpoints, 'onChange'> };
+  membership: Pick<Membership, 'id' | 'onView'>;
+  served: Pick<ServedShards, 'has' | 'onChange'>;
+}
+
+interface Following {
+  controlCopies: Pick<ControlCopies, 'follow'>;
+  endpointCopies: Pick<EndpointCopies, 'repeat'>;
+  placement: Pick<NodePlacement, 'noteChange'>;
+  rates: Pick<SharedRates, 'follow'>;
+}
+
+export function followViews(
+  { compute, membership, served }: Followed,
+  { controlCopies, endpointCopies, placement, rates }: Following,
 ): void {
   served.onChange(() => placement.noteChange());
   compute.endpoints.onChange(() => placement.noteChange());
@@ -92,7 +108,9 @@ function followViews(
     placement.noteChange();
     rates.follow();
     endpointCopies.repeat();
-    if (served.has(0)) return;
+    const owner = view.shards.find(({ id }) => id === 0)?.owner;
+    // A node that another one has replaced drops its shards only after this, and serves requests at once.
+    if (served.has(0) && owner === membership.id) return;
     void controlCopies.follow(view).then((isNew) => {
       if (isNew) placement.noteChange();
     });
