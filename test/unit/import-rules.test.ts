@@ -7,8 +7,9 @@ import { describe, expect, it } from 'vitest';
 const root = resolve(import.meta.dirname, '../..');
 const architecture = readFileSync(join(root, 'ARCHITECTURE.md'), 'utf8');
 
-const modules = readTable('module').map(([[name = ''] = [], , allowed = []]) => ({
+const modules = readTable('module').map(([[name = ''] = [], owned = [], allowed = []]) => ({
   name,
+  owned,
   allowed,
 }));
 const folders = readTable('folder').map(([[name = ''] = [], allowed = []]) => ({ name, allowed }));
@@ -143,6 +144,9 @@ describe('import rules', () => {
     const named = [
       ...mayImport.values(),
       ...edges.flatMap(({ files, importers }) => [files, importers]),
+      ...modules.map(({ name, owned }) =>
+        owned.filter((part) => /\/$|\.ts$/.test(part)).map((part) => join(name, part)),
+      ),
     ];
     const ours = named.flat().filter(isOurs);
     const missing = ours.filter((name) => !existsSync(join(root, 'src', name)));
