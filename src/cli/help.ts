@@ -11,7 +11,6 @@ export function renderHelp(command: CommandHelp): string {
   const isLast = (argument: string) => argument.startsWith('[--');
   const own = names.filter((each) => !isLast(each));
   const usage = [name, ...own, '[options]', ...names.filter(isLast)].join(' ');
-  const help = flagRow('-h, --help', 'show this help');
   const blocks = [
     `Usage: ${usage}`,
     ...description.map((paragraph) => wrap(paragraph, '')),
@@ -19,9 +18,8 @@ export function renderHelp(command: CommandHelp): string {
       'Arguments',
       positionals.map((each) => [each.name, each.help]),
     ),
-    renderBlock('Options', [...optionRows(options, 'main'), help]),
-    ...renderGroups(options),
-    renderBlock('Advanced', optionRows(options, 'advanced')),
+    ...renderOptions(options, flagRow('-h, --help', 'show this help')),
+    renderBlock('Advanced', optionRows(pick(options, 'advanced'))),
     examples.length > 0 && ['Examples:', ...examples.map((line) => INDENT + line)].join('\n'),
     renderBlock('Exit codes', listExitCodes(exitCodes)),
   ];
@@ -63,22 +61,27 @@ export function renderBlock(title: string, rows: readonly (readonly [string, str
   return [`${title}:`, ...lines].join('\n');
 }
 
-/** Renders the options that have headings of their own. */
-function renderGroups(options: OptionTable): string[] {
-  const groups = new Set(Object.values(options).map(({ group }) => group));
-  groups.delete(undefined);
-  return [...groups].map((group) => renderBlock(`${group}`, optionRows(options, 'main', group)));
+/** Under headings if all have one: a command that shares a few options with `serve` shows them among its own. */
+function renderOptions(options: OptionTable, help: [string, string]): string[] {
+  const main = pick(options, 'main');
+  const groups = new Set(main.map(([, { group }]) => group));
+  if (groups.has(undefined)) return [renderBlock('Options', [...optionRows(main), help])];
+  const blocks = [...groups].map((group) =>
+    renderBlock(`${group}`, optionRows(main.filter(([, option]) => option.group === group))),
+  );
+  return [renderBlock('Options', [help]), ...blocks];
 }
 
-function optionRows(
-  options: OptionTable,
-  section: HelpSection,
-  group?: string,
-): [string, string][] {
-  return Object.entries(options)
-    .filter(([, option]) => option.section === section)
-    .filter(([, option]) => section === 'advanced' || option.group === group)
-    .map(([name, option]) => flagRow(`${flagName(name)} ${option.placeholder}`, describe(option)));
+type NamedOptions = readonly [string, Option<unknown>][];
+
+function pick(options: OptionTable, section: HelpSection): NamedOptions {
+  return Object.entries(options).filter(([, option]) => option.section === section);
+}
+
+function optionRows(options: NamedOptions): [string, string][] {
+  return options.map(([name, option]) =>
+    flagRow(`${flagName(name)} ${option.placeholder}`, describe(option)),
+  );
 }
 
 function flagRow(names: string, help: string): [string, string] {

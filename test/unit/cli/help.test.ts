@@ -69,6 +69,18 @@ describe.each(commands)('$name', (command) => {
   });
 });
 
+it.each([
+  ['millrace serve', ['Options', 'Address and TLS', 'Data folder and database']],
+  ['millrace worker', ['Options', 'Platform', 'Processes, threads and devices']],
+  ['millrace dev', ['Options', 'Examples', 'Exit codes']],
+  ['millrace down', ['Options', 'Examples', 'Exit codes']],
+])('%s has the headings %j', (name, headings) => {
+  const command = commands.find((each) => each.name === name);
+  const found = command ? renderHelp(command).matchAll(/^([A-Z][\w ,]+):$/gm) : [];
+  const titles = [...found].map(([, title]) => title).filter((title) => title !== 'Arguments');
+  expect(titles.slice(0, 3)).toEqual(headings);
+});
+
 /** Third person: "lists jobs". */
 const VERB = /^[a-z]+s\b/i;
 
