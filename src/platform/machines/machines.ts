@@ -284,6 +284,10 @@ function waitOf(act: MachineAct): number {
   return act.verb === 'stop' ? act.graceMs : 0;
 }
 
+/**
+ * The term in which this node leads: the epoch of shard 0. Whatever the leader has others do carries it, so that nobody obeys a
+ * leader that was replaced.
+ */
 export class LeadTerm {
   readonly #cluster: Cluster;
   /** Undefined: another node leads. */

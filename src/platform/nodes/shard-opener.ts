@@ -192,6 +192,7 @@ export interface EndpointCopiesOptions {
   log: Log;
 }
 
+/** Keeps the endpoints of a shard in its store, where its queue finds them. The originals are in the control plane: in shard 0. */
 export class EndpointCopies {
   readonly #options: EndpointCopiesOptions;
   /** Of the shards that this node serves or opens. */
