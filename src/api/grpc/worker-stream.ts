@@ -28,7 +28,7 @@ import { toProblem } from '../http/problem-reply.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { UNCOUNTED_BYTES } from '../limits/flows.ts';
 import type { ServedLink } from '../worker/worker-routes.ts';
-import { type IncomingReport, IncomingReports, readReports } from './questions.ts';
+import { type IncomingReport, IncomingReports, readReports } from './incoming-reports.ts';
 import type { StreamBudget, UserTransfer } from './stream-budget.ts';
 
 /** Open questions of one worker, which has about four. A question is open until its answer is written. */

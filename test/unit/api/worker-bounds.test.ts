@@ -220,6 +220,6 @@ describe('over gRPC', () => {
       payload: Buffer.from('1'),
     };
     await stream.send({ call: 2, reports });
-    expect(await stream.status).toMatchObject({ details: 'a report comes to a halt' });
+    expect(await stream.status).toMatchObject({ details: 'a report stopped arriving' });
   });
 });

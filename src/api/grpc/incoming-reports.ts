@@ -1,5 +1,5 @@
-// The questions of one worker's stream: checks their contents, claims and assembles the payload of reports that
-// arrives in pieces, ends a stream that stalls, and encodes leases as messages.
+// The reports of one worker's stream: claims the bytes of their payload, which arrives in pieces, assembles it, and ends a
+// stream that stalls.
 import { giveBack } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
 import { StallWatch } from '../../base/stall-watch.ts';
@@ -19,7 +19,7 @@ const RETRY_MS = 1_000;
 /** Bytes of a message before its piece, which have already been read. */
 const MESSAGE_HEAD_BYTES = 64;
 
-/** An unanswered question; only that of reports has a payload. */
+/** An unanswered call of the worker; only `report` has a payload. */
 export interface IncomingReport {
   readonly number: number;
   content: unknown;
@@ -45,7 +45,7 @@ export class IncomingReports {
   constructor(options: IncomingReportsOptions) {
     this.#options = options;
     const { bounds, clock, end } = options;
-    const onStall = () => end(new ProblemError('unavailable', 'a report comes to a halt'));
+    const onStall = () => end(new ProblemError('unavailable', 'a report stopped arriving'));
     this.#arriving = new StallWatch({ clock, stallMs: bounds.stallMs, onStall });
   }
 
