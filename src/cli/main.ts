@@ -213,9 +213,9 @@ function overview(): string {
       ['-v, --version', 'show the version'],
     ]),
     '',
-    'Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 6 if an API key has characters that no key has, 141 if the',
-    'reader of the output has gone (`| head -1`);',
-    'see the help of each command.\n',
+    'Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 6 if an API key has',
+    'characters that no key has, 141 if the reader of the output has gone (`| head -1`); see',
+    'the help of each command.\n',
     `Documentation: ${join(packageRoot, 'docs', 'README.md')}\n`,
   ].join('\n');
 }

@@ -41,7 +41,7 @@ export const rolloutOptions = {
 export const DEPLOY_EXIT_CODES: ExitMeanings = {
   ok: 'the version is running; with --no-follow, its rollout has started',
   failed:
-    'the files break a limit, the platform refused a request or did not respond, or it was superseded by another deployment',
+    'the files break a limit, the platform refused a request or did not respond, or another deployment superseded this one',
   notLoaded: 'the handler does not load; the earlier version keeps running',
   interrupted: 'interrupted by a signal; the rollout continues',
 };

@@ -96,9 +96,9 @@ const ownOptions = {
 
 /** Settings of the endpoint and its template. */
 export const targetOptions = {
-  ...fieldOptions(endpointFields, 'update'),
+  ...fieldOptions(endpointFields, 'deploy'),
   ...scalerOptions,
-  ...fieldOptions(templateFields, 'update'),
+  ...fieldOptions(templateFields, 'deploy'),
   ...ownOptions,
 };
 

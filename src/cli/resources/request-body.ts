@@ -63,7 +63,8 @@ function describe(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-type BodyVerb = 'create' | 'update';
+/** `deploy` updates an endpoint, or creates one, and takes no file. */
+type BodyVerb = 'create' | 'update' | 'deploy';
 
 /** An option for each field that a flag can set. */
 export function fieldOptions(fields: Fields, verb: BodyVerb): Record<string, Option<unknown>> {
@@ -131,9 +132,9 @@ function helpOf({ help, text: phrase }: Field): string {
 
 function noteOf({ default: value, kind, null: none, optional }: Field, verb: BodyVerb): string {
   const isList = kind === 'list' || kind === 'variables';
-  if (verb === 'update') {
+  if (verb !== 'create') {
     if (isList) return '; replaces all earlier ones';
-    return none === undefined ? '' : `; null in --file: ${none}`;
+    return none === undefined || verb === 'deploy' ? '' : `; null in --file: ${none}`;
   }
   if (optional !== undefined) return `; default: ${optional}`;
   if (value === undefined) return kind === 'variables' ? '' : '; required, here or in --file';

@@ -493,7 +493,7 @@ export const BUDGET_FIELDS = {
   userId: {
     ...USER,
     text: 'User whose costs the budget limits. Only the operator may name another user, who sees the budget and cannot change it',
-    help: "user whose costs it limits; needs the operator's admin key",
+    help: "user whose costs the budget limits; needs the operator's admin key",
     optional: 'you',
   },
   endpointId: {

@@ -64,6 +64,10 @@ describe.each(commands)('$name', (command) => {
     }
   });
 
+  it('names --file only if the command takes it', () => {
+    expect(/ --file\b(?!-)/.test(help)).toBe('file' in command.options);
+  });
+
   it('is no wider than 100 columns', () => {
     for (const line of help.split('\n')) expect(line.length).toBeLessThanOrEqual(100);
   });
