@@ -55,7 +55,7 @@ function measureDistances(
 
 /**
  * Counts common path segments: `src/queue/leases/leases.ts` and
- * `test/unit/queue/leases/renewals.test.ts` share two; an equal name counts too.
+ * `test/unit/queue/leases/worker-loads.test.ts` share two; an equal name counts too.
  */
 function countSharedFolders(sourceFile: string, testFile: string): number {
   const source = sourceFile.replace(/\.ts$/, '').split('/').slice(1);

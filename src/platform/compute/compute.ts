@@ -1,3 +1,5 @@
+// The control plane of a platform: its records and services, which are there from the start (compute-parts.ts), and the
+// management of pods, while this process does it (pod-control.ts).
 import type { Balancer } from '../../control/balancing/balancer.ts';
 import type { Billing } from '../../control/billing/billing.ts';
 import type { Budgets } from '../../control/billing/budgets.ts';

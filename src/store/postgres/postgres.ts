@@ -17,7 +17,7 @@ import { runSteps, type Session, type SessionOptions } from './session.ts';
 
 export interface PostgresOptions {
   target: PostgresTarget;
-  /** Bounds of the jobs in memory. Default: those of KeptJobsOptions. */
+  /** Bounds of the jobs in memory. Default: those of CachedJobsOptions. */
   live?: CachedJobsOptions;
   /** How long operations wait for a lost connection before they are rejected, ms. Default 5,000. */
   waitMs?: number;

@@ -32,7 +32,7 @@ export interface SqliteOptions extends ConnectionOptions {
   onFailure?: (failure: StoreFailure) => void;
   /** Decides what may be written while the disk is full. Default: everything is attempted. */
   gate?: SpaceGate | undefined;
-  /** Bounds of the jobs in memory. Default: those of KeptJobsOptions. */
+  /** Bounds of the jobs in memory. Default: those of CachedJobsOptions. */
   live?: CachedJobsOptions;
 }
 
