@@ -10,6 +10,20 @@ const SOURCES = globSync('{src,test,bench,bin,scripts,handlers,examples}/**/*.{t
   exclude: ['**/node_modules'],
 });
 
+/** Pages that describe the sources. */
+const SOURCE_PAGES = [
+  'ARCHITECTURE.md',
+  'CONTRIBUTING.md',
+  ...globSync('docs/decisions/*.md', { cwd: ROOT }),
+];
+const FILES = globSync(
+  '{src,test,bench,bin,scripts,console,handlers,examples}/**/*.{c,js,proto,py,ts,tsx}',
+  {
+    cwd: ROOT,
+    exclude: ['**/node_modules'],
+  },
+);
+
 function read(path: string): string {
   return readFileSync(join(ROOT, path), 'utf8');
 }
@@ -59,6 +73,14 @@ function listMissingFiles(page: string): string[] {
     .filter((path) => !path.endsWith('/results') && !isThere(path));
 }
 
+/** Names of files in backticks, also without their folder, that no file of the repository has. */
+function listMissingNames(page: string): string[] {
+  const named = read(page).matchAll(/`((?!dist\/)[\w./-]*\w\.(?:c|js|proto|py|ts|tsx))`/g);
+  return [...named]
+    .map(([, name = '']) => name)
+    .filter((name) => !FILES.some((file) => `/${file}`.endsWith(`/${name}`)));
+}
+
 function isThere(path: string): boolean {
   if (!existsSync(join(ROOT, path))) return false;
   return !path.endsWith('/') || statSync(join(ROOT, path)).isDirectory();
@@ -72,6 +94,10 @@ describe.each(PAGES)('%s', (page) => {
   it('names only files and folders that exist', () => {
     expect(listMissingFiles(page)).toEqual([]);
   });
+});
+
+it.each(SOURCE_PAGES)('names only files of the repository in %s', (page) => {
+  expect(listMissingNames(page)).toEqual([]);
 });
 
 it('names only pages and anchors that exist in the sources', () => {
