@@ -56,7 +56,7 @@ const verbs = defineResourceVerbs({
   update: {
     ...scaling,
     effect:
-      'Another template, network volume or list of GPU types replaces the workers; the new ones become ready first.',
+      'Another template, another network volume or other GPU types replace the workers; the new ones become ready first.',
     examples: ['millrace endpoints update echo --workers-max 8 --queue-delay 2'],
   },
 });

@@ -158,7 +158,7 @@ export const endpoints = describeResource({
     update: {
       summary: 'Update an endpoint; omitted fields keep their value',
       description:
-        'Another template, network volume or list of GPU types replaces its workers; the new ones become ready first.',
+        'Another template, another network volume or other GPU types replace its workers; the new ones become ready first.',
     },
     delete: { summary: 'Delete an endpoint, its workers, jobs and logs' },
   },
