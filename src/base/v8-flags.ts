@@ -1,4 +1,4 @@
-// Flags of V8 for the process of a platform, which passes large payloads on and serves many alike requests.
+// Flags of V8 for the process of a platform, which passes large payloads on and serves many similar requests.
 import { PerformanceObserver } from 'node:perf_hooks';
 import { getHeapStatistics, setFlagsFromString } from 'node:v8';
 
