@@ -249,7 +249,7 @@ export const RELEASE_REASONS = ['drain', 'neighbour', 'suspect', 'not_started'] 
 export type ReleaseReason = (typeof RELEASE_REASONS)[number];
 
 /** How an attempt ended. */
-const outcome = union('kind', {
+export const attemptOutcome = union('kind', {
   completed: {
     executionMs,
     /** `value`: the report's body is the output. `chunks`: the reported chunks are. */
@@ -268,7 +268,7 @@ const outcome = union('kind', {
   cancelled: { executionMs, stopped },
   released: { reason: word(RELEASE_REASONS) },
 });
-export type Outcome = TypeOf<typeof outcome>;
+export type Outcome = TypeOf<typeof attemptOutcome>;
 
 /** A lease reference in a report, with the trace of the attempt. */
 export type TracedLeaseRef = LeaseRef & Pick<ReportHeader, 'traceparent'>;
@@ -298,7 +298,7 @@ const reportHeader = union('kind', {
   },
   outcome: {
     ...ofReport,
-    outcome,
+    outcome: attemptOutcome,
     /** The handler asks for a new worker process: this one runs no other job and exits by itself. */
     recycle: optional(flag),
     /** What the attempt used, also if it was released. */

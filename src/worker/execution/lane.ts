@@ -17,10 +17,10 @@ import { countSlots, type StartStage } from './executor.ts';
 import { LaneCapacity, LaneJobs } from './lane-jobs.ts';
 import { LaneStart } from './lane-start.ts';
 import type { ManagedExecution } from './managed-execution.ts';
+import { isPacketFromThread } from './packet-check.ts';
 import { describeDeath, examineThread, type StuckThread } from './thread-end.ts';
 import {
   type FromThread,
-  isPacketFromThread,
   type LaneTask,
   PortOutbox,
   type ThreadEnding,
@@ -243,6 +243,8 @@ export class Lane {
   #receive(message: FromThread, payload: Uint8Array = new Uint8Array(0)): void {
     switch (message.kind) {
       case 'up':
+        // A handler could name another thread later.
+        if (this.isUp) return;
         this.#thread = this.#options.pool.threads.find(
           ({ threadId }) => threadId === message.threadId,
         );

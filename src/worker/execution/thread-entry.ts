@@ -4,7 +4,13 @@
 import { enableCompileCache, flushCompileCache } from 'node:module';
 import { getHeapStatistics } from 'node:v8';
 import { type MessagePort, threadId } from 'node:worker_threads';
-import type { Clock } from '../../base/clock.ts';
+import {
+  type Clock,
+  clearTimeout,
+  elapsedTime,
+  setImmediate,
+  setTimeout,
+} from '../../base/clock.ts';
 import { shareGroups } from '../../base/process/process-groups.ts';
 import { type AttemptSink, type Invocation, invoke } from '../../handler/attempt/invoke.ts';
 import { StopError } from '../../handler/attempt/stop.ts';
@@ -30,8 +36,10 @@ import {
   unpack,
 } from './thread-messages.ts';
 
+const { timeOrigin } = performance;
+/** On the timers from before a job replaces them. */
 const monotonicClock: Clock = {
-  now: () => performance.timeOrigin + performance.now(),
+  now: () => timeOrigin + elapsedTime(),
   after(ms, act) {
     const timer = setTimeout(act, ms);
     return () => clearTimeout(timer);

@@ -91,7 +91,7 @@ export interface ThreadEnding {
 /** A number: the length of the payload in the shared block. */
 type Payload = number | Uint8Array | undefined;
 
-interface Packet<Message> {
+export interface Packet<Message> {
   messages: Message[];
   payloads: Payload[];
   shared: Uint8Array | undefined;
@@ -169,75 +169,6 @@ export function unpack<Message>(
       at += payload;
     }
   }
-}
-
-/**
- * Whether a thread has posted messages. A handler can replace the built-ins of its thread, and with them what the
- * thread writes, so the worker relies on nothing that it has not checked here.
- */
-export function isPacketFromThread(packet: unknown): packet is Packet<FromThread> {
-  if (!isObject(packet)) return false;
-  const { messages, payloads, shared } = packet;
-  if (!Array.isArray(messages) || !Array.isArray(payloads)) return false;
-  let sharedBytes = 0;
-  for (const [index, message] of messages.entries()) {
-    const payload: unknown = payloads[index];
-    if (isCount(payload)) sharedBytes += payload;
-    else if (payload !== undefined && !(payload instanceof Uint8Array)) return false;
-    const bytes = payload instanceof Uint8Array ? payload.length : payload;
-    if (!isMessage(message, bytes)) return false;
-  }
-  return sharedBytes === (shared instanceof Uint8Array ? shared.length : 0);
-}
-
-/** `bytes`: of the payload. */
-function isMessage(message: unknown, bytes = 0): boolean {
-  if (!isObject(message)) return false;
-  const { dropped, fillMs, free, number, outcome, received, sizes, waiting } = message;
-  if (number !== undefined && !isCount(number)) return false;
-  switch (message['kind']) {
-    case 'chunks':
-      return isSizes(sizes) && sizes.reduce((sum, size) => sum + size, sizes.length - 1) === bytes;
-    case 'log':
-      return isCount(dropped);
-    case 'end':
-      return isOutcome(outcome);
-    case 'capacity':
-      return [received, free, waiting, fillMs ?? 0].every(isFigure);
-    default:
-      return true;
-  }
-}
-
-/** What the worker itself uses of an outcome; the platform checks all of it. */
-function isOutcome(outcome: unknown): boolean {
-  if (!isObject(outcome)) return false;
-  const { error, executionMs, kind } = outcome;
-  switch (kind) {
-    case 'released':
-      return true;
-    case 'completed':
-    case 'cancelled':
-      return isFigure(executionMs);
-    default:
-      return isFigure(executionMs) && isObject(error) && typeof error['message'] === 'string';
-  }
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null;
-}
-
-function isFigure(value: unknown): boolean {
-  return typeof value === 'number' && Number.isFinite(value) && value >= 0;
-}
-
-function isCount(value: unknown): value is number {
-  return Number.isSafeInteger(value) && isFigure(value);
-}
-
-function isSizes(value: unknown): value is number[] {
-  return Array.isArray(value) && value.length > 0 && value.every(isCount);
 }
 
 function packSmall(payloads: readonly (Uint8Array | undefined)[]): Uint8Array | undefined {

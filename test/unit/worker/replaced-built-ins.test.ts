@@ -1,5 +1,6 @@
 // A job that replaces built-ins breaks at most the jobs of its own thread: real handlers in real threads.
 import { describe, expect, it } from 'vitest';
+import { isPacketFromThread } from '../../../src/worker/execution/packet-check.ts';
 import { otherValue, replacingHandler } from '../../support/replaced-built-ins.ts';
 import { readOutput } from '../../support/workers/leases.ts';
 import { startThreads, writeHandler } from '../../support/workers/thread-script.ts';
@@ -34,6 +35,46 @@ describe('a job that replaces built-ins', () => {
       error: { code: 'thread_crashed', message: expect.stringMatching(/sent an invalid message/) },
     });
     expect(readOutput(await begin({ count: true }).end)).toEqual({ jobs: 1, loads: 1 });
+  });
+
+  it('leaves the clock and the timers of its thread as they were', async () => {
+    const shared = replacingHandler.replace("isolation: 'job'", 'concurrency: 1');
+    const { begin } = await startThreads({ handlerPath: await writeHandler(shared) });
+    const code = 'performance.now = setTimeout = setImmediate = fake';
+    expect(readOutput(await begin({ code }, 5_000).end)).toBe('done');
+    expect(readOutput(await begin({ value: otherValue }, 5_000).end)).toEqual(otherValue);
+  });
+});
+
+describe('a message of a thread', () => {
+  const failed = {
+    ...{ kind: 'failed', executionMs: 1, retry: 'default' },
+    error: { code: 'handler_error', message: 'no' },
+  };
+  const started = { kind: 'started', size: 1, of: 2, waitMs: 0 };
+  const isAccepted = (message: object) =>
+    isPacketFromThread({ messages: [message], payloads: [undefined] });
+
+  it.each([
+    { kind: 'loaded', config: {} },
+    { kind: 'end', number: 1, outcome: failed, contextLoss: 'lost' },
+    { kind: 'batch', event: started },
+    { kind: 'batch', event: { kind: 'split', size: 2 } },
+  ])('is accepted: %j', (message) => {
+    expect(isAccepted(message)).toBe(true);
+  });
+
+  it.each([
+    { kind: 'loaded' },
+    { kind: 'end', number: 1, outcome: { ...failed, kind: 'other' } },
+    { kind: 'end', number: 1, outcome: { ...failed, error: { ...failed.error, stack: 1 } } },
+    { kind: 'end', number: 1, outcome: { ...failed, executionMs: Number.NaN } },
+    { kind: 'end', number: 1, outcome: failed, contextLoss: {} },
+    { kind: 'batch' },
+    { kind: 'batch', event: { ...started, waitMs: Number.NaN } },
+    { kind: 'batch', event: { kind: 'other', size: 1 } },
+  ])('is refused if the worker would fail with it: %j', (message) => {
+    expect(isAccepted(message)).toBe(false);
   });
 });
 
