@@ -124,10 +124,10 @@ function optionOf(field: Field, help: string): Option<unknown> {
   }
 }
 
-/** Help texts begin in lower case. */
+/** Help texts begin in lower case, unless with a proper name or an abbreviation. */
 function helpOf({ help, text: phrase }: Field): string {
-  const start = help ?? phrase;
-  return /^[A-Z][a-z ]/.test(start) ? start.charAt(0).toLowerCase() + start.slice(1) : start;
+  if (help !== undefined || !/^[A-Z][a-z ]/.test(phrase)) return help ?? phrase;
+  return phrase.charAt(0).toLowerCase() + phrase.slice(1);
 }
 
 function noteOf({ default: value, kind, null: none, optional }: Field, verb: BodyVerb): string {

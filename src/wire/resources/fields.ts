@@ -425,7 +425,7 @@ export const KEY_FIELDS = {
     kind: 'time',
     text: 'When the key expires, in the future; ISO 8601',
     null: 'never',
-    optional: 'the expiry of the key of the call',
+    optional: 'the expiry of the calling key',
     placeholder: 'TIME',
   },
 } as const satisfies Fields;

@@ -68,6 +68,11 @@ describe.each(commands)('$name', (command) => {
     expect(/ --file\b(?!-)/.test(help)).toBe('file' in command.options);
   });
 
+  it('begins no help of an option with a proper name in lower case', () => {
+    for (const { help: line } of Object.values(command.options))
+      expect(line).not.toMatch(/^(docker|kubernetes|millrace|python|runpod)\b/);
+  });
+
   it('is no wider than 100 columns', () => {
     for (const line of help.split('\n')) expect(line.length).toBeLessThanOrEqual(100);
   });
