@@ -75,6 +75,7 @@ export function describeStorage(world: () => World): void {
         await page.getByLabel('User').fill('ci');
         await page.getByLabel('Secret').fill(SECRET);
         expect(await page.getByLabel('Secret').getAttribute('type')).toBe('password');
+        expect(await page.getByRole('code').allTextContents()).toContain('docker.io');
         await page.getByRole('button', { name: 'Create', exact: true }).click();
         await page
           .getByRole('alert')

@@ -18,9 +18,16 @@ export function Field({ children, help, label }: FieldProps) {
       {children({ id, 'aria-describedby': help ? helpId : undefined })}
       {help && (
         <small id={helpId} class="muted">
-          {help}
+          {markCode(help)}
         </small>
       )}
     </div>
   );
+}
+
+/** Words between backticks become code. */
+function markCode(text: string): ComponentChildren {
+  return text
+    .split(/`([^`]+)`/)
+    .map((part, index) => (index % 2 === 1 ? <code>{part}</code> : part));
 }
