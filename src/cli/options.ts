@@ -175,10 +175,11 @@ function describeNumber(
     if (value >= min && value <= max) return value;
     throw new UsageError(`must be ${noun} from ${min} to ${max}, got ${JSON.stringify(given)}`);
   };
+  const range = max === Number.MAX_SAFE_INTEGER ? `${min} or more` : `${min} to ${max}`;
   return {
     ...describeOption(options, { kind: 'value', placeholder, fallback, parse }),
     defaultText: fallback?.toString(),
-    rangeText: `${min} to ${max}${unit === undefined ? '' : ` ${unit}`}`,
+    rangeText: `${range}${unit === undefined ? '' : ` ${unit}`}`,
   };
 }
 

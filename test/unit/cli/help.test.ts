@@ -44,6 +44,7 @@ describe.each(commands)('$name', (command) => {
       expect(isShown, name).toBe(section !== 'internal');
       if (!isShown) continue;
       if (rangeText !== undefined) expect(unwrapped).toContain(rangeText);
+      expect(unwrapped).not.toContain(`${Number.MAX_SAFE_INTEGER}`);
       if (defaultText !== undefined) expect(unwrapped).toContain(`default ${defaultText}`);
       if (env !== undefined) expect(unwrapped).toContain(env);
     }
