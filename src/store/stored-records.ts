@@ -23,6 +23,8 @@ export interface StoredLease {
   started: boolean;
   /** Set when the lease expired: whether that counted as a failure or as a release. */
   lost: 'failure' | 'release' | null;
+  /** The lease expired while it waited only for the outcome of an attempt that was over. */
+  delivering?: true;
 }
 
 /** The turn of a delayed job that has none yet. */

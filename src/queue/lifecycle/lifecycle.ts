@@ -366,8 +366,7 @@ function expire(job: StoredJob, moment: Moment): Transition {
     lost === 'failure' ? lose(job, error, moment) : release(job, moment, 'lease_lost');
   if (isTerminal(transition.job.status)) return transition;
   const counted = transition.retried > 0 ? 'failure' : lost;
-  return {
-    ...transition,
-    job: withDueAt({ ...transition.job, lease: { ...lease, lost: counted } }),
-  };
+  const kept: StoredLease = { ...lease, lost: counted };
+  if (job.deadlineAt === null) kept.delivering = true;
+  return { ...transition, job: withDueAt({ ...transition.job, lease: kept }) };
 }

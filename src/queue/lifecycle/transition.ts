@@ -85,11 +85,13 @@ export function renewed(
     },
   };
   if (lease.lost === null || job.startedAt === null) return live;
+  const timeoutAt = Math.max(now, job.startedAt + job.executionTimeoutMs);
   return {
     ...live,
     status: 'IN_PROGRESS',
     delayed: false,
-    deadlineAt: Math.max(now, job.startedAt + job.executionTimeoutMs) + settings.timeoutGraceMs,
+    // Whatever message revives the lease: an attempt that is over cannot time out.
+    deadlineAt: lease.delivering ? null : timeoutAt + settings.timeoutGraceMs,
     failures: job.failures - (lease.lost === 'failure' ? 1 : 0),
     releases: job.releases - (lease.lost === 'release' ? 1 : 0),
     history: lease.lost === 'failure' ? job.history.slice(0, -1) : job.history,

@@ -98,6 +98,21 @@ describe('a lease', () => {
     expect(job.lease).toMatchObject({ incarnation: 2, until: NOW + settings.leaseMs });
     expect(job.dueAt).toBe(NOW + settings.leaseMs);
   });
+
+  it('has no deadline either if a message revives it after its expiry', () => {
+    const over = step(states.running, { type: 'awaiting_delivery', incarnation: 2 }).job;
+    const now = NOW + settings.leaseMs;
+    const lost = step(over, { type: 'clock' }, { now }).job;
+    expect(lost.lease?.lost).toBe('failure');
+    for (const event of [
+      { type: 'renew' },
+      { type: 'chunks', seq: 3, count: 0, bytes: 0 },
+    ] as const) {
+      const { job } = step(lost, event, { now: now + 1 });
+      expect(job).toMatchObject({ status: 'IN_PROGRESS', deadlineAt: null });
+      expect(job.dueAt).toBe(now + 1 + settings.leaseMs);
+    }
+  });
 });
 
 describe('a platform restart', () => {
