@@ -289,7 +289,7 @@ function limitStarts(input: ScalerInput): {
   return { places: Math.min(left, fitting, isOnTrial ? 1 : left), cause: 'no_capacity' };
 }
 
-/** The worker that makes room for one of a later type. Undefined while another worker drains, or if one of a later type exists. */
+/** Picks one worker to end, so that a worker of a later GPU type can start. Picks none while a worker drains, or once each type has one. */
 function findExchange(input: ScalerInput, tiers: readonly Tier[]): ScaledWorker[] {
   const { workers } = input;
   if (workers.some(({ state }) => state === 'draining')) return [];

@@ -193,7 +193,7 @@ describe('a deployment', () => {
     expect(listVersions(world, id)).toEqual([2]);
   });
 
-  it('is followed by workers of the earlier version if it fails after it made room', async () => {
+  it('gives the GPU back to the earlier version if its worker never becomes ready', async () => {
     const gpus = makeGpus('Big', 1);
     const { world, id } = await openDeployed({ gpus }, { workersMin: 1, gpuTypeIds: ['Big'] });
     world.habits.isMute = true;
