@@ -16,7 +16,7 @@ export const elapsedTime = performance.now.bind(performance);
 /** Time in ms since the Unix epoch, which never goes back, and timers in the same time. */
 export interface Clock {
   now(): number;
-  /** Calls `act` once after `ms`; the returned function cancels the call. */
+  /** Calls `act` once after about `ms`, perhaps a few ms early; the returned function cancels the call. */
   after(ms: number, act: () => void): () => void;
 }
 
@@ -82,6 +82,21 @@ export const systemClock: ResumableClock = {
     return () => globalThis.clearTimeout(timer);
   },
 };
+
+/**
+ * Calls `act` once when the clock shows `at` or later; the returned function cancels the call. Timers of Node count from the
+ * start of an iteration of its event loop, so they fire early after a long one, and who then compares times waits for ever.
+ */
+export function callAt(clock: Clock, at: number, act: () => void): () => void {
+  let cancel = wait();
+  function wait(): () => void {
+    return clock.after(Math.max(0, at - clock.now()), () => {
+      if (clock.now() < at) cancel = wait();
+      else act();
+    });
+  }
+  return () => cancel();
+}
 
 /** Resolves after `ms`, or as soon as the signal aborts; never rejects. */
 export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {

@@ -1,7 +1,7 @@
 // Circuit breaker: slows a worker down that fails job after job with the same error, so that it does not fail the whole
 // queue. The decisions are pure functions: the caller passes the time.
 import { backoffMs } from '../base/backoff.ts';
-import type { Clock } from '../base/clock.ts';
+import { type Clock, callAt } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { AttemptError } from '../wire/job/attempt.ts';
 import type { Lease, Outcome } from '../wire/link/worker-link.ts';
@@ -202,7 +202,7 @@ export class CircuitBreaker {
     this.#cancelWait();
     const { clock, onRelief } = this.#options;
     if (this.#state.name === 'closed') return;
-    this.#cancelWait = clock.after(Math.max(0, this.#state.until - clock.now()), onRelief);
+    this.#cancelWait = callAt(clock, this.#state.until, onRelief);
   }
 }
 

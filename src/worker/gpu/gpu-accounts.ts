@@ -1,6 +1,6 @@
 // What a worker does with the figures of its GPUs: it counts them for attempts, and asks for a new
 // process if an attempt ran out of device memory and the memory did not come back.
-import type { Clock } from '../../base/clock.ts';
+import { type Clock, callAt } from '../../base/clock.ts';
 import type { GpuUsage } from '../../wire/job/attempt.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 import { type GpuFigures, UsageMeter } from './usage-meter.ts';
@@ -82,7 +82,7 @@ export class GpuAccounts {
     const { clock, onRelief } = this.#options;
     const now = clock.now();
     const isOutOfMemory = outcome.kind === 'failed' && outcome.error.code === 'gpu_out_of_memory';
-    if (this.#memory.end(lease, { isOutOfMemory, now })) clock.after(MAX_HOLD_MS, onRelief);
+    if (this.#memory.end(lease, { isOutOfMemory, now })) callAt(clock, now + MAX_HOLD_MS, onRelief);
     return this.#meter.end(lease, now);
   }
 

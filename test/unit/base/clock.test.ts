@@ -1,6 +1,6 @@
 // The clock that a test drives, and sleeping on a clock.
 import { describe, expect, it } from 'vitest';
-import { ManualClock, SteadyTime, sleep } from '../../../src/base/clock.ts';
+import { callAt, ManualClock, SteadyTime, sleep } from '../../../src/base/clock.ts';
 
 describe('ManualClock', () => {
   it('stands still until it is moved', async () => {
@@ -45,6 +45,36 @@ describe('ManualClock', () => {
     cancel();
     await clock.advance(20);
     expect(called).toBe(false);
+  });
+});
+
+describe('a call at a time', () => {
+  /** Its timers fire before their time. */
+  class HastyClock extends ManualClock {
+    override after(ms: number, act: () => void): () => void {
+      return super.after(ms > 1 ? ms / 2 : ms, act);
+    }
+  }
+
+  it('is not made before that time, however early timers fire', async () => {
+    const clock = new HastyClock(0);
+    const calls: number[] = [];
+    callAt(clock, 100, () => calls.push(clock.now()));
+    await clock.advance(99);
+    expect(calls).toEqual([]);
+    await clock.advance(2);
+    expect(calls).toHaveLength(1);
+    expect(calls[0]).toBeGreaterThanOrEqual(100);
+  });
+
+  it('can be cancelled after its first timer has fired', async () => {
+    const clock = new HastyClock(0);
+    let calls = 0;
+    const cancel = callAt(clock, 100, () => calls++);
+    await clock.advance(60);
+    cancel();
+    await clock.advance(1_000);
+    expect(calls).toBe(0);
   });
 });
 
