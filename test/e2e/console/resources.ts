@@ -85,9 +85,18 @@ export function describeResources(world: () => World): void {
     it('create an endpoint, change its settings, and delete it', async () => {
       await admin().templates.create({ name: 'for-endpoint', image: 'none', args: 'sleep 600' });
       await visit(world(), '/', async (page) => {
+        const list = Promise.withResolvers<void>();
+        await page.route('**/v1/templates*', async (route) => {
+          await list.promise;
+          await route.continue();
+        });
         await page.getByRole('button', { name: 'Create an endpoint' }).click();
         await page.locator('input[name=name]:focus').fill('made-here');
+        // Before the templates have come: a field that is replaced would lose what a user has typed.
+        await page.locator('select[name=templateId]').focus();
+        list.resolve();
         await page.getByLabel('Template').selectOption('for-endpoint');
+        await page.locator('select[name=templateId]:focus').waitFor();
         await page.getByLabel('Maximum workers').fill('1');
         await expectAccessible(page);
         await page.getByRole('button', { name: 'Create', exact: true }).click();

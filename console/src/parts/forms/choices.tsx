@@ -45,14 +45,18 @@ const LISTS = {
 } as const;
 type ChoiceList = keyof typeof LISTS;
 
-/** Returns undefined until the list is loaded, or if the key may not read it. */
+/** The list is not loaded yet. The select is there already, so that nobody types into a field that vanishes. */
+export const LOADING: readonly Choice[] = [];
+
+/** Returns undefined if the key may not read the list, or if it cannot be loaded. */
 export function useChoices(list: ChoiceList | undefined): readonly Choice[] | undefined {
-  return usePolled({
+  const isAllowed = list !== undefined && LISTS[list].isAllowed();
+  const { data, error } = usePolled({
     key: `choices ${list}`,
-    load: async (signal) =>
-      list && LISTS[list].isAllowed() ? await LISTS[list].load(signal) : undefined,
+    load: async (signal) => (isAllowed ? await LISTS[list].load(signal) : undefined),
     everyMs: null,
-  }).data;
+  });
+  return data ?? (isAllowed && !error ? LOADING : undefined);
 }
 
 interface ChoiceSelectProps {
@@ -95,6 +99,8 @@ export function GpuSelects({
   value,
   ...ids
 }: ChoiceSelectProps & { value: string }) {
+  if (choices === LOADING)
+    return <ChoiceSelect {...{ ...ids, choices, name, value }} none="No GPU" />;
   const set = value === '' ? [] : value.split(', ');
   const count = Math.max(set.length, Math.min(choices.length, ORDER.length));
   if (count === 0) return <output {...ids}>The catalog has no GPU types</output>;
