@@ -7,7 +7,12 @@ import type { Engine } from '../../engine/engine.ts';
 import { OWNER, type Store, type Transaction } from '../../store/store.ts';
 import type { PodKubernetes } from '../../wire/engine/kubernetes.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { EndpointType, HandlerSource } from '../../wire/resources/fields.ts';
+import { storedShape } from '../../wire/resources/field-schemas.ts';
+import {
+  type EndpointType,
+  type HandlerSource,
+  TEMPLATE_FIELDS,
+} from '../../wire/resources/fields.ts';
 import {
   type TemplateCreation,
   type TemplateRecord,
@@ -41,13 +46,16 @@ export interface TemplatesOptions {
   sealer?: SecretSealer | undefined;
 }
 
-const liveTemplate = templateRecord.extend({ unopened: unopenedVariables.exactOptional() });
+const liveTemplate = templateRecord.extend({
+  ...storedShape(TEMPLATE_FIELDS),
+  unopened: unopenedVariables.exactOptional(),
+});
 /** As it is in memory. */
 export type LiveTemplate = z.infer<typeof liveTemplate>;
 
 const storedTemplate = z.looseObject({ id: z.string(), env: storedVariables });
 /** What its use by an endpoint depends on. */
-const usableTemplate = templateRecord.omit({ env: true });
+const usableTemplate = liveTemplate.omit({ env: true, unopened: true });
 
 /**
  * When a template changes, pods created from it stay as they are, and workers of endpoints are

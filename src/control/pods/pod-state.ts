@@ -3,7 +3,7 @@
 import { z } from 'zod';
 import type { StoredResource } from '../../store/store.ts';
 import { podKubernetes } from '../../wire/engine/kubernetes.ts';
-import { recordShape } from '../../wire/resources/field-schemas.ts';
+import { storedShape } from '../../wire/resources/field-schemas.ts';
 import { POD_FIELDS } from '../../wire/resources/fields.ts';
 import { cpuConfig, gpuConfig, POD_STATUSES, podMounts } from '../../wire/resources/pod.ts';
 import {
@@ -17,7 +17,7 @@ import { meterState } from './pod-meter.ts';
 
 /** The request, completed by template and defaults. */
 const podSpec = z.object({
-  ...recordShape(POD_FIELDS),
+  ...storedShape(POD_FIELDS),
   /** Process engine: the worker's handler module. */
   handler: z.string().nullable(),
   /** The version of the handler that the worker fetches. Default: none. */

@@ -6,6 +6,8 @@ import type { Log } from '../../base/log.ts';
 import { EngineError, type RegistryLogin } from '../../engine/engine.ts';
 import type { Store, Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import { storedShape } from '../../wire/resources/field-schemas.ts';
+import { REGISTRY_FIELDS } from '../../wire/resources/fields.ts';
 import {
   type RegistryCreation,
   type RegistryRecord,
@@ -22,7 +24,10 @@ import type { ResourcePage, UserListing, UserResources } from '../user-resources
 import { type SecretSealer, sealedSecret, UnopenedSecretError } from './sealed-secret.ts';
 
 /** As it is stored; a declared one has no secret here. */
-const storedRegistry = registryRecord.extend({ secret: sealedSecret.nullable() });
+const storedRegistry = registryRecord.extend({
+  ...storedShape(REGISTRY_FIELDS),
+  secret: sealedSecret.nullable(),
+});
 type StoredRegistry = z.infer<typeof storedRegistry>;
 
 export interface RegistriesOptions {

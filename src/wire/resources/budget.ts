@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { describeResource } from '../operations/resource.ts';
 import { RESOURCES } from '../routes/routes.ts';
-import { creationShape, recordShape, updateShape } from './field-schemas.ts';
+import { creationShape, recordShape, storedShape, updateShape } from './field-schemas.ts';
 import { BUDGET_FIELDS } from './fields.ts';
 
 /** Body of `POST /v1/budgets`. */
@@ -13,10 +13,10 @@ export type BudgetCreation = z.infer<typeof budgetCreation>;
 export const budgetUpdate = z.strictObject(updateShape(BUDGET_FIELDS));
 export type BudgetUpdate = z.infer<typeof budgetUpdate>;
 
-const { userId: _userId, ...stored } = recordShape(BUDGET_FIELDS);
-export const storedBudget = z.object({
+const { userId: _userId, ...shown } = recordShape(BUDGET_FIELDS);
+const ownBudget = z.object({
   id: z.string(),
-  ...stored,
+  ...shown,
   webhook: z
     .string()
     .nullable()
@@ -26,9 +26,13 @@ export const storedBudget = z.object({
     .describe('`operator`: only the operator changes and deletes it'),
   createdAt: z.iso.datetime(),
 });
+
+const { userId: _ownerId, ...stored } = storedShape(BUDGET_FIELDS);
+/** Without its user, which is a column. */
+export const storedBudget = ownBudget.extend(stored);
 export type StoredBudget = z.infer<typeof storedBudget>;
 
-export const budgetRecord = storedBudget.extend({
+export const budgetRecord = ownBudget.extend({
   userId: z.string().describe('User whose costs it limits'),
   endpointName: z
     .string()

@@ -25,6 +25,12 @@ type CreationSchema<F extends Field> = F extends { default: unknown }
     ? z.ZodExactOptional<FieldSchema<F>>
     : FieldSchema<F>;
 
+type StoredSchema<F extends Field> = F extends { default: unknown }
+  ? z.ZodDefault<FieldSchema<F>>
+  : F extends { null: string }
+    ? z.ZodDefault<FieldSchema<F>>
+    : FieldSchema<F>;
+
 /** Variables have a schema of their own. */
 type Made<All extends Fields> = {
   [Name in keyof All as All[Name] extends { kind: 'variables' } ? never : Name]: All[Name];
@@ -48,6 +54,9 @@ type UpdateShape<All extends Fields> = {
 };
 type RecordShape<All extends Fields> = {
   [Name in keyof Shown<All>]: FieldSchema<Shown<All>[Name]>;
+};
+type StoredShape<All extends Fields> = {
+  [Name in keyof Shown<All>]: StoredSchema<Shown<All>[Name]>;
 };
 
 /** Members of a creation: with their bounds and defaults. */
@@ -80,14 +89,15 @@ export function recordShape<All extends Fields>(fields: All): RecordShape<All> {
   return shape as RecordShape<All>;
 }
 
-/** Members as they are stored: a record of before the field reads as its default. */
-export function storedShape<All extends Fields>(fields: All): CreationShape<All> {
+/** Members of a record as it is stored. If an old row lacks one, it reads as the field's default, else as null. */
+export function storedShape<All extends Fields>(fields: All): StoredShape<All> {
   const shape = mapFields(fields, (field) => {
+    if (field.isSecret) return undefined;
     const schema = withoutBounds(field);
-    const base = field.null === undefined ? schema : schema.nullable();
-    return field.default === undefined ? base : base.default(field.default);
+    if (field.null !== undefined) return schema.nullable().default(field.default ?? null);
+    return field.default === undefined ? schema : schema.default(field.default);
   });
-  return shape as CreationShape<All>;
+  return shape as StoredShape<All>;
 }
 
 function mapFields(
