@@ -5,7 +5,7 @@ import { createNameResolver } from '../base/net/name-resolver.ts';
 import { packageVersion } from '../base/package-info.ts';
 import type { NoticeSender } from '../control/billing/billing-keeper.ts';
 import type { TracingOptions } from '../queue/job-tracing.ts';
-import { Queue } from '../queue/queue.ts';
+import { Queue, type QueueOptions } from '../queue/queue.ts';
 import type { FindScaling } from '../queue/waits.ts';
 import { generatePlatformSecret, HttpWebhookSender } from '../queue/webhooks/webhook-sender.ts';
 import {
@@ -15,15 +15,13 @@ import {
   type WebhookSender,
 } from '../queue/webhooks/webhooks.ts';
 import type { Store } from '../store/store.ts';
-import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { locateWebhookSecrets, useWebhookSecrets } from './files/secret-files.ts';
 import type { CompleteOptions } from './platform-options.ts';
 
 interface QueueParts extends Pick<CompleteOptions, 'dataFolder' | 'log' | 'settings' | 'webhooks'> {
   store: Store;
   clock: ResumableClock;
-  /** Wraps the link between the carriers and the queue of an endpoint. Default: nothing does. */
-  wrapLink?: ((link: WorkerLink, endpointId: string) => WorkerLink) | undefined;
+  wrapLink?: QueueOptions['wrapLink'];
   findScaling: FindScaling;
   /** Whether an endpoint of the store is one of the queue. Default: all are. */
   owns?: ((endpointId: string) => boolean) | undefined;
@@ -34,22 +32,19 @@ interface QueueParts extends Pick<CompleteOptions, 'dataFolder' | 'log' | 'setti
 /** @throws PlatformOptionError */
 export function createQueue(options: QueueParts): Queue {
   const { clock, findScaling, log, owns, settings, store, tracing, wrapLink } = options;
-  const webhooks = createWebhookSender(options);
-  const parts = {
+  return new Queue({
     store,
     clock,
     log,
-    webhooks,
+    webhooks: createWebhookSender(options),
     formats: RECORD_FORMATS,
     findScaling,
     tracing,
     owns,
-  };
-  const queue = new Queue({ ...parts, isRecording: true, ...(settings && { settings }) });
-  if (!wrapLink) return queue;
-  const link = queue.link.bind(queue);
-  queue.link = (endpointId, podId) => wrapLink(link(endpointId, podId), endpointId);
-  return queue;
+    wrapLink,
+    isRecording: true,
+    ...(settings && { settings }),
+  });
 }
 
 /** @throws PlatformOptionError */

@@ -56,6 +56,8 @@ export interface QueueOptions {
   owns?: ((endpointId: string) => boolean) | undefined;
   /** Default: no spans. */
   tracing?: TracingOptions | undefined;
+  /** Wraps the link between the carriers and the queue of an endpoint. Default: nothing does. */
+  wrapLink?: ((link: WorkerLink, endpointId: string) => WorkerLink) | undefined;
 }
 
 export class Queue implements Queues {
@@ -78,6 +80,7 @@ export class Queue implements Queues {
   #sweeping: Promise<void> = Promise.resolve();
   #recording: Promise<void> = Promise.resolve();
   readonly #isRecording: boolean;
+  readonly #wrapLink: NonNullable<QueueOptions['wrapLink']>;
 
   constructor(options: QueueOptions) {
     const { clock, findScaling = () => 'none', formats = {}, log, random = Math.random } = options;
@@ -137,6 +140,7 @@ export class Queue implements Queues {
       owns: options.owns ?? (() => true),
     });
     this.#isRecording = options.isRecording ?? false;
+    this.#wrapLink = options.wrapLink ?? ((link) => link);
     this.#leases = new Leases(this.#parts);
     this.#renewals = new Renewals(this.#parts);
     this.#reports = new Reports(this.#parts);
@@ -192,13 +196,14 @@ export class Queue implements Queues {
    * worker whatever ID the worker uses; null without a pod.
    */
   link(endpointId: string, podId: string | null = null): WorkerLink {
-    return {
+    const link: WorkerLink = {
       hello: (hello) => this.#leases.hello(endpointId, hello, podId),
       take: (request, signal) => this.#leases.take(endpointId, request, signal),
       renew: (request, signal) => this.#renewals.renew(endpointId, request, signal),
       report: (request) => this.#reports.report(endpointId, request),
       bye: (bye) => this.#leases.bye(endpointId, bye),
     };
+    return this.#wrapLink(link, endpointId);
   }
 
   /** Tells a worker with its next renewal to drain. */
