@@ -1,4 +1,4 @@
-// The source or the target of a copy: its driver, its errors explained to the operator, and its tables with their rows in pages.
+// The source or the target of a copy: its driver, its errors explained to the operator, and the rows of its tables in batches.
 import { closeSync, openSync } from 'node:fs';
 import { locatePayloads, type PartFiles, PayloadFolder } from '../disk/payload-files.ts';
 import { explainFailure, nameStorageFailure } from '../disk/sqlite-errors.ts';
@@ -42,9 +42,11 @@ const noMemory: MemoryState = {
 interface Parts {
   role: CopyRole;
   driver: SqlDriver;
-  catalog: Catalog;
   explain: (error: unknown) => string;
+  /** Only SQLite has them. */
   files?: PartFiles;
+  /** Whether nodes may share the database. */
+  isShared: boolean;
 }
 
 interface ClusterRows {
@@ -53,18 +55,10 @@ interface ClusterRows {
 }
 
 export class CopiedDatabase {
-  readonly role: CopyRole;
-  readonly #driver: SqlDriver;
-  readonly #catalog: Catalog;
-  readonly #explain: (error: unknown) => string;
-  readonly #files: PartFiles | undefined;
+  readonly #parts: Parts;
 
-  private constructor({ catalog, driver, explain, files, role }: Parts) {
-    this.role = role;
-    this.#files = files;
-    this.#driver = driver;
-    this.#catalog = catalog;
-    this.#explain = explain;
+  private constructor(parts: Parts) {
+    this.#parts = parts;
   }
 
   /** Opens the file, and migrates it. The caller has locked its folder. @throws CopyError */
@@ -75,17 +69,13 @@ export class CopiedDatabase {
       return new CopiedDatabase({
         role,
         driver,
-        catalog: readSqliteCatalog,
         explain: explainSqlite,
         files: new PayloadFolder({ folder: locatePayloads(path) }),
+        isShared: false,
       });
     } catch (error) {
       throw new CopyError(role, `${path} cannot be used: ${explainSqlite(error)}`);
     }
-  }
-
-  get #isPostgres(): boolean {
-    return this.#catalog === readPostgresCatalog;
   }
 
   /** Connects, takes the lock of the platform, and migrates. @throws CopyError */
@@ -96,10 +86,7 @@ export class CopiedDatabase {
       // A copy must know all tables and columns.
       const ofCopy = { ...options, lockWaitMs: LOCK_WAIT_MS, isExact: true };
       const driver = await PostgresDriver.open(ofCopy, noMemory);
-      return new CopiedDatabase({
-        ...{ role, driver, catalog: readPostgresCatalog },
-        explain: explainPostgresError,
-      });
+      return new CopiedDatabase({ role, driver, explain: explainPostgresError, isShared: true });
     } catch (error) {
       throw error instanceof CopyError
         ? error
@@ -107,53 +94,44 @@ export class CopiedDatabase {
     }
   }
 
-  async readTables(): Promise<TableShape[]> {
-    return shapeTables(await this.read(this.#catalog));
-  }
-
   read<T>(start: () => Step<T>): Promise<T> {
-    return this.#guard(this.#driver.read(start));
+    return this.#guard(this.#parts.driver.read(start));
   }
 
   /** Replaces parts of files that the rows of the table name by their bytes. @throws CopyError */
   loadParts(table: TableShape, rows: readonly Row[]): readonly Row[] {
     try {
-      return loadParts(table, rows, this.#files);
+      return loadParts(table, rows, this.#parts.files);
     } catch (error) {
-      throw new CopyError(this.role, this.#explain(error));
+      throw this.#fail(error);
     }
   }
 
   /** One transaction. Resolves when it is on disk. */
   write<T>(start: () => Step<T>): Promise<T> {
-    return this.#guard(this.#driver.write(start));
+    return this.#guard(this.#parts.driver.write(start));
   }
 
   /** Rows of the tables that only nodes on Postgres use. */
   async countClusterRows(): Promise<ClusterRows> {
-    return this.#isPostgres ? this.read(countClusterRows) : { node: 0, shard: 0 };
+    return this.#parts.isShared ? this.read(countClusterRows) : { node: 0, shard: 0 };
   }
 
   close(): Promise<void> {
-    return this.#guard(this.#driver.close());
+    return this.#guard(this.#parts.driver.close());
   }
 
   async #guard<T>(answer: Promise<T>): Promise<T> {
     try {
       return await answer;
     } catch (error) {
-      throw new CopyError(this.role, this.#explain(causeOf(error)));
+      throw this.#fail(causeOf(error));
     }
   }
-}
 
-/** The tables of this version, which all kinds of databases have. */
-export async function readKnownTables(): Promise<TableShape[]> {
-  const driver = new SqliteDriver({ path: ':memory:' });
-  try {
-    return shapeTables(await driver.read(readSqliteCatalog));
-  } finally {
-    await driver.close();
+  #fail(error: unknown): CopyError {
+    const { explain, role } = this.#parts;
+    return new CopyError(role, explain(error));
   }
 }
 
@@ -199,72 +177,41 @@ export interface TableShape {
 }
 
 /** Tables that describe the database itself. */
-const OWN_TABLES: ReadonlySet<string> = new Set(['copy_state', 'last_commit', 'schema_version']);
+const OWN_TABLES = `'copy_state', 'last_commit', 'schema_version'`;
 
-/** Statements for one kind of database. The rows have `table`, `column`, `type` and `key`: 1 for the key's first one. */
-export type Catalog = () => Step<readonly Row[]>;
+/** The tables of this version, sorted by name. Databases of both kinds have the same ones. */
+export async function readTables(): Promise<TableShape[]> {
+  const driver = new SqliteDriver({ path: ':memory:' });
+  try {
+    const columns = await driver.read(readColumns);
+    return [...Map.groupBy(columns, (row) => text(row, 'table'))].map(shapeTable);
+  } finally {
+    await driver.close();
+  }
+}
 
-export function* readSqliteCatalog(): Step<readonly Row[]> {
+/** `key`: 1 for the first column of the primary key, 0 for a column that is not in it. */
+function* readColumns(): Step<readonly Row[]> {
   return yield {
     sql: `select t.name as "table", c.name as "column", lower(c.type) as type, c.pk as "key"
       from sqlite_schema as t, pragma_table_info(t.name) as c
-      where t.type = 'table' and t.name not like 'sqlite_%'`,
+      where t.type = 'table' and t.name not like 'sqlite_%' and t.name not in (${OWN_TABLES})
+      order by t.name, c.name`,
     params: [],
   };
 }
 
-export function* readPostgresCatalog(): Step<readonly Row[]> {
-  return yield {
-    sql: `select t.relname::text as "table", c.attname::text as "column",
-        format_type(c.atttypid, null) as type,
-        coalesce(array_position(k.indkey::int2[], c.attnum) + 1, 0) as "key"
-      from pg_class t
-      join pg_attribute c on c.attrelid = t.oid and c.attnum > 0 and not c.attisdropped
-      left join pg_index k on k.indrelid = t.oid and k.indisprimary
-      where t.relkind in ('r', 'p') and t.relnamespace = current_schema()::regnamespace`,
-    params: [],
-  };
-}
-
-/** Sorted by name. */
-export function shapeTables(rows: readonly Row[]): TableShape[] {
-  const byTable = Map.groupBy(rows, (row) => text(row, 'table'));
-  return [...byTable]
-    .filter(([name]) => !OWN_TABLES.has(name))
-    .map(([name, columns]) => shapeTable(name, columns))
-    .toSorted((a, b) => compare(a.name, b.name));
-}
-
-function shapeTable(name: string, columns: readonly Row[]): TableShape {
+function shapeTable([name, columns]: [string, readonly Row[]]): TableShape {
   const names = (chosen: readonly Row[]) => chosen.map((row) => text(row, 'column'));
   const key = columns
     .filter((row) => number(row, 'key') > 0)
     .toSorted((a, b) => number(a, 'key') - number(b, 'key'));
   return {
     name,
-    columns: names(columns).toSorted(compare),
+    columns: names(columns),
     key: names(key),
-    long: names(columns.filter((row) => /^(text|blob|bytea)$/.test(text(row, 'type')))),
+    long: names(columns.filter((row) => /^(text|blob)$/.test(text(row, 'type')))),
   };
-}
-
-/** What the database lacks of the tables; undefined if it has all. It may have tables of others besides. */
-export function findLack(
-  tables: readonly TableShape[],
-  found: readonly TableShape[],
-): string | undefined {
-  const has = new Set(found.map(describe));
-  const lacking = tables.map(describe).filter((table) => !has.has(table));
-  return lacking.length === 0 ? undefined : lacking.join('; ');
-}
-
-function describe({ columns, key, name }: TableShape): string {
-  return `${name} (${columns.join(', ')}; key ${key.join(', ')})`;
-}
-
-function compare(a: string, b: string): number {
-  if (a === b) return 0;
-  return a < b ? -1 : 1;
 }
 
 /** A batch has at most so many rows, and so many bytes unless its first row has more. */

@@ -9,13 +9,12 @@ import {
   type CopiedDatabase,
   CopyError,
   countRows,
-  findLack,
   insertRows,
   type Key,
   listFilled,
   readKey,
-  readKnownTables,
   readRows,
+  readTables,
   type TableShape,
 } from './copied-database.ts';
 import {
@@ -49,21 +48,19 @@ export interface CopyOptions {
   target: CopiedDatabase;
   /** As the command line names the databases, without passwords. */
   names: { source: string; target: string };
-  /** Default: 1,000 rows and 4 MB. */
-  bounds?: BatchBounds | undefined;
+  bounds: BatchBounds;
   /** Called after each batch. */
   onProgress: (step: CopyStep) => void;
   /** Ends the copy after a batch. */
   signal: AbortSignal;
 }
 
-const BOUNDS: BatchBounds = { rows: 1_000, bytes: 4 * 1_048_576 };
 const SCHEMA = `sqlite ${SQLITE_MIGRATIONS.length}, postgres ${POSTGRES_MIGRATIONS.length}`;
 
 /** @returns the rows of each table; undefined if the signal ended the copy. @throws CopyError */
 export async function copyDatabase(options: CopyOptions): Promise<CopiedTable[] | undefined> {
   const { names, source, target } = options;
-  const tables = await findTables([source, target]);
+  const tables = await readTables();
   const progress = await begin(options, tables);
   try {
     await copyRows(options, tables, progress);
@@ -79,16 +76,6 @@ export async function copyDatabase(options: CopyOptions): Promise<CopiedTable[] 
   await target.write(removeProgress);
   await source.write(removeSourceMark);
   return counts;
-}
-
-/** @throws CopyError */
-async function findTables(databases: readonly CopiedDatabase[]): Promise<TableShape[]> {
-  const tables = await readKnownTables();
-  for (const database of databases) {
-    const lack = findLack(tables, await database.readTables());
-    if (lack !== undefined) throw new CopyError(database.role, `lacks tables or columns: ${lack}`);
-  }
-  return tables;
 }
 
 /** Begins the copy, or continues the one that the target has. @throws CopyError */
@@ -185,7 +172,7 @@ async function copyRows(
 
 /** Yields the number of rows of each batch. */
 async function* copyTable(
-  { bounds = BOUNDS, signal, source, target }: CopyOptions,
+  { bounds, signal, source, target }: CopyOptions,
   table: TableShape,
   start: Key | undefined,
 ): AsyncGenerator<number, void> {

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { copyStore } from '../../../src/platform/copy-store.ts';
+import { readTables } from '../../../src/store/copy/copied-database.ts';
 import { LiveJobs } from '../../../src/store/live/live-jobs.ts';
 import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
 import { openPostgres, openPostgresStore } from '../../../src/store/postgres/postgres.ts';
@@ -128,6 +129,20 @@ describe.skipIf(isLeftOut)('on a Postgres server', () => {
     expect(await server.query('select shard from copied.endpoint')).toBe('7');
     await server.query('insert into sharded.shard (id) values (0), (1)');
     await expect(copy('sharded', 'fresh')).rejects.toThrow(/^from: has 2 shards, .*pg_dump/);
+  });
+
+  it('has the tables of SQLite with the same columns and keys, because a copy reads only those', async () => {
+    const target = readPostgresUrl(`${server.url()}&search_path=shapes`);
+    await (await openPostgresStore({ target })).close();
+    for (const { columns, key, name } of await readTables()) {
+      const found = await server.query(`select
+        (select string_agg(column_name, ',' order by column_name::text collate "C")
+          from information_schema.columns where table_schema = 'shapes' and table_name = '${name}')
+        || '; ' || (select string_agg(a.attname, ',' order by array_position(i.indkey::int2[], a.attnum))
+          from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
+          where i.indrelid = 'shapes.${name}'::regclass and i.indisprimary)`);
+      expect(`${name}: ${found}`).toBe(`${name}: ${columns}; ${key}`);
+    }
   });
 
   it('writes the rows of many jobs in few statements', async () => {

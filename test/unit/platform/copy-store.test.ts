@@ -144,9 +144,11 @@ describe('copyStore refuses', () => {
     await fill('a.db');
     await openSqliteStore({ path: join(folder, 'b.db') }).close();
     const target = new DatabaseSync(join(folder, 'b.db'));
-    target.exec('alter table worker drop column pod_id; create table of_others (id)');
+    target.exec('alter table endpoint drop column deployment; create table of_others (id)');
     target.close();
-    await expect(copy(place('a.db'), place('b.db'))).rejects.toThrow(/^to: lacks .*: worker \(/);
+    await expect(copy(place('a.db'), place('b.db'))).rejects.toThrow(
+      /^to: table endpoint has no column named deployment/,
+    );
   });
 
   it('to continue a copy of another source, or with another version, or as a source', async () => {
