@@ -1,12 +1,10 @@
 // Creates a queue with the sender of its webhooks, and the sender of a budget's notices.
 import { RECORD_FORMATS } from '../api/adapters.ts';
-import type { Clock, ResumableClock } from '../base/clock.ts';
+import type { Clock } from '../base/clock.ts';
 import { createNameResolver } from '../base/net/name-resolver.ts';
 import { packageVersion } from '../base/package-info.ts';
 import type { NoticeSender } from '../control/billing/billing-keeper.ts';
-import type { TracingOptions } from '../queue/job-tracing.ts';
 import { Queue, type QueueOptions } from '../queue/queue.ts';
-import type { FindScaling } from '../queue/waits.ts';
 import { generatePlatformSecret, HttpWebhookSender } from '../queue/webhooks/webhook-sender.ts';
 import {
   decideAfterAttempt,
@@ -14,36 +12,22 @@ import {
   DEFAULT_WEBHOOK_SETTINGS as settings,
   type WebhookSender,
 } from '../queue/webhooks/webhooks.ts';
-import type { Store } from '../store/store.ts';
 import { locateWebhookSecrets, useWebhookSecrets } from './files/secret-files.ts';
 import type { CompleteOptions } from './platform-options.ts';
 
-interface QueueParts extends Pick<CompleteOptions, 'dataFolder' | 'log' | 'settings' | 'webhooks'> {
-  store: Store;
-  clock: ResumableClock;
-  wrapLink?: QueueOptions['wrapLink'];
-  findScaling: FindScaling;
-  /** Whether an endpoint of the store is one of the queue. Default: all are. */
-  owns?: ((endpointId: string) => boolean) | undefined;
-  /** Default: no spans. */
-  tracing?: TracingOptions | undefined;
-}
+interface QueueParts
+  extends Omit<QueueOptions, 'formats' | 'isRecording' | 'settings' | 'webhooks'>,
+    Pick<CompleteOptions, 'dataFolder' | 'settings' | 'webhooks'> {}
 
 /** @throws PlatformOptionError */
 export function createQueue(options: QueueParts): Queue {
-  const { clock, findScaling, log, owns, settings, store, tracing, wrapLink } = options;
+  const { settings, webhooks: _, ...parts } = options;
   return new Queue({
-    store,
-    clock,
-    log,
+    ...parts,
+    ...(settings && { settings }),
     webhooks: createWebhookSender(options),
     formats: RECORD_FORMATS,
-    findScaling,
-    tracing,
-    owns,
-    wrapLink,
     isRecording: true,
-    ...(settings && { settings }),
   });
 }
 

@@ -21,7 +21,6 @@ import { Renewals } from './leases/renewals.ts';
 import { drainWorker, GpuTotals, WorkerLoads } from './leases/worker-loads.ts';
 import { LargePayloads } from './payloads/large-payloads.ts';
 import { FreshOutputs } from './payloads/outputs.ts';
-import type { Queues, WebhookCounts } from './queues.ts';
 import { Absence, RecordedTime } from './recorded-time.ts';
 import type { RecordFormats } from './records.ts';
 import { Reports } from './reports/reports.ts';
@@ -31,7 +30,7 @@ import { Signals } from './signals.ts';
 import { type Arrivals, Positions, Submissions } from './submissions.ts';
 import { extendLeases, sweep } from './sweeper.ts';
 import { type FindScaling, Waits } from './waits.ts';
-import { Deliveries } from './webhooks/deliveries.ts';
+import { Deliveries, type DeliveryCounts } from './webhooks/deliveries.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
 
 /** Operations of the queue reject with this error if the disk is full or failing. */
@@ -56,11 +55,17 @@ export interface QueueOptions {
   owns?: ((endpointId: string) => boolean) | undefined;
   /** Default: no spans. */
   tracing?: TracingOptions | undefined;
-  /** Wraps the link between the carriers and the queue of an endpoint. Default: nothing does. */
+  /** Wraps the link of an endpoint, between the carriers and the queue. Default: nothing does. */
   wrapLink?: ((link: WorkerLink, endpointId: string) => WorkerLink) | undefined;
 }
 
-export class Queue implements Queues {
+/** Webhook counts of an endpoint: results since the start, and deliveries that wait. */
+export interface WebhookCounts {
+  counts: DeliveryCounts;
+  waiting: number;
+}
+
+export class Queue {
   readonly submissions: Submissions;
   readonly jobs: Jobs;
   readonly streams: Streams;
@@ -167,7 +172,8 @@ export class Queue implements Queues {
     return this.#closing.signal.aborted;
   }
 
-  isClosingAt(): boolean {
+  /** All waits at the endpoint end: the platform stops, or another node takes the endpoint over. */
+  isClosingAt(_endpointId: string): boolean {
     return this.isClosing;
   }
 
@@ -254,11 +260,13 @@ export class Queue implements Queues {
     return all;
   }
 
-  gpuTotals(): ReturnType<Queues['gpuTotals']> {
+  /** What ended attempts used of GPUs since the start, by endpoint. */
+  gpuTotals(): GpuTotals['all'] {
     return this.#parts.gpuTotals.all;
   }
 
-  jobTimes(): ReturnType<Queues['jobTimes']> {
+  /** How long jobs waited and ran since the start, by endpoint. */
+  jobTimes(): JobTimes['all'] {
     return this.#parts.jobTimes.all;
   }
 
@@ -268,7 +276,7 @@ export class Queue implements Queues {
     return all.filter(({ deleted }) => !deleted);
   }
 
-  /** @throws ProblemError `not_found` */
+  /** What the endpoint's handler accepts, if its workers have said so. @throws ProblemError `not_found` */
   inputSchema(endpointId: string): Promise<InputSchemaRecord> {
     return this.#parts.inputSchemas.read(endpointId);
   }
