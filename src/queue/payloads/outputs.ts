@@ -5,7 +5,7 @@ import type { ChunkBatch, JobKey, Reader, StoredJob } from '../../store/store.ts
 import { MAX_CHUNK_BYTES } from '../../wire/chunk/chunk.ts';
 import { ChunkOrderError } from '../../wire/chunk/chunk-pieces.ts';
 import { joinOutputs } from '../../wire/chunk/chunk-reassembly.ts';
-import { splitInSlices } from '../../wire/chunk/chunk-split.ts';
+import { splitInSlices, viewBuffer } from '../../wire/chunk/chunk-split.ts';
 import { hasOutput } from '../records.ts';
 
 /** Estimates the size of the result of `readOutput`. */
@@ -119,7 +119,7 @@ export class SplitOutputs {
   ): Promise<readonly Uint8Array[]> {
     const output = await read();
     if (!output) return [];
-    const work = splitInSlices(output, { maxBytes: MAX_CHUNK_BYTES });
+    const work = splitInSlices({ json: viewBuffer(output), metricsText: '{}' }, MAX_CHUNK_BYTES);
     return this.#keep(nameOf(job), await runInSlices(job.endpointId, work));
   }
 

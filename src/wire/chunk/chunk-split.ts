@@ -39,18 +39,41 @@ interface Range {
   readonly end: number;
 }
 
+/** A JSON text that one chunk cannot hold, and the metrics of its last piece. */
+export interface LargeOutput {
+  json: Buffer;
+  metricsText: string;
+}
+
+/** Bytes between two pauses. */
+const SLICE_BYTES = 524_288;
+
 /** Returns the pieces of `json`, each at most `maxBytes`; the last one carries the metrics. */
-export function splitJson(json: Buffer, metricsText: string, maxBytes: number): Buffer[] {
+export function splitJson(output: LargeOutput, maxBytes: number): Buffer[] {
+  const work = splitInSlices(output, maxBytes);
+  for (;;) {
+    const { done, value } = work.next();
+    if (done) return value;
+  }
+}
+
+/** As `splitJson`, with pauses in which the platform serves other requests. */
+export function* splitInSlices(
+  { json, metricsText }: LargeOutput,
+  maxBytes: number,
+): Generator<void, Buffer[]> {
   const capacityFor = (bytes: number) => computeCapacity(bytes, metricsText, maxBytes);
   if (json[0] === QUOTE) {
     const ranges = cutString(json, capacityFor(json.length));
-    return writePieces({ json, ranges, encoding: ENCODING.string, metricsText });
+    return yield* writePieces({ json, ranges, encoding: ENCODING.string, metricsText });
   }
-  const runs = json[0] === OPEN_BRACKET ? cutArray(json, capacityFor(json.length)) : undefined;
-  if (runs) return writePieces({ json, ranges: runs, encoding: ENCODING.array, metricsText });
-  const text = Buffer.from(JSON.stringify(json.toString()));
+  const runs =
+    json[0] === OPEN_BRACKET ? yield* cutArray(json, capacityFor(json.length)) : undefined;
+  if (runs)
+    return yield* writePieces({ json, ranges: runs, encoding: ENCODING.array, metricsText });
+  const text = yield* quote(json);
   const ranges = cutString(text, capacityFor(text.length));
-  return writePieces({ json: text, ranges, encoding: ENCODING.text, metricsText });
+  return yield* writePieces({ json: text, ranges, encoding: ENCODING.text, metricsText });
 }
 
 /**
@@ -78,8 +101,13 @@ interface SplitValue {
   readonly metricsText: string;
 }
 
-function writePieces(value: SplitValue): Buffer[] {
-  return value.ranges.map((_, part) => writePiece(value, part));
+function* writePieces(value: SplitValue): Generator<void, Buffer[]> {
+  const pieces: Buffer[] = [];
+  for (const [part] of value.ranges.entries()) {
+    pieces.push(writePiece(value, part));
+    yield;
+  }
+  return pieces;
 }
 
 function writePiece({ encoding, json, metricsText, ranges }: SplitValue, part: number): Buffer {
@@ -129,50 +157,29 @@ function findCut(json: Buffer, start: number, limit: number): number {
   return cut;
 }
 
-/** How far an array is cut into runs of whole elements, without the commas between runs. */
-interface ArrayCut {
-  /** Undefined as soon as an element is too large for a piece. */
-  ranges: Range[] | undefined;
-  start: number;
-  fitting: number;
-  elementStart: number;
-}
-
-function startArrayCut(): ArrayCut {
-  return { ranges: [], start: 1, fitting: 0, elementStart: 1 };
-}
-
-/**
- * Cuts up to the first element that begins after `limit`. Returns true when the whole array is cut, or
- * cannot be cut.
- */
-function advanceArrayCut(json: Buffer, capacity: number, cut: ArrayCut, limit: number): boolean {
-  const { ranges } = cut;
-  if (ranges === undefined) return true;
-  while (cut.elementStart < json.length) {
-    if (cut.elementStart > limit) return false;
-    // The end of an element that is too large is not needed.
-    const end = findElementEnd(json, cut.elementStart, cut.elementStart + capacity + 1);
-    if (end - cut.start > capacity) {
-      if (cut.fitting === 0 || end - cut.elementStart > capacity) {
-        cut.ranges = undefined;
-        return true;
-      }
-      ranges.push({ start: cut.start, end: cut.fitting });
-      cut.start = cut.elementStart;
-    }
-    cut.fitting = end;
-    cut.elementStart = end + 1;
-  }
-  ranges.push({ start: cut.start, end: cut.fitting });
-  return true;
-}
-
 /** Runs of whole elements, without the commas between runs; undefined if an element is too large. */
-function cutArray(json: Buffer, capacity: number): Range[] | undefined {
-  const cut = startArrayCut();
-  advanceArrayCut(json, capacity, cut, json.length);
-  return cut.ranges;
+function* cutArray(json: Buffer, capacity: number): Generator<void, Range[] | undefined> {
+  const ranges: Range[] = [];
+  let start = 1;
+  let fitting = 0;
+  let pauseAt = SLICE_BYTES;
+  for (let elementStart = 1; elementStart < json.length; ) {
+    if (elementStart > pauseAt) {
+      pauseAt = elementStart + SLICE_BYTES;
+      yield;
+    }
+    // The end of an element that is too large is not needed.
+    const end = findElementEnd(json, elementStart, elementStart + capacity + 1);
+    if (end - start > capacity) {
+      if (fitting === 0 || end - elementStart > capacity) return undefined;
+      ranges.push({ start, end: fitting });
+      start = elementStart;
+    }
+    fitting = end;
+    elementStart = end + 1;
+  }
+  ranges.push({ start, end: fitting });
+  return ranges;
 }
 
 /** The position of the comma or bracket that ends the array element at `start`, or `limit` if that is less. */
@@ -194,35 +201,8 @@ function findStringEnd(json: Buffer, openQuote: number, limit: number): number {
   return at;
 }
 
-/** Bytes between two pauses. */
-const SLICE_BYTES = 524_288;
-const NO_METRICS = '{}';
-
-/** As `splitJson`, with pauses in which the platform serves other requests. `maxBytes`: limit of one chunk; the output must be larger. */
-export function* splitInSlices(
-  output: Uint8Array,
-  { maxBytes }: { maxBytes: number },
-): Generator<void, Uint8Array[]> {
-  const json = viewBuffer(output);
-  const capacityFor = (bytes: number) => computeCapacity(bytes, NO_METRICS, maxBytes);
-  if (json[0] === QUOTE) {
-    return yield* writeInSlices(json, cutString(json, capacityFor(json.length)), ENCODING.string);
-  }
-  const runs =
-    json[0] === OPEN_BRACKET ? yield* cutArrayInSlices(json, capacityFor(json.length)) : undefined;
-  if (runs) return yield* writeInSlices(json, runs, ENCODING.array);
-  const text = yield* quoteInSlices(json);
-  return yield* writeInSlices(text, cutString(text, capacityFor(text.length)), ENCODING.text);
-}
-
-function* cutArrayInSlices(json: Buffer, capacity: number): Generator<void, Range[] | undefined> {
-  const cut = startArrayCut();
-  while (!advanceArrayCut(json, capacity, cut, cut.elementStart + SLICE_BYTES)) yield;
-  return cut.ranges;
-}
-
 /** Returns the same bytes as JSON.stringify of the text. */
-function* quoteInSlices(json: Buffer): Generator<void, Buffer> {
+function* quote(json: Buffer): Generator<void, Buffer> {
   const parts: Buffer[] = [Buffer.from('"')];
   for (let start = 0; start < json.length; ) {
     let end = Math.min(json.length, start + SLICE_BYTES);
@@ -235,17 +215,4 @@ function* quoteInSlices(json: Buffer): Generator<void, Buffer> {
   }
   parts.push(Buffer.from('"'));
   return Buffer.concat(parts);
-}
-
-function* writeInSlices(
-  json: Buffer,
-  ranges: readonly Range[],
-  encoding: number,
-): Generator<void, Uint8Array[]> {
-  const pieces: Uint8Array[] = [];
-  for (let part = 0; part < ranges.length; part += 1) {
-    pieces.push(writePiece({ json, ranges, encoding, metricsText: NO_METRICS }, part));
-    yield;
-  }
-  return pieces;
 }

@@ -50,7 +50,7 @@ export function encodeChunk(
   const whole = Buffer.from(`${HEAD}${stringifyJson(output, 'output')}${tail}`);
   if (whole.length <= maxBytes) return [whole];
   const json = whole.subarray(HEAD.length, whole.length - Buffer.byteLength(tail));
-  return splitJson(json, metricsText, maxBytes);
+  return splitJson({ json, metricsText }, maxBytes);
 }
 
 /**
@@ -68,7 +68,7 @@ export function encodeJsonChunk(
   if (HEAD.length + json.length + tail.length <= maxBytes) {
     return [Buffer.concat([Buffer.from(HEAD), json, tail])];
   }
-  return splitJson(json, metricsText, maxBytes);
+  return splitJson({ json, metricsText }, maxBytes);
 }
 
 /** Splits one chunk into the chunks that clients read. Throws as encodeChunk does. */

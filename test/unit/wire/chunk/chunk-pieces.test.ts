@@ -8,7 +8,7 @@ import { splitInSlices } from '../../../../src/wire/chunk/chunk-split.ts';
 const MAX_BYTES = 300_000;
 
 function run(output: Buffer): { pieces: Uint8Array[]; pauses: number } {
-  const work = splitInSlices(output, { maxBytes: MAX_BYTES });
+  const work = splitInSlices({ json: output, metricsText: '{}' }, MAX_BYTES);
   for (let pauses = 0; ; pauses += 1) {
     const { done, value } = work.next();
     if (done) return { pieces: value, pauses };
