@@ -1,7 +1,7 @@
 // A platform on an in-memory store with a clock that tests control, and a scripted worker for its link.
 import { ManualClock } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
-import { outcomeOf, refTo } from '../../src/conformance/platform/scripted-worker.ts';
+import { outcomeOf } from '../../src/conformance/platform/scripted-worker.ts';
 import type { Submission } from '../../src/queue/admission.ts';
 import { Queue, type QueueOptions } from '../../src/queue/queue.ts';
 import type { QueueSettings } from '../../src/queue/settings.ts';
@@ -29,6 +29,7 @@ export {
   chunksOf,
   completed,
   failed,
+  logOf,
   outcomeOf,
   progressOf,
   refTo,
@@ -40,6 +41,8 @@ export const NEVER = new AbortController().signal;
 /** A connection to the platform; reopened after each restart. */
 export interface Carrier {
   link(endpointId: string): WorkerLink;
+  /** A link with a wrong key, if the carrier has keys. */
+  wrongKeyLink?: WorkerLink;
   close(): Promise<void>;
 }
 
@@ -322,8 +325,4 @@ export class Hand {
   bye(reason: 'drained' | 'crashed', outbox: LeaseRef[] = []): Promise<void> {
     return this.#link().bye({ ...this.#self, reason, outbox });
   }
-}
-
-export function logOf(lease: Lease, seq: number, lines: string, dropped = 0): Report {
-  return { ...refTo(lease), kind: 'log', seq, dropped, body: Buffer.from(lines) };
 }

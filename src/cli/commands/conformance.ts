@@ -195,6 +195,7 @@ async function checkPlatform({ log, onRow, values }: PlatformUnderTest): Promise
     return runConformanceChecks(checks, probe, onRow);
   }
   const { platformChecks } = await import('../../conformance/platform/platform-checks.ts');
+  const { realTime } = await import('../../conformance/platform/scripted-worker.ts');
   const checks = chooseAreas(platformChecks, values.only);
   const { endpoint, jobsKey, jobsUrl, url } = place;
   const client = createClient({ url: jobsUrl, endpoint, key: jobsKey, ...throughProxy(jobsUrl) });
@@ -205,7 +206,11 @@ async function checkPlatform({ log, onRow, values }: PlatformUnderTest): Promise
   const link = await openLink({ ...target, key: place.key }, log);
   const wrongKeyLink = await openLink({ ...target, key: `mr_${'x'.repeat(43)}` }, log);
   const terms = { leaseMs: 15_000, renewEveryMs: 5_000, takeWaitMs: 20_000 };
-  const stage = { link, wrongKeyLink, client, terms, submitted: [], workers: [] };
+  const stage = {
+    ...{ link, wrongKeyLink, client, time: realTime, terms },
+    submitted: [],
+    workers: [],
+  };
   try {
     return await runConformanceChecks(checks, stage, onRow);
   } finally {

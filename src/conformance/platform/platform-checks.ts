@@ -11,15 +11,12 @@ import {
   outcomeOf,
   type PlatformStage,
   progressOf,
+  refTo,
   ScriptedWorker,
-  sleep,
   startJob,
   submit,
+  supportedReports,
 } from './scripted-worker.ts';
-
-/** Limit for an answer that must come at once. */
-const AT_ONCE_MS = 2_000;
-const MARGIN_MS = 2_000;
 
 const hellos: ConformanceCheck<PlatformStage>[] = [
   {
@@ -29,8 +26,8 @@ const hellos: ConformanceCheck<PlatformStage>[] = [
     async run(stage) {
       const worker = new ScriptedWorker(stage.link);
       stage.workers.push(worker);
-      const { leaseMs, renewEveryMs, takeWaitMs } = await worker.hello();
-      stage.terms = { leaseMs, renewEveryMs, takeWaitMs };
+      stage.terms = await worker.hello();
+      const { leaseMs, renewEveryMs, takeWaitMs } = stage.terms;
       demand(
         renewEveryMs > 0 && takeWaitMs > 0,
         `renewEveryMs is ${renewEveryMs} and takeWaitMs ${takeWaitMs}; both must be positive`,
@@ -82,6 +79,7 @@ const hellos: ConformanceCheck<PlatformStage>[] = [
       const worker = new ScriptedWorker(stage.link);
       await demandRefusal(worker.take(), 'unknown_worker', 'a take without hello');
       await demandRefusal(worker.renew([]), 'unknown_worker', 'a renewal without hello');
+      await demandRefusal(worker.report(), 'unknown_worker', 'a report without hello');
     },
   },
   {
@@ -94,6 +92,7 @@ const hellos: ConformanceCheck<PlatformStage>[] = [
       await demandRefusal(old.renew([]), 'stale_incarnation', 'a renewal of the older process');
       await demandRefusal(old.report(), 'stale_incarnation', 'a report of the older process');
       await demandRefusal(old.hello(), 'stale_incarnation', 'a hello of the older process');
+      await demandRefusal(old.bye('drained'), 'stale_incarnation', 'a bye of the older process');
     },
   },
   {
@@ -125,18 +124,14 @@ const takes: ConformanceCheck<PlatformStage>[] = [
     area: 'take',
     rule: 'waits for the requested time, then returns no leases',
     async run(stage) {
+      const { answerMs, now, pass } = stage.time;
       const worker = await connectWorker(stage);
-      const at = Date.now();
-      const take = worker.take({ waitMs: 500 });
-      demandSame(
-        await within(500 + MARGIN_MS, 'the take was not answered', take),
-        [],
-        'the leases',
-      );
-      demand(
-        Date.now() - at >= 400,
-        `the take was answered after ${Date.now() - at} ms instead of 500 ms`,
-      );
+      const at = now();
+      const take = worker.take({ waitMs: 500 }).then((leases) => ({ leases, ms: now() - at }));
+      await pass(500);
+      const { leases, ms } = await within(answerMs, 'the take was not answered', take);
+      demandSame(leases, [], 'the leases');
+      demand(ms >= 400, `the take was answered after ${ms} ms instead of 500 ms`);
     },
   },
   {
@@ -146,10 +141,10 @@ const takes: ConformanceCheck<PlatformStage>[] = [
       const worker = await connectWorker(stage);
       const waitMs = Math.min(stage.terms.takeWaitMs, 10_000);
       const take = worker.take({ waitMs });
-      await sleep(200);
+      await stage.time.pass(200);
       const input = { text: 'ä "\\ 😀', list: [1, -2.5e-3, null] };
       const id = await submit(stage, input);
-      const [lease] = await within(AT_ONCE_MS, 'the take was not answered', take);
+      const [lease] = await within(stage.time.answerMs, 'the take was not answered', take);
       demand(lease !== undefined && lease.jobId === id, 'the answer does not contain the job');
       demandSame(lease.attempt, 1, 'the attempt');
       demandSame(JSON.parse(Buffer.from(lease.input).toString()), input, 'the input');
@@ -164,11 +159,7 @@ const takes: ConformanceCheck<PlatformStage>[] = [
       const takeId = `again-${worker.id}`;
       const first = await worker.takeJob(id, { takeId });
       const again = await worker.take({ takeId, held: [] });
-      demandSame(
-        again.map(({ token }) => token),
-        [first.token],
-        'the tokens',
-      );
+      demandSame(again.map(refTo), [refTo(first)], 'the leases');
     },
   },
   {
@@ -214,12 +205,15 @@ const reports: ConformanceCheck<PlatformStage>[] = [
     area: 'report',
     rule: 'applies a report once and answers a repeat as a duplicate',
     async run(stage) {
-      const { worker, id, lease } = await startJob(stage);
-      const report = outcomeOf(lease, 1, completed, '{"once":1}');
-      demandSame(await worker.report(report), [{ answer: 'applied' }], 'the first answer');
-      demandSame(await worker.report(report), [{ answer: 'duplicate' }], 'the second answer');
-      const { output, status } = await stage.client.status(id);
-      demandSame({ output, status }, { output: { once: 1 }, status: 'COMPLETED' }, 'the job');
+      for (const make of supportedReports(stage)) {
+        const { worker, id, lease } = await startJob(stage);
+        const report = make(lease, 1);
+        demandSame(await worker.report(report), [{ answer: 'applied' }], 'the first answer');
+        demandSame(await worker.report(report), [{ answer: 'duplicate' }], 'the second answer');
+        if (report.kind !== 'outcome') continue;
+        const { output, status } = await stage.client.status(id);
+        demandSame({ output, status }, { output: 1, status: 'COMPLETED' }, 'the job');
+      }
     },
   },
   {
@@ -227,8 +221,10 @@ const reports: ConformanceCheck<PlatformStage>[] = [
     rule: 'refuses a report with a gap before it and names the expected number',
     async run(stage) {
       const { worker, id, lease } = await startJob(stage);
-      const early = await worker.report(outcomeOf(lease, 2, completed, '1'));
-      demandSame(early, [{ answer: 'gap', expected: 1 }], 'the answer');
+      for (const make of supportedReports(stage)) {
+        const early = await worker.report(make(lease, 2));
+        demandSame(early, [{ answer: 'gap', expected: 1 }], 'the answer');
+      }
       demandSame((await stage.client.status(id)).status, 'IN_PROGRESS', 'the status');
     },
   },

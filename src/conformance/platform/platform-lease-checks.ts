@@ -8,17 +8,14 @@ import {
   completed,
   connectWorker,
   demandRefusal,
-  outcomeOf,
   type PlatformStage,
   type ScriptedWorker,
-  sleep,
   startJob,
+  supportedReports,
   untilRecord,
 } from './scripted-worker.ts';
 
-/** Limit for an answer that must come at once. */
-const AT_ONCE_MS = 2_000;
-const MARGIN_MS = 2_000;
+const MARGIN_MS = 4_000;
 
 function isIn(...statuses: JobRecord['status'][]) {
   return ({ status }: JobRecord) => statuses.includes(status);
@@ -32,9 +29,10 @@ const keeping: ConformanceCheck<PlatformStage>[] = [
       const { worker, id, lease } = await startJob(stage);
       await worker.renew([lease]);
       const renew = worker.renew([lease], Math.max(stage.terms.renewEveryMs, 5_000));
-      await sleep(100);
+      await stage.time.pass(100);
       await stage.client.cancel(id);
-      const { ended } = await within(AT_ONCE_MS, 'the renewal was not answered', renew);
+      const { answerMs } = stage.time;
+      const { ended } = await within(answerMs, 'the renewal was not answered', renew);
       demandSame(
         ended,
         [{ jobId: id, token: lease.token, verdict: 'cancelled' }],
@@ -57,11 +55,13 @@ const keeping: ConformanceCheck<PlatformStage>[] = [
     async run(stage) {
       const { worker, id, lease } = await startJob(stage);
       const other = await connectWorker(stage);
-      const until = Date.now() + Math.ceil(stage.terms.leaseMs * 1.3);
-      while (Date.now() < until) {
-        const leftMs = Math.max(0, until - Date.now());
-        const { ended } = await worker.renew([lease], Math.min(stage.terms.renewEveryMs, leftMs));
+      const { leaseMs, renewEveryMs } = stage.terms;
+      const { now, pass } = stage.time;
+      const until = now() + Math.ceil(leaseMs * 1.3);
+      while (now() < until) {
+        const { ended } = await worker.renew([lease]);
         demandSame(ended, [], 'the ended leases');
+        await pass(Math.min(renewEveryMs, until - now()));
       }
       demandSame(await other.take(), [], 'the leases of another worker');
       demandSame((await stage.client.status(id)).attempt, 1, 'the attempt');
@@ -76,8 +76,10 @@ const keeping: ConformanceCheck<PlatformStage>[] = [
       const other = await connectWorker(stage);
       const fresh = await retake(stage, other, id);
       demandSame(fresh.attempt, old.attempt + 1, 'the attempt');
-      const late = await slow.report(outcomeOf(old, 1, completed, '"old"'));
-      demandSame(late, [{ answer: 'superseded' }], 'the answer to the late outcome');
+      for (const make of supportedReports(stage)) {
+        const late = await slow.report(make(old, 1));
+        demandSame(late, [{ answer: 'superseded' }], 'the answer to a late report');
+      }
       const { ended } = await slow.renew([old]);
       demandSame(
         ended.map(({ verdict }) => verdict),
@@ -94,7 +96,7 @@ const keeping: ConformanceCheck<PlatformStage>[] = [
     async run(stage) {
       const { worker, id, lease } = await startJob(stage);
       await worker.renew([lease]);
-      await untilRecord(stage, id, isIn('IN_QUEUE'), stage.terms.leaseMs + MARGIN_MS * 2);
+      await untilRecord(stage, id, isIn('IN_QUEUE'), stage.terms.leaseMs + MARGIN_MS);
       const end = await worker.finish(lease, completed, '"late"');
       demandSame(end?.answer, 'applied', 'the answer to the outcome');
       const { output, status } = await stage.client.status(id);
@@ -105,11 +107,12 @@ const keeping: ConformanceCheck<PlatformStage>[] = [
 
 /** Takes the job once its lease has expired. */
 async function retake(stage: PlatformStage, worker: ScriptedWorker, id: string): Promise<Lease> {
-  const until = Date.now() + stage.terms.leaseMs + MARGIN_MS * 2;
-  while (Date.now() < until) {
-    const [lease] = await worker.take({ waitMs: Math.min(1_000, stage.terms.takeWaitMs) });
+  const until = stage.time.now() + stage.terms.leaseMs + MARGIN_MS;
+  while (stage.time.now() < until) {
+    const [lease] = await worker.take();
     if (lease) return lease;
     await worker.renew([]);
+    await stage.time.pass(200);
   }
   return worker.takeJob(id);
 }

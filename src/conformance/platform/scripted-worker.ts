@@ -24,13 +24,29 @@ const NEVER = new AbortController().signal;
 export interface PlatformStage {
   link: WorkerLink;
   wrongKeyLink: WorkerLink;
-  client: Client;
+  client: Pick<Client, 'cancel' | 'run' | 'status' | 'stream'>;
+  time: StageTime;
   /** From the first hello. */
-  terms: Pick<WorkerWelcome, 'leaseMs' | 'renewEveryMs' | 'takeWaitMs'>;
+  terms: Pick<WorkerWelcome, 'capabilities' | 'leaseMs' | 'renewEveryMs' | 'takeWaitMs'>;
   /** Jobs of the current check; those that still run are cancelled after it. */
   readonly submitted: string[];
   readonly workers: ScriptedWorker[];
 }
+
+/** The time of the platform under test. */
+export interface StageTime {
+  now(): number;
+  /** Lets `ms` pass. */
+  pass(ms: number): Promise<void>;
+  /** Limit for an answer that must come at once, ms of real time. */
+  readonly answerMs: number;
+}
+
+export const realTime: StageTime = {
+  now: () => Date.now(),
+  pass: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
+  answerMs: 2_000,
+};
 
 export async function submit(
   { client, submitted }: PlatformStage,
@@ -142,16 +158,16 @@ export async function demandRefusal(
 
 /** Waits until the job's record satisfies `holds`. @throws Deviation */
 export async function untilRecord(
-  { client }: PlatformStage,
+  { client, time }: PlatformStage,
   id: string,
   holds: (record: JobRecord) => boolean,
-  ms = 5_000,
+  ms: number,
 ): Promise<JobRecord> {
-  for (const until = Date.now() + ms; ; ) {
+  for (const until = time.now() + ms; ; ) {
     const record = await client.status(id);
     if (holds(record)) return record;
-    if (Date.now() > until) throw new Deviation(`the job is still ${record.status}`);
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    if (time.now() > until) throw new Deviation(`the job is still ${record.status}`);
+    await time.pass(200);
   }
 }
 
@@ -162,10 +178,6 @@ export async function startJob(
   const id = await submit(stage);
   const worker = await connectWorker(stage);
   return { id, worker, lease: await worker.takeJob(id) };
-}
-
-export function sleep(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
 export const completed = {
@@ -212,4 +224,24 @@ export function chunksOf(
   const body = Buffer.from(chunks.map((chunk) => chunk.toString()).join(','));
   const sizes = chunks.map((chunk) => chunk.length);
   return { ...refTo(lease), kind: 'chunks', seq, first, sizes, body };
+}
+
+export function logOf(lease: LeaseRef, seq: number, lines: string, dropped = 0): Report {
+  return { ...refTo(lease), kind: 'log', seq, dropped, body: Buffer.from(lines) };
+}
+
+/** One report of each kind; the outcome is last. */
+export const sampleReports: Readonly<
+  Record<Report['kind'], (lease: LeaseRef, seq: number) => Report>
+> = {
+  chunks: (lease, seq) => chunksOf(lease, seq, 0, ['a']),
+  progress: (lease, seq) => progressOf(lease, seq, 0.5),
+  log: (lease, seq) => logOf(lease, seq, '{"line":1}\n'),
+  outcome: (lease, seq) => outcomeOf(lease, seq, completed, '1'),
+};
+
+/** Makers of one report of each kind that the platform supports; the outcome is last. */
+export function supportedReports({ terms: { capabilities = [] } }: PlatformStage) {
+  const { log, ...required } = sampleReports;
+  return Object.values(capabilities.includes('log') ? { log, ...required } : required);
 }

@@ -1,12 +1,6 @@
 // Expired leases, dead workers, jobs that kill their process, and platform restarts.
 import { describe, expect, it } from 'vitest';
-import {
-  completed,
-  ENDPOINT,
-  type Hand,
-  outcomeOf,
-  progressOf,
-} from '../../support/queue-platform.ts';
+import { completed, ENDPOINT, type Hand, progressOf } from '../../support/queue-platform.ts';
 import type { LinkStage } from './link.ts';
 
 export function describeLosses(stage: LinkStage): void {
@@ -25,22 +19,6 @@ export function describeLosses(stage: LinkStage): void {
       expect(job).toMatchObject({ status: 'IN_PROGRESS', attempt: 1, failures: 0, history: [] });
       expect((await platform.health()).jobs.retried).toBe(0);
       expect(await hand.take()).toEqual([]);
-    });
-
-    it('is superseded by the next attempt', async () => {
-      const { platform } = stage;
-      const id = await platform.submit();
-      const slow = await stage.worker({ id: 'slow' });
-      const old = await slow.takeOne();
-      await platform.clock.advance(15_000);
-      const other = await stage.worker({ id: 'other' });
-      const fresh = await other.takeOne();
-      expect(fresh.attempt).toBe(2);
-      expect(await slow.reportOne(outcomeOf(old, 1, completed, '"old"'))).toEqual({
-        answer: 'superseded',
-      });
-      await other.finish(fresh, completed, { body: '"new"' });
-      expect(await platform.record(id)).toMatchObject({ output: 'new', workerId: 'other' });
     });
 
     it('does not count when the worker never named it', async () => {

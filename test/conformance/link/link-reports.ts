@@ -1,6 +1,6 @@
 // report: the answer to each report, and its effect on the job.
 import { describe, expect, it } from 'vitest';
-import type { Lease, Report } from '../../../src/wire/link/worker-link.ts';
+import { sampleReports } from '../../../src/conformance/platform/scripted-worker.ts';
 import {
   chunksOf,
   completed,
@@ -12,23 +12,8 @@ import {
 } from '../../support/queue-platform.ts';
 import type { LinkStage } from './link.ts';
 
-const kinds: Record<Report['kind'], (lease: Lease, seq: number) => Report> = {
-  chunks: (lease, seq) => chunksOf(lease, seq, 0, ['a']),
-  progress: (lease, seq) => progressOf(lease, seq, 0.5),
-  log: (lease, seq) => logOf(lease, seq, '{"line":1}\n'),
-  outcome: (lease, seq) => outcomeOf(lease, seq, completed, '1'),
-};
-
 export function describeReports(stage: LinkStage): void {
-  describe.each(Object.entries(kinds))('a report of %s', (_, make) => {
-    it('is applied once and then a duplicate', async () => {
-      await stage.platform.submit();
-      const hand = await stage.worker();
-      const lease = await hand.takeOne();
-      expect(await hand.reportOne(make(lease, 1))).toEqual({ answer: 'applied' });
-      expect(await hand.reportOne(make(lease, 1))).toEqual({ answer: 'duplicate' });
-    });
-
+  describe.each(Object.entries(sampleReports))('a report of %s', (_, make) => {
     it('is a duplicate also after a restart of the platform', async () => {
       await stage.platform.submit();
       const hand = await stage.worker();
@@ -36,27 +21,6 @@ export function describeReports(stage: LinkStage): void {
       await hand.reportOne(make(lease, 1));
       await stage.restart();
       expect(await hand.reportOne(make(lease, 1))).toEqual({ answer: 'duplicate' });
-    });
-
-    it('waits for the previous one', async () => {
-      const id = await stage.platform.submit();
-      const hand = await stage.worker();
-      const lease = await hand.takeOne();
-      expect(await hand.reportOne(make(lease, 2))).toEqual({ answer: 'gap', expected: 1 });
-      const job = await stage.platform.job(id);
-      expect(job).toMatchObject({ status: 'IN_PROGRESS', lastSeq: 0, chunkCount: 0, logBytes: 0 });
-    });
-
-    it('is superseded by a newer attempt and does not affect it', async () => {
-      const { platform } = stage;
-      const id = await platform.submit();
-      const slow = await stage.worker({ id: 'slow' });
-      const old = await slow.takeOne();
-      await platform.clock.advance(15_000);
-      await (await stage.worker({ id: 'other' })).takeOne();
-      const before = await platform.job(id);
-      expect(await slow.reportOne(make(old, 1))).toEqual({ answer: 'superseded' });
-      expect(await platform.job(id)).toEqual(before);
     });
 
     it('is gone if its job is gone', async () => {
@@ -95,31 +59,6 @@ export function describeReports(stage: LinkStage): void {
   });
 
   describe('reports', () => {
-    it('are answered individually, in order', async () => {
-      const { platform } = stage;
-      await platform.submit();
-      await platform.submit();
-      const hand = await stage.worker();
-      const [a, b] = await hand.take({ max: 2 });
-      if (!a || !b) throw new Error('nothing taken');
-      const replies = await hand.report([
-        progressOf(a, 1, 0.1),
-        progressOf(b, 3, 0.1),
-        progressOf(a, 1, 0.1),
-        outcomeOf(a, 2, completed, '1'),
-        progressOf({ ...b, token: 'wrong' }, 1, 0.1),
-        progressOf({ ...b, jobId: 'nobody' }, 1, 0.1),
-      ]);
-      expect(replies).toEqual([
-        { answer: 'applied' },
-        { answer: 'gap', expected: 1 },
-        { answer: 'duplicate' },
-        { answer: 'applied' },
-        { answer: 'superseded' },
-        { answer: 'gone' },
-      ]);
-    });
-
     it('may be a thousand in one call', async () => {
       const { platform } = stage;
       const id = await platform.submit();

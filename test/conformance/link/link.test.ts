@@ -1,5 +1,6 @@
 // Runs the link suite on every carrier, and on the queue without a carrier.
 import { silentLog } from '../../../src/base/log.ts';
+import { platformChecks } from '../../../src/conformance/platform/platform-checks.ts';
 import { createGrpcLink } from '../../../src/transport/grpc/grpc-link.ts';
 import { createHttpLink } from '../../../src/transport/http/http-link.ts';
 import {
@@ -11,15 +12,28 @@ import {
 import type { Carrier, Platform } from '../../support/queue-platform.ts';
 import { ENDPOINT } from '../../support/queue-platform.ts';
 import { describeLink } from './link.ts';
+import { describeRules, queueChecks } from './link-rules.ts';
 
-describeLink('the queue itself', async (platform) => ({
-  link: (endpointId) => platform.queue.link(endpointId),
-  close: async () => {},
-}));
+describeLink('the queue itself', openQueue);
+describeRules('the queue itself', openQueue, queueChecks);
 
-describeLink('HTTP', (platform) => open(platform, openHttpPort, createHttpLink));
+describeLink('HTTP', openHttp);
+describeRules('HTTP', openHttp, platformChecks);
 
-describeLink('gRPC', (platform) => open(platform, openGrpcPort, createGrpcLink));
+describeLink('gRPC', openGrpc);
+describeRules('gRPC', openGrpc, platformChecks);
+
+async function openQueue(platform: Platform): Promise<Carrier> {
+  return { link: (endpointId) => platform.queue.link(endpointId), close: async () => {} };
+}
+
+function openHttp(platform: Platform): Promise<Carrier> {
+  return open(platform, openHttpPort, createHttpLink);
+}
+
+function openGrpc(platform: Platform): Promise<Carrier> {
+  return open(platform, openGrpcPort, createGrpcLink);
+}
 
 /** Starts a real server on a loopback port, and creates a link to it with a worker key. */
 async function open(
@@ -29,11 +43,15 @@ async function open(
 ): Promise<Carrier> {
   const { key } = await issueWorkerKey(platform);
   const port = await openPort(platform);
-  const link = createLink({ url: port.url, endpointId: ENDPOINT, key, log: silentLog });
+  const target = { url: port.url, endpointId: ENDPOINT, log: silentLog };
+  const link = createLink({ ...target, key });
+  const wrongKeyLink = createLink({ ...target, key: `mr_${'x'.repeat(43)}` });
   return {
     link: () => link,
+    wrongKeyLink,
     async close() {
       await link.close();
+      await wrongKeyLink.close();
       await port.close();
     },
   };

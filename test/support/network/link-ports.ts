@@ -3,6 +3,7 @@
 import { createGrpcServer } from '../../../src/api/grpc/server.ts';
 import { createServer } from '../../../src/api/server.ts';
 import { silentLog } from '../../../src/base/log.ts';
+import { createClient } from '../../../src/client.ts';
 import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
 import { Keys } from '../../../src/control/keys/keys.ts';
 import { ENDPOINT, type Platform } from '../queue-platform.ts';
@@ -14,9 +15,20 @@ export interface CarrierPort {
 
 const PLACE = { host: '127.0.0.1', port: 0 };
 
-export async function issueWorkerKey({ clock, store }: Platform) {
+export function issueWorkerKey(platform: Platform) {
+  return issueKey(platform, `worker:${ENDPOINT}`);
+}
+
+async function issueKey({ clock, store }: Platform, scope: string) {
   const keys = await Keys.open({ store, clock });
-  return keys.issue({ name: 'worker', scopes: [`worker:${ENDPOINT}`] });
+  return keys.issue({ name: scope, scopes: [scope] });
+}
+
+/** Opens an HTTP port, and creates a client of its job API. */
+export async function openClient(platform: Platform) {
+  const { key } = await issueKey(platform, 'admin');
+  const { close, url } = await openHttpPort(platform);
+  return { client: createClient({ url, endpoint: ENDPOINT, key }), close };
 }
 
 /** Routes for Millrace workers and for RunPod workers. */
