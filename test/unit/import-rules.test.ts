@@ -198,7 +198,7 @@ describe('import rules', () => {
     ['wire/job/job.ts', 'node:crypto'],
     ['client.ts', './queue/queue.ts'],
     ['api/adapters.ts', './runpod/runpod.ts'],
-    ['api/runpod/runpod.ts', './client-forms.ts'],
+    ['api/runpod/runpod.ts', './worker-routes.ts'],
   ])('allow in %s an import of %s', (file, specifier) => {
     expect(listRefused(listImports(join('src', file), `import '${specifier}';`))).toEqual([]);
   });

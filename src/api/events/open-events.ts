@@ -16,13 +16,13 @@ import {
   type TopicNames,
 } from '../../wire/routes/event-topics.ts';
 import type { Forwarder } from '../forwarding/forwarder.ts';
-import type { OwnerNode } from '../forwarding/placement.ts';
+import type { OwnerNode } from '../forwarding/forwarding-options.ts';
 import { requireOwnEndpoint, requireScope } from '../http/auth.ts';
 import type { CallerWatches } from '../http/guard.ts';
 import { describeNext } from '../http/requests.ts';
 import type { Overviews } from '../overviews.ts';
 import type { EventRoutesOptions } from '../routes/event-routes.ts';
-import { requirePods } from '../routes/pod-routes.ts';
+import { requirePods } from '../routes/resource-routes.ts';
 import type { ApiServerOptions } from '../server-options.ts';
 import { EventHub } from './event-hub.ts';
 

@@ -22,8 +22,7 @@ import {
 } from '../http/forwarded.ts';
 import { readTarget } from '../http/requests.ts';
 import { isAwaitingContinue, limitRest, sendContinue } from '../limits/exchanges.ts';
-import { readNodeAddress } from '../nodes/node-client.ts';
-import type { PeerWatch } from '../nodes/peer-watch.ts';
+import { type PeerWatch, readNodeAddress } from '../nodes/node-client.ts';
 import { composeAnswerHeaders, HOP_BY_HOP, readTokens } from '../proxy/message-head.ts';
 import { joinTunnel, type UpgradeRequest } from '../proxy/upgrade.ts';
 import type { PassedBody } from './passed-body.ts';

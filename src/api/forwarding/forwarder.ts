@@ -10,9 +10,14 @@ import { EVENT_LIMITS, type Topic } from '../../wire/routes/event-topics.ts';
 import { LOG_CUT_HEADER } from '../../wire/routes/routes.ts';
 import type { NameSources } from '../http/auth.ts';
 import { findNewJob, NODE_HEADERS, noteNewJob } from '../http/forwarded.ts';
-import { firstSecret, NodeClient, readNodeAddress, readWhole } from '../nodes/node-client.ts';
+import {
+  firstSecret,
+  NodeClient,
+  PeerWatch,
+  readNodeAddress,
+  readWhole,
+} from '../nodes/node-client.ts';
 import { NodeListener, type NodeListenerOptions } from '../nodes/node-listener.ts';
-import { PeerWatch } from '../nodes/peer-watch.ts';
 import type { ServedLink } from '../worker/worker-routes.ts';
 import {
   addForwardingHooks,
@@ -28,6 +33,8 @@ import {
   completeForwardingBounds,
   type ForwardingBounds,
   type ForwardingOptions,
+  type OwnerNode,
+  OwnerWaits,
 } from './forwarding-options.ts';
 import { createNodeLink, type NodeLinkOptions } from './node-link.ts';
 import {
@@ -40,7 +47,6 @@ import {
   type PassageOptions,
 } from './passage.ts';
 import { findUsedBody } from './passed-body.ts';
-import { type OwnerNode, OwnerWaits } from './placement.ts';
 import { findSubject, isRepeatable, type Subject } from './subject.ts';
 
 /** Idle connections are closed after this time, before the other side closes them, ms. */

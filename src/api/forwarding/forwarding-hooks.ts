@@ -3,14 +3,12 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Queues } from '../../queue/queues.ts';
 import { RUNPOD_BASE, WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes/routes.ts';
-import { isUnknown, type NameSources, readEndpoint } from '../http/auth.ts';
+import { isUnknown, type NameSources, readEndpoint, readSessionToken } from '../http/auth.ts';
 import { findForwarded, NODE_HEADERS, NOT_OWNER_STATUS } from '../http/forwarded.ts';
 import { toProblem } from '../http/problem-reply.ts';
-import { readSessionToken } from '../http/session-cookie.ts';
 import { isAwaitingContinue } from '../limits/exchanges.ts';
 import type { Forwarder } from './forwarder.ts';
-import type { AdvertisedUrls } from './forwarding-options.ts';
-import type { Placement } from './placement.ts';
+import type { AdvertisedUrls, Placement } from './forwarding-options.ts';
 import { findSubject } from './subject.ts';
 
 export interface Served {

@@ -12,7 +12,7 @@ import { NODE_HEADERS } from '../http/forwarded.ts';
 import { firstSecret, readNodeAddress, readWhole } from '../nodes/node-client.ts';
 import type { ServedLink } from '../worker/worker-routes.ts';
 import type { Forwarder } from './forwarder.ts';
-import type { OwnerNode } from './placement.ts';
+import type { OwnerNode } from './forwarding-options.ts';
 
 /** Pause before the same node is asked again, ms. */
 const PAUSE_MS = 250;

@@ -9,13 +9,11 @@ import type { Log } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { type NewJobId, noteNewJob, noteRepeated } from '../http/forwarded.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
-import { firstSecret } from '../nodes/node-client.ts';
-import type { PeerWatch } from '../nodes/peer-watch.ts';
+import { firstSecret, type PeerWatch } from '../nodes/node-client.ts';
 import { findUpgrade } from '../proxy/upgrade.ts';
 import { type ExchangeEnd, type ExchangeOptions, exchange } from './exchange.ts';
-import type { ForwardingBounds } from './forwarding-options.ts';
+import type { ForwardingBounds, OwnerNode, OwnerWaits, Placement } from './forwarding-options.ts';
 import { keepWhole, type PassedBody, readSmallBody } from './passed-body.ts';
-import type { OwnerNode, OwnerWaits, Placement } from './placement.ts';
 import { describeFinalLook, type FinalLook, findSubmission, isRepeatable } from './subject.ts';
 
 /** Retry-After of a request that no node serves, ms. */

@@ -16,7 +16,7 @@ import { abortWhenGone } from '../http/problem-reply.ts';
 import { readTrace, readUser } from '../http/requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { addBodyScope } from '../routes/operation-routes.ts';
-import { RUNPOD_FORMAT } from '../runpod/client-forms.ts';
+import { RUNPOD_FORMAT } from '../runpod/runpod.ts';
 import {
   answerError,
   composeAnswer,

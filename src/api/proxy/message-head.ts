@@ -2,8 +2,8 @@
 // path, which belongs to the worker byte for byte behind /lb/<endpoint>. Pure.
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { LB_BASE } from '../../wire/routes/routes.ts';
+import { stripSessionCookie } from '../http/auth.ts';
 import type { ClientOrigins } from '../http/client-origin.ts';
-import { stripSessionCookie } from '../http/session-cookie.ts';
 
 /** Headers about one connection, not about the message. */
 export const HOP_BY_HOP = [

@@ -1,25 +1,45 @@
-// Serves resources by their descriptions: the five verbs of each; and API keys, which are issued once and rotated.
-// control/ checks what the caller may do.
+// Serves resources by their descriptions: the five verbs of each; API keys, which are issued once and rotated; and pods
+// with their actions and logs. control/ checks what the caller may do.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { KeyHolder } from '../../control/keys/keys.ts';
+import { hideVariables } from '../../control/keys/rights.ts';
 import type { UserKeys } from '../../control/keys/user-keys.ts';
-import type { CallerResources } from '../../control/user-resources.ts';
+import type { Pods } from '../../control/pods/pods.ts';
+import {
+  type CallerResources,
+  forCallers,
+  type UserResources,
+} from '../../control/user-resources.ts';
 import type { Operation } from '../../wire/operations/operation.ts';
 import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { KEY_OPERATIONS, keyRotation, keys } from '../../wire/resources/key.ts';
+import {
+  type PodCreation,
+  type PodRecord,
+  type PodUpdate,
+  podActionRequest,
+} from '../../wire/resources/pod.ts';
+import {
+  LOG_BYTES,
+  POD_OPERATIONS,
+  pods as podResource,
+} from '../../wire/resources/pod-operations.ts';
 import { nameParameter, type ResourceOutline } from '../../wire/routes/route.ts';
+import { LOG_CUT_HEADER } from '../../wire/routes/routes.ts';
 import { check } from '../body/body.ts';
-import { sendJson } from '../http/byte-reply.ts';
+import { sendBytes, sendJson } from '../http/byte-reply.ts';
 import { isRepeated } from '../http/forwarded.ts';
 import {
   describeNext,
   type PageRequest,
   type QueryValues,
+  readInteger,
   readPageRequest,
   readResourceBody,
   readText,
+  readUser,
   requireHolder,
 } from '../http/requests.ts';
 import { type BoundOperation, bindOperation, bindOperations } from './operation-routes.ts';
@@ -153,4 +173,66 @@ export function bindKeys(userKeys: UserKeys): BoundOperation[] {
     },
   });
   return [...verbs, ...rotation];
+}
+
+const LOG_MEDIA_TYPE = 'text/plain; charset=utf-8';
+
+/** `pods` is undefined if the platform has no engine. */
+export function bindPods(pods: Pods | undefined): BoundOperation[] {
+  return [...bindVerbs(pods), ...bindActions(pods)];
+}
+
+function bindVerbs(given: Pods | undefined): BoundOperation[] {
+  const service: UserResources<PodCreation, PodUpdate, PodRecord> = {
+    async list(listing) {
+      const pods = requirePods(given);
+      const { next, pods: page } = await pods.list(listing);
+      return { records: await Promise.all(page.map((pod) => pods.show(pod))), next };
+    },
+    async create(userId, creation) {
+      const pods = requirePods(given);
+      return pods.show(await pods.create(userId, creation));
+    },
+    async get(userId, id) {
+      const pods = requirePods(given);
+      return pods.show(await pods.find(userId, id));
+    },
+    async update(userId, id, update) {
+      const pods = requirePods(given);
+      return pods.show(await pods.update(userId, id, update));
+    },
+    async remove(userId, id) {
+      const pods = requirePods(given);
+      const { status } = await pods.find(userId, id);
+      if (status !== 'TERMINATED') await pods.act(userId, id, 'terminate');
+    },
+  };
+  const callers = forCallers(service, (caller, pod) => hideVariables(caller, 'pods:write', pod));
+  return bindResource(podResource, serveCallers(callers));
+}
+
+function bindActions(given: Pods | undefined): BoundOperation[] {
+  return bindOperations(POD_OPERATIONS, {
+    actOnPod: async (request, reply) => {
+      const pods = requirePods(given);
+      const { action } = readResourceBody(request.body, podActionRequest);
+      const pod = await pods.act(readUser(request), request.params.pod, action);
+      if (action === 'terminate') return reply.code(204).send();
+      return sendJson(reply, await pods.show(pod));
+    },
+    getPodLog: async (request, reply) => {
+      const pods = requirePods(given);
+      const maxBytes = readInteger(request.query, 'bytes', LOG_BYTES) ?? LOG_BYTES.default;
+      const { end, isCut } = await pods.readLog(readUser(request), request.params.pod, maxBytes);
+      if (isCut) reply.header(LOG_CUT_HEADER, 'true');
+      return sendBytes(reply, { mediaType: LOG_MEDIA_TYPE, pieces: [end] });
+    },
+  });
+}
+
+/** @throws ProblemError `conflict` */
+export function requirePods(pods: Pods | undefined): Pods {
+  if (pods) return pods;
+  const remedy = 'start it with `millrace serve --engine process`';
+  throw new ProblemError('conflict', `this platform runs without an engine; ${remedy}`);
 }

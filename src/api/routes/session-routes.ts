@@ -9,12 +9,19 @@ import {
   type SessionRecord,
   sessionCreation,
 } from '../../wire/resources/session.ts';
-import { type Access, BEARER, identifyKey, LOCAL_HOLDER } from '../http/auth.ts';
+import {
+  type Access,
+  BEARER,
+  composeSessionCookie,
+  identifyKey,
+  LOCAL_HOLDER,
+  readSessionToken,
+  refuseOtherSite,
+} from '../http/auth.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import { type ClientOrigin, groupOf } from '../http/client-origin.ts';
 import { findForeignSign } from '../http/cors.ts';
 import { readResourceBody, requireHolder } from '../http/requests.ts';
-import { composeSessionCookie, readSessionToken, refuseOtherSite } from '../http/session-cookie.ts';
 import { createMemoryCounter, type RateCounter } from '../limits/rate-limit.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 

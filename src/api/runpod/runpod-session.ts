@@ -1,7 +1,7 @@
 // Represents one RunPod worker in the queue, because RunPod's protocol has neither tokens nor
-// renewals. Says hello, takes jobs, and renews the leases while the worker sends requests.
-// held-leases.ts has the leases. A session can be dropped at any time: everything it needs is found
-// again by the worker's ID.
+// renewals. Says hello, takes jobs, and renews the leases in held-leases.ts while the worker sends
+// requests. A session can be dropped at any time: its successor finds everything that it needs by the
+// worker's ID.
 import { randomUUID } from 'node:crypto';
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -13,10 +13,8 @@ import {
   type WorkerLink,
   type WorkerWelcome,
 } from '../../wire/link/worker-link.ts';
-import { HeldLeases, MAX_MISSED_PINGS } from './held-leases.ts';
-import type { RunPodLease } from './runpod-lease.ts';
+import { HeldLeases, MAX_MISSED_PINGS, type RunPodLease } from './held-leases.ts';
 import { SessionLink } from './session-link.ts';
-import { findLeaseEndMs, findQuietMs, Recycling, WorkerActivity } from './worker-activity.ts';
 import { isSharedId, type TakeSigns } from './worker-urls.ts';
 
 /**
@@ -281,5 +279,113 @@ export class RunPodSession {
       return link.renew({ ...this.#identity, waitMs, leases }, closing);
     });
     this.held.noteEnded(ended);
+  }
+}
+
+interface SilenceTerms {
+  leaseMs: number;
+  renewEveryMs: number;
+  pingMs: number;
+}
+
+/** How long a lease lasts after the worker's last request: three pings, and at least a lease. */
+function findLeaseEndMs({ leaseMs, pingMs }: SilenceTerms): number {
+  return Math.max(MAX_MISSED_PINGS * pingMs, leaseMs);
+}
+
+/**
+ * The silence after which leases are no longer renewed: the last renewal was up to a renewal's wait
+ * ago.
+ */
+function findQuietMs(terms: SilenceTerms): number {
+  const { leaseMs, renewEveryMs } = terms;
+  return findLeaseEndMs(terms) - leaseMs + renewEveryMs;
+}
+
+/** How long a worker has been silent. One that waits for an answer is not silent. */
+class WorkerActivity {
+  /** Interval of the worker's pings, ms. */
+  pingMs = 10_000;
+  readonly #clock: Clock;
+  #lastRequestAt: number;
+  #openPolls = 0;
+  /** Aborts when the worker sends a request again. */
+  #quiet: AbortController | undefined;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+    this.#lastRequestAt = clock.now();
+  }
+
+  get silentMs(): number {
+    return this.#openPolls > 0 ? 0 : this.#clock.now() - this.#lastRequestAt;
+  }
+
+  /** The worker has sent a request, or got the answer to one. */
+  note(): void {
+    this.#lastRequestAt = this.#clock.now();
+    this.#quiet?.abort();
+  }
+
+  /** Runs a poll of the worker, which is active until the poll ends. */
+  async poll<T>(run: () => Promise<T>): Promise<T> {
+    this.#openPolls += 1;
+    try {
+      return await run();
+    } finally {
+      this.note();
+      this.#openPolls -= 1;
+    }
+  }
+
+  /** Waits for the next request, at most until the worker has been silent for `silentMs`. */
+  async waitForRequest(silentMs: number, signal: AbortSignal): Promise<void> {
+    this.#quiet = new AbortController();
+    const leftMs = Math.max(0, silentMs - this.silentMs);
+    await sleep(this.#clock, leftMs, AbortSignal.any([signal, this.#quiet.signal]));
+    this.#quiet = undefined;
+  }
+}
+
+/** A worker that has asked and was silent for this long has exited, ms. */
+const GONE_MS = 2_000;
+/** A worker that has asked and still polls after this time is not being replaced, ms. */
+const UNREPLACED_MS = 30_000;
+
+/**
+ * Decides when a worker that has asked to be replaced gets jobs again: after its successor has arrived, or if nobody
+ * replaces it. Both use the same ID: the successor is recognised by its first take, or by a silence before it.
+ */
+class Recycling {
+  readonly #clock: Clock;
+  readonly #onNotReplaced: () => void;
+  #since: number | undefined;
+
+  /** `onNotReplaced`: the worker is not replaced and gets jobs again. */
+  constructor(clock: Clock, onNotReplaced: () => void) {
+    this.#clock = clock;
+    this.#onNotReplaced = onNotReplaced;
+  }
+
+  begin(): void {
+    this.#since = this.#clock.now();
+  }
+
+  /** A request has arrived after this silence. */
+  noteSilence(silentMs: number): void {
+    if (silentMs >= GONE_MS) this.end();
+  }
+
+  /** The successor has arrived. */
+  end(): void {
+    this.#since = undefined;
+  }
+
+  get isActive(): boolean {
+    if (this.#since === undefined) return false;
+    if (this.#clock.now() - this.#since < UNREPLACED_MS) return true;
+    this.#since = undefined;
+    this.#onNotReplaced();
+    return false;
   }
 }

@@ -8,7 +8,7 @@ import type { Queues } from '../../queue/queues.ts';
 import { LinkError, type WorkerLink } from '../../wire/link/worker-link.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { WorkerAllowance } from '../worker/worker-allowance.ts';
-import type { RunPodLease } from './runpod-lease.ts';
+import type { RunPodLease } from './held-leases.ts';
 import { RunPodSession, SESSION_INCARNATION } from './runpod-session.ts';
 import { isSharedId, readAttemptName } from './worker-urls.ts';
 

@@ -2,7 +2,7 @@
 // asks the owners for their load and to drain workers. The owners report endpoints that have new jobs, and ask the leader
 // what its scaler knows.
 import { setTimeout as pause } from 'node:timers/promises';
-import type { OwnerNode } from '../../api/forwarding/placement.ts';
+import type { OwnerNode } from '../../api/forwarding/forwarding-options.ts';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';

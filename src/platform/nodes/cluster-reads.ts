@@ -1,5 +1,5 @@
 // Reads over all nodes: the list of nodes, and the activity of a user's endpoints.
-import type { Placement } from '../../api/forwarding/placement.ts';
+import type { Placement } from '../../api/forwarding/forwarding-options.ts';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import type { ClusterView, NodeView } from '../../cluster/cluster-rows.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';

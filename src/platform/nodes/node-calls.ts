@@ -1,6 +1,6 @@
 // What nodes ask of each other, besides forwarding requests: each call with the schemas of its body and its answer.
 import { z } from 'zod';
-import type { OwnerNode } from '../../api/forwarding/placement.ts';
+import type { OwnerNode } from '../../api/forwarding/forwarding-options.ts';
 import { NodeCallError, type NodeClient } from '../../api/nodes/node-client.ts';
 import { sessionChange } from '../../control/keys/sessions.ts';
 import { jobSummary } from '../../wire/answer-schemas.ts';

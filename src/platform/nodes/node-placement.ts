@@ -1,7 +1,7 @@
 // Finds the node that serves a shard or an endpoint: from the view of the cluster, and from the shards that are open here.
 import { EventEmitter, once, setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { OwnerNode, Placement } from '../../api/forwarding/placement.ts';
+import type { OwnerNode, Placement } from '../../api/forwarding/forwarding-options.ts';
 import type { ClusterView } from '../../cluster/cluster-rows.ts';
 import type { ServedShards } from '../../cluster/served-shards.ts';
 

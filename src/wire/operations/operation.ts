@@ -12,7 +12,7 @@ export interface Parameter {
   presence?: 'required';
 }
 
-/** Headers of answers; api/openapi/responses.ts describes each. */
+/** Headers of answers; api/openapi/openapi.ts describes each. */
 export type HeaderName =
   | 'Location'
   | 'Set-Cookie'

@@ -4,8 +4,9 @@ import { openForwarder } from '../../../src/api/forwarding/forwarder.ts';
 import type {
   AdvertisedUrls,
   ForwardingOptions,
+  OwnerNode,
+  Placement,
 } from '../../../src/api/forwarding/forwarding-options.ts';
-import type { OwnerNode, Placement } from '../../../src/api/forwarding/placement.ts';
 import { ENDPOINT, type Platform, type PlatformSettings, startPlatform } from './platform.ts';
 
 export const SECRET = 'the-secret-of-the-nodes';

@@ -1,6 +1,6 @@
 // Pages of failed jobs over several endpoints and queues.
 import { expect, it, onTestFinished, vi } from 'vitest';
-import type { OwnerNode } from '../../../src/api/forwarding/placement.ts';
+import type { OwnerNode } from '../../../src/api/forwarding/forwarding-options.ts';
 import { NodeClient } from '../../../src/api/nodes/node-client.ts';
 import { readClusterFailed } from '../../../src/platform/nodes/cluster-reads.ts';
 import { type FailedPage, mergeFailed } from '../../../src/queue/job-lists.ts';

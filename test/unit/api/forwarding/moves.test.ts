@@ -2,7 +2,7 @@
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { OwnerWaits } from '../../../../src/api/forwarding/placement.ts';
+import { OwnerWaits } from '../../../../src/api/forwarding/forwarding-options.ts';
 import { LinkError } from '../../../../src/wire/link/worker-link.ts';
 import { startFake } from '../../../support/api/fake-node.ts';
 import { ENDPOINT, exchange, readJson, submitJob, takeJob } from '../../../support/api/platform.ts';

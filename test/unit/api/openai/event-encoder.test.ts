@@ -1,7 +1,7 @@
 // The texts of a handler as server-sent events: whole lines, and a stream of events that is cut anywhere.
 import { describe, expect, it } from 'vitest';
 import { FailedStream } from '../../../../src/api/openai/answers.ts';
-import { EventEncoder } from '../../../../src/api/openai/event-encoder.ts';
+import { EventEncoder } from '../../../../src/api/openai/stream.ts';
 
 function encodeAll(chunks: readonly unknown[]) {
   const encoder = new EventEncoder();

@@ -1,6 +1,6 @@
 // The scaler's view as the owner of an endpoint gets it from the leader: over the port for nodes, HTTP.
 import { expect, it, onTestFinished } from 'vitest';
-import type { OwnerNode } from '../../../../src/api/forwarding/placement.ts';
+import type { OwnerNode } from '../../../../src/api/forwarding/forwarding-options.ts';
 import { NodeClient } from '../../../../src/api/nodes/node-client.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { LeaderScaling } from '../../../../src/platform/machines/node-work.ts';
