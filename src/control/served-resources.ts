@@ -9,7 +9,7 @@ import { templates as templateResource } from '../wire/resources/template.ts';
 import type { ResourceOutline } from '../wire/routes/route.ts';
 import type { BudgetFindings } from './billing/budget-judge.ts';
 import { type Budgets, CallerBudgets } from './billing/budgets.ts';
-import type { Catalog } from './endpoints/catalog.ts';
+import { type Catalog, UserCatalog } from './endpoints/catalog.ts';
 import { openTemplates, type Templates, type TemplatesOptions } from './endpoints/templates.ts';
 import { hideVariables } from './keys/rights.ts';
 import type { UseSource } from './limits/quotas.ts';
@@ -26,8 +26,9 @@ import {
   type VolumeUsers,
 } from './volumes/network-volumes.ts';
 
-/** Records of users by which endpoints and pods are described. */
+/** Records of users by which endpoints and pods are described, and the catalog with them. */
 export interface SpecResources {
+  userCatalog: UserCatalog;
   templates: Templates;
   networkVolumes: NetworkVolumeService;
   registries: Registries;
@@ -47,15 +48,15 @@ export async function openSpecResources(options: SpecResourcesOptions): Promise<
   const findObstacle = (userId: string) => findings.findObstacle(userId, null);
   const networkVolumes = await openNetworkVolumes({ ...options, findObstacle });
   const registries = await Registries.open({ ...options, sealer });
-  catalog.attach({
+  const userCatalog = new UserCatalog(catalog, {
     volumeNames: networkVolumes,
     registryNames: registries,
     volume: (userId, id) => findMountable(networkVolumes, userId, id),
     hasRegistry: (userId, id) => registries.has(userId, id),
     registry: (userId, id) => registries.login(userId, id),
   });
-  const templates = await openTemplates({ ...options, sealer });
-  return { templates, networkVolumes, registries };
+  const templates = await openTemplates({ ...options, catalog: userCatalog, sealer });
+  return { userCatalog, templates, networkVolumes, registries };
 }
 
 /** A described resource with its service, whatever its schemas are. */
@@ -71,7 +72,12 @@ export interface ServedResource {
 
 /** A new resource needs a line here. */
 export function listServed(
-  { budgets, networkVolumes, registries, templates }: SpecResources & { budgets: Budgets },
+  {
+    budgets,
+    networkVolumes,
+    registries,
+    templates,
+  }: Omit<SpecResources, 'userCatalog'> & { budgets: Budgets },
   users: VolumeUsers,
 ): ServedResource[] {
   return [

@@ -1,5 +1,5 @@
-// The catalog with prices: GPU types, CPU flavors, data centers, and each user's volumes and
-// registries. It does not know who holds what.
+// The catalog with prices: GPU types, CPU flavors, data centers, and the volumes and registries that the operator has
+// declared. For pods and endpoints, it is joined with those that users have created. It does not know who holds what.
 import type { Engine, EngineCapabilities, RegistryLogin } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type {
@@ -12,6 +12,7 @@ import type { StoredNetworkVolume } from '../../wire/resources/network-volume.ts
 import type { PodMounts } from '../../wire/resources/pod.ts';
 import type { RegistryRecord } from '../../wire/resources/registry.ts';
 import type { NamedRecords } from '../name-index.ts';
+import type { PodCatalog } from '../pods/pod-spec.ts';
 import type { CatalogContents, NetworkVolume, OfferedGpu } from './catalog-contents.ts';
 
 /** The parts of a pod's spec that the catalog provides. */
@@ -31,20 +32,8 @@ interface CatalogPage {
   limit: number;
 }
 
-/** Volumes and registries that users have created, besides those that the operator has declared. */
-interface CreatedResources {
-  /** Names of volumes and registries, those of the operator included. */
-  volumeNames: NamedRecords;
-  registryNames: NamedRecords;
-  volume(userId: string, id: string): NetworkVolume | undefined;
-  hasRegistry(userId: string, id: string): boolean;
-  /** @throws EngineError if its secret cannot be opened */
-  registry(userId: string, id: string): RegistryLogin | undefined;
-}
-
 export class Catalog {
   #contents: CatalogContents;
-  #created: CreatedResources | undefined;
 
   constructor(contents: CatalogContents) {
     this.#contents = contents;
@@ -53,11 +42,6 @@ export class Catalog {
   /** Machines were found, or are gone. */
   replace(contents: CatalogContents): void {
     this.#contents = contents;
-  }
-
-  /** The control plane is open. */
-  attach(created: CreatedResources): void {
-    this.#created = created;
   }
 
   /** `held`: UUIDs of the GPUs that pods hold. */
@@ -88,7 +72,7 @@ export class Catalog {
       networkVolumes: engine !== null,
     };
     const described = items.map(({ id, name, networkVolumePrice }) => {
-      const isDefault = id === this.#defaultDataCenter;
+      const isDefault = id === this.defaultDataCenter;
       const offered = { ...runs, gpuTypes, networkVolumePrice };
       return { id, name, default: isDefault, ...offered };
     });
@@ -99,7 +83,8 @@ export class Catalog {
     return this.#contents.dataCenters.some((center) => center.id === id);
   }
 
-  get #defaultDataCenter(): string | null {
+  /** Of pods and volumes that name none. */
+  get defaultDataCenter(): string | null {
     return this.#contents.dataCenters[0]?.id ?? null;
   }
 
@@ -117,19 +102,8 @@ export class Catalog {
     return this.#findGpu(typeId)?.devices ?? [];
   }
 
-  /** Returns the ID of the user's only volume with this name, or what was given. @throws ProblemError `conflict` */
-  resolveVolume(userId: string, idOrName: string): string {
-    return this.#created?.volumeNames.resolve(userId, idOrName) ?? idOrName;
-  }
-
-  /** Like `resolveVolume`, for registries. @throws ProblemError `conflict` */
-  resolveRegistry(userId: string, idOrName: string): string {
-    return this.#created?.registryNames.resolve(userId, idOrName) ?? idOrName;
-  }
-
-  volume(userId: string, id: string): NetworkVolume | undefined {
-    const declared = this.#contents.users.get(userId)?.volumes.get(id);
-    return declared ?? this.#created?.volume(userId, id);
+  declaredVolume(userId: string, id: string): NetworkVolume | undefined {
+    return this.#contents.users.get(userId)?.volumes.get(id);
   }
 
   /** As records of the API. */
@@ -145,10 +119,8 @@ export class Catalog {
     }));
   }
 
-  /** @throws EngineError if its secret cannot be opened */
-  registry(userId: string, id: string): RegistryLogin | undefined {
-    const declared = this.#contents.users.get(userId)?.registries.get(id);
-    return declared ?? this.#created?.registry(userId, id);
+  declaredRegistry(userId: string, id: string): RegistryLogin | undefined {
+    return this.#contents.users.get(userId)?.registries.get(id);
   }
 
   /** As records of the API. */
@@ -162,19 +134,6 @@ export class Catalog {
       declared: true,
       createdAt: null,
     }));
-  }
-
-  #hasRegistry(userId: string, id: string): boolean {
-    const isDeclared = this.#contents.users.get(userId)?.registries.has(id) === true;
-    return isDeclared || this.#created?.hasRegistry(userId, id) === true;
-  }
-
-  /** The requested data center, else that of the network volume, else the default. */
-  dataCenterFor(userId: string, { dataCenterId, mounts }: Wish): string | null {
-    if (dataCenterId !== null) return dataCenterId;
-    const [mount] = mounts.network ?? [];
-    const volume = mount && this.volume(userId, mount.volumeId);
-    return volume?.dataCenterId ?? this.#defaultDataCenter;
   }
 
   /** USD per hour while the pod runs; hardware that is no longer offered costs nothing. */
@@ -191,11 +150,98 @@ export class Catalog {
     return center?.networkVolumePrice ?? 0;
   }
 
+  /** Entries for a problem's `errors`: what of the hardware it does not have. */
+  judgeHardware(wish: Pick<Wish, 'gpu' | 'cpu'>): string[] {
+    return [...this.#judgeGpu(wish), ...this.#judgeCpu(wish)];
+  }
+
+  #judgeGpu({ gpu }: Pick<Wish, 'gpu' | 'cpu'>): string[] {
+    if (!gpu || this.hasGpuType(gpu.id)) return [];
+    return [`gpu.id: GPU type ${JSON.stringify(gpu.id)} is not in the catalog`];
+  }
+
+  #judgeCpu({ cpu }: Pick<Wish, 'gpu' | 'cpu'>): string[] {
+    if (!cpu) return [];
+    const flavor = this.#findCpu(cpu.id);
+    if (!flavor) return [`cpu.id: CPU flavor ${JSON.stringify(cpu.id)} is not in the catalog`];
+    const { maxMemory, vcpuCounts } = flavor;
+    const errors: string[] = [];
+    if (!vcpuCounts.includes(cpu.vcpuCount)) {
+      errors.push(`cpu.vcpuCount: "${cpu.id}" has ${vcpuCounts.join(', ')}`);
+    }
+    if (cpu.memory > maxMemory) errors.push(`cpu.memory: "${cpu.id}" has at most ${maxMemory}`);
+    return errors;
+  }
+
+  #findGpu(id: string): OfferedGpu | undefined {
+    return this.#contents.gpus.find((offered) => offered.id === id);
+  }
+
+  #findCpu(id: string): CpuFlavor | undefined {
+    return this.#contents.cpus.find((flavor) => flavor.id === id);
+  }
+}
+
+/** Volumes and registries that users have created, besides those that the operator has declared. */
+export interface CreatedResources {
+  /** Names of volumes and registries, those of the operator included. */
+  volumeNames: NamedRecords;
+  registryNames: NamedRecords;
+  volume(userId: string, id: string): NetworkVolume | undefined;
+  hasRegistry(userId: string, id: string): boolean;
+  /** @throws EngineError if its secret cannot be opened */
+  registry(userId: string, id: string): RegistryLogin | undefined;
+}
+
+/** The catalog as pods and endpoints of a user may use it: with the volumes and registries that users have created. */
+export class UserCatalog implements PodCatalog {
+  readonly #catalog: Catalog;
+  readonly #created: CreatedResources;
+
+  constructor(catalog: Catalog, created: CreatedResources) {
+    this.#catalog = catalog;
+    this.#created = created;
+  }
+
+  gpuDevices(typeId: string): readonly string[] {
+    return this.#catalog.gpuDevices(typeId);
+  }
+
+  priceOf(spec: Pick<Wish, 'cpu' | 'gpu'>): number {
+    return this.#catalog.priceOf(spec);
+  }
+
+  /** Returns the ID of the user's only volume with this name, or what was given. @throws ProblemError `conflict` */
+  resolveVolume(userId: string, idOrName: string): string {
+    return this.#created.volumeNames.resolve(userId, idOrName);
+  }
+
+  /** Like `resolveVolume`, for registries. @throws ProblemError `conflict` */
+  resolveRegistry(userId: string, idOrName: string): string {
+    return this.#created.registryNames.resolve(userId, idOrName);
+  }
+
+  volume(userId: string, id: string): NetworkVolume | undefined {
+    return this.#catalog.declaredVolume(userId, id) ?? this.#created.volume(userId, id);
+  }
+
+  /** @throws EngineError if its secret cannot be opened */
+  registry(userId: string, id: string): RegistryLogin | undefined {
+    return this.#catalog.declaredRegistry(userId, id) ?? this.#created.registry(userId, id);
+  }
+
+  /** The requested data center, else that of the network volume, else the default. */
+  dataCenterFor(userId: string, { dataCenterId, mounts }: Wish): string | null {
+    if (dataCenterId !== null) return dataCenterId;
+    const [mount] = mounts.network ?? [];
+    const volume = mount && this.volume(userId, mount.volumeId);
+    return volume?.dataCenterId ?? this.#catalog.defaultDataCenter;
+  }
+
   /** @throws ProblemError `invalid` that names everything unavailable */
   check(userId: string, wish: Wish): void {
     const errors = [
-      ...this.#judgeGpu(wish),
-      ...this.#judgeCpu(wish),
+      ...this.#catalog.judgeHardware(wish),
       ...this.judgeRegistry(userId, wish.registry),
       ...this.#judgePlaces(userId, wish),
     ];
@@ -212,27 +258,9 @@ export class Catalog {
     return [`registry: you have no registry with the ID or name ${JSON.stringify(id)}`];
   }
 
-  #judgeGpu({ gpu }: Wish): string[] {
-    if (!gpu || this.hasGpuType(gpu.id)) return [];
-    return [`gpu.id: GPU type ${JSON.stringify(gpu.id)} is not in the catalog`];
-  }
-
-  #judgeCpu({ cpu }: Wish): string[] {
-    if (!cpu) return [];
-    const flavor = this.#findCpu(cpu.id);
-    if (!flavor) return [`cpu.id: CPU flavor ${JSON.stringify(cpu.id)} is not in the catalog`];
-    const { maxMemory, vcpuCounts } = flavor;
-    const errors: string[] = [];
-    if (!vcpuCounts.includes(cpu.vcpuCount)) {
-      errors.push(`cpu.vcpuCount: "${cpu.id}" has ${vcpuCounts.join(', ')}`);
-    }
-    if (cpu.memory > maxMemory) errors.push(`cpu.memory: "${cpu.id}" has at most ${maxMemory}`);
-    return errors;
-  }
-
   #judgePlaces(userId: string, wish: Wish): string[] {
     const { dataCenterId, mounts } = wish;
-    const isKnown = dataCenterId === null || this.hasDataCenter(dataCenterId);
+    const isKnown = dataCenterId === null || this.#catalog.hasDataCenter(dataCenterId);
     const errors = isKnown
       ? []
       : [`dataCenterId: data center ${JSON.stringify(dataCenterId)} not found`];
@@ -252,12 +280,9 @@ export class Catalog {
     return errors;
   }
 
-  #findGpu(id: string): OfferedGpu | undefined {
-    return this.#contents.gpus.find((offered) => offered.id === id);
-  }
-
-  #findCpu(id: string): CpuFlavor | undefined {
-    return this.#contents.cpus.find((flavor) => flavor.id === id);
+  #hasRegistry(userId: string, id: string): boolean {
+    const declared = this.#catalog.declaredRegistry(userId, id);
+    return declared !== undefined || this.#created.hasRegistry(userId, id);
   }
 }
 

@@ -16,7 +16,7 @@ import { type EndpointType, JOB_FIELDS, WORKER_FIELDS } from '../../wire/resourc
 import type { PodMounts } from '../../wire/resources/pod.ts';
 import type { NamedRecords } from '../name-index.ts';
 import { type EngineTraits, findMountMisfit } from '../pods/pod-spec.ts';
-import type { Catalog } from './catalog.ts';
+import type { Catalog, UserCatalog } from './catalog.ts';
 import { type EngineKind, findTemplateFault, readTemplate } from './templates.ts';
 
 /** Without the counters of its jobs. */
@@ -172,7 +172,7 @@ interface EndpointVolumes {
 
 export interface EndpointVolumesOptions {
   names: NamedRecords;
-  catalog: Pick<Catalog, 'volume'>;
+  catalog: Pick<UserCatalog, 'volume'>;
   engine: EngineTraits;
 }
 

@@ -29,7 +29,7 @@ import {
   unopenedVariables,
 } from '../registries/sealed-secret.ts';
 import { StoredResources } from '../stored-resources.ts';
-import type { Catalog } from './catalog.ts';
+import type { UserCatalog } from './catalog.ts';
 
 export interface TemplatesOptions {
   store: Store;
@@ -37,7 +37,7 @@ export interface TemplatesOptions {
   engine: EngineKind;
   /** What it can do for a pod. Default: nothing that templates could ask of Kubernetes. */
   traits?: EngineTraits | undefined;
-  catalog: Pick<Catalog, 'judgeRegistry' | 'resolveRegistry'>;
+  catalog: Pick<UserCatalog, 'judgeRegistry' | 'resolveRegistry'>;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
   /** Says why workers could not load the handler. Default: nobody knows before they start. */

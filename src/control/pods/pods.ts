@@ -84,7 +84,9 @@ export interface PodRecords {
 
 /** Without the stored pods; `live.load` reads them. */
 export function createPodRecords(
-  options: Pick<PodsOptions, 'bill' | 'catalog' | 'clock' | 'gpusOfNode' | 'sealer' | 'store'>,
+  options: Pick<PodsOptions, 'bill' | 'clock' | 'gpusOfNode' | 'sealer' | 'store'> & {
+    catalog: Pick<PodCatalog, 'gpuDevices' | 'priceOf'>;
+  },
 ): PodRecords {
   const { bill, catalog, clock, gpusOfNode, sealer, store } = options;
   const gpuDevices = (gpuTypeId: string, node: string | undefined) => {

@@ -26,7 +26,7 @@ import { noteRemoval } from './engine-volumes.ts';
 export interface NetworkVolumesOptions {
   store: Store;
   clock: Clock;
-  catalog: Pick<Catalog, 'dataCenterFor' | 'hasDataCenter' | 'declaredVolumes'>;
+  catalog: Pick<Catalog, 'declaredVolumes' | 'defaultDataCenter' | 'hasDataCenter'>;
   /** Pods of all users that still exist, those that are being created included. Default: none. */
   listPods?: (() => readonly PodUse[]) | undefined;
   /** Why the user may create and grow no volume. Default: nothing keeps them from it. */
@@ -73,7 +73,7 @@ export function openNetworkVolumes(options: NetworkVolumesOptions): Promise<Netw
     declared: (userId) => catalog.declaredVolumes(userId),
     rules: {
       compose: ({ createdAt, id }, { dataCenterId, name, size }) => {
-        const place = dataCenterId ?? catalog.dataCenterFor('', NOWHERE);
+        const place = dataCenterId ?? catalog.defaultDataCenter;
         // A catalog has a data center.
         return { id, name, size, dataCenterId: place ?? '', declared: false, createdAt };
       },
@@ -147,8 +147,6 @@ function listMounting(tx: Transaction, userId: string, volumeId: string): string
 
 /** Endpoints that a refusal lists. */
 const MAX_LISTED = 10;
-
-const NOWHERE = { dataCenterId: null, mounts: {}, registry: null };
 
 /** @throws ProblemError `invalid` for a volume that would shrink */
 function change(volume: StoredNetworkVolume, update: NetworkVolumeUpdate): StoredNetworkVolume {

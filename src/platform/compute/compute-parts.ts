@@ -191,7 +191,7 @@ function openResources(base: Base): Promise<SpecResources> {
 
 function openEndpoints(
   base: Base,
-  { networkVolumes: names, templates }: SpecResources,
+  { networkVolumes: names, templates, userCatalog }: SpecResources,
 ): Promise<Endpoints> {
   const { catalog, chooseShard, clock, quotas, runs, store } = base;
   const deploying = runs && {
@@ -199,7 +199,7 @@ function openEndpoints(
     catalog,
     templates,
     admit: admit(base),
-    volumes: describeVolumes({ catalog, engine: runs.engine, names }),
+    volumes: describeVolumes({ catalog: userCatalog, engine: runs.engine, names }),
   };
   return Endpoints.open({ store, clock, quotas, chooseShard, ...(deploying && { deploying }) });
 }
@@ -242,15 +242,16 @@ function connectEngine(
   base: Base,
   { endpoints, resources }: { endpoints: Endpoints; resources: SpecResources },
 ): EngineParts | undefined {
-  const { catalog, clock, findings, log, nodes, podStore: store, runs } = base;
+  const { clock, findings, log, nodes, podStore: store, runs } = base;
   if (!runs) return undefined;
   const { engine, records } = runs;
   const { limits, processUsers, quotas, sealer } = base;
+  const { templates, userCatalog: catalog } = resources;
   const given = { store, clock, engine, catalog, processUsers, quotas, limits, sealer };
   const pods = new Pods(
     {
       ...given,
-      templates: resources.templates,
+      templates,
       listMachines: nodes?.listMachines,
       gpusOfNode: nodes?.gpusOfNode,
       findObstacle: (userId, endpointId) => findings.findObstacle(userId, endpointId),

@@ -167,6 +167,7 @@ export class Compute {
       budgets: this.budgets,
       store: this.#options.store,
       noticeSender: this.#options.noticeSender,
+      userCatalog: this.#parts.userCatalog,
       keys,
       host,
     });

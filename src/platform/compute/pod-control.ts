@@ -6,7 +6,7 @@ import type { Balancer } from '../../control/balancing/balancer.ts';
 import type { Billing } from '../../control/billing/billing.ts';
 import { GpuUse, keepBilling, type NoticeSender } from '../../control/billing/billing-keeper.ts';
 import type { Budgets } from '../../control/billing/budgets.ts';
-import type { Catalog } from '../../control/endpoints/catalog.ts';
+import type { Catalog, UserCatalog } from '../../control/endpoints/catalog.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Templates } from '../../control/endpoints/templates.ts';
 import type { Keys } from '../../control/keys/keys.ts';
@@ -49,6 +49,7 @@ export interface WorkerHost {
 
 export interface PodControlOptions {
   catalog: Catalog;
+  userCatalog: UserCatalog;
   endpoints: Endpoints;
   templates: Templates;
   decisions: Decisions;
@@ -77,7 +78,7 @@ export class PodControl {
 
   constructor(options: PodControlOptions) {
     const { balancer, catalog, clock, decisions, endpoints, engine, host } = options;
-    const { keys, log, pods, templates } = options;
+    const { keys, log, pods, templates, userCatalog } = options;
     const { findUnreachable, replaceAfterMs, stateDirOf } = host;
     this.#options = options;
     this.#workerPods = new WorkerPods({
@@ -97,13 +98,14 @@ export class PodControl {
     });
     const environmentOf = this.#workerPods.environmentOf.bind(this.#workerPods);
     const stateVolumeOf = this.#workerPods.stateVolumeOf.bind(this.#workerPods);
-    const shared = { catalog, clock, log };
     const hasEndpoint = (id: string) => endpoints.find(id) !== undefined;
     this.#reconciler = new Reconciler({
       pods: pods.live,
       meter: pods.meter,
       engine,
-      ...shared,
+      catalog: userCatalog,
+      clock,
+      log,
       environmentOf,
       stateVolumeOf,
       hasEndpoint,
@@ -121,7 +123,9 @@ export class PodControl {
       gpuUse,
       silentMs,
       replaceAfterMs,
-      ...shared,
+      catalog,
+      clock,
+      log,
       hasOldUrl: this.#workerPods.hasOldUrl.bind(this.#workerPods),
     });
     this.#closers = [

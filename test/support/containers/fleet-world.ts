@@ -6,7 +6,7 @@ import { ManualClock, sleep } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
 import { addToBill } from '../../../src/control/billing/bill-rows.ts';
 import { GpuUse } from '../../../src/control/billing/billing-keeper.ts';
-import { Catalog } from '../../../src/control/endpoints/catalog.ts';
+import { Catalog, UserCatalog } from '../../../src/control/endpoints/catalog.ts';
 import { composeCatalog } from '../../../src/control/endpoints/catalog-contents.ts';
 import { describeVolumes } from '../../../src/control/endpoints/endpoint-records.ts';
 import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
@@ -27,7 +27,7 @@ import type { WaitReason } from '../../../src/wire/job/wait-reason.ts';
 import type { Device, Lease, Outcome, ReportReply } from '../../../src/wire/link/worker-link.ts';
 import { type EndpointCreation, endpointCreation } from '../../../src/wire/resources/endpoint.ts';
 import { templateCreation } from '../../../src/wire/resources/template.ts';
-import { NO_NAMES } from '../no-names.ts';
+import { NO_NAMES, NOTHING_CREATED } from '../no-names.ts';
 import { completed, Hand } from '../queue-platform.ts';
 import { MemoryEngine, MemoryHost } from './memory-engine.ts';
 
@@ -80,6 +80,7 @@ export class FleetWorld {
   /** Behaviour of new workers; the test may change it. */
   readonly habits: { bootMs: number; jobMs: number; isMute: boolean; tooSmall: readonly string[] };
   readonly catalog: Catalog;
+  readonly #userCatalog: UserCatalog;
   /** Highest number of running pods at one time. */
   most = 0;
   readonly #limits: Amounts | undefined;
@@ -100,12 +101,9 @@ export class FleetWorld {
     const processors = { vcpus: 4, memoryBytes: 8 * GB };
     const sources = { file: undefined, devices: gpus, processors, readPassword: () => '' };
     this.catalog = new Catalog(composeCatalog(sources));
-    this.catalog.attach({
+    this.#userCatalog = new UserCatalog(this.catalog, {
+      ...NOTHING_CREATED,
       volume: (_userId, id) => ({ id, name: id, dataCenterId: 'local', source: `network-${id}` }),
-      volumeNames: { resolve: (_userId, name) => name },
-      registryNames: { resolve: (_userId, name) => name },
-      hasRegistry: () => false,
-      registry: () => undefined,
     });
     this.host.watch((id) => this.#hear(id));
   }
@@ -126,18 +124,19 @@ export class FleetWorld {
     const log = silentLog;
     const engine = new MemoryEngine(host);
     const keys = await Keys.open({ store, clock });
-    const templates = await openTemplates({ store, clock, engine: engine.kind, catalog });
+    const ofUsers = { catalog: this.#userCatalog };
+    const templates = await openTemplates({ store, clock, engine: engine.kind, ...ofUsers });
     const limits = this.#limits;
     const pods = await Pods.open({
       store,
       clock,
       engine,
-      catalog,
+      ...ofUsers,
       templates,
       limits,
       bill: { add: addToBill },
     });
-    const volumes = describeVolumes({ catalog, engine, names: NO_NAMES });
+    const volumes = describeVolumes({ ...ofUsers, engine, names: NO_NAMES });
     const deploying = { engine: engine.kind, catalog, templates, volumes, admit: () => {} };
     const endpoints = await Endpoints.open({ store, clock, deploying });
     const decisions = await Decisions.open(store);
@@ -155,16 +154,15 @@ export class FleetWorld {
     const workerPods = new WorkerPods({ ...reach, keys, endpoints, pods, log, listWorkers });
     const environmentOf = workerPods.environmentOf.bind(workerPods);
     const stateVolumeOf = workerPods.stateVolumeOf.bind(workerPods);
-    const shared = { catalog, clock, log };
     const hasEndpoint = (id: string) => endpoints.find(id) !== undefined;
     const seen = { pods: pods.live, meter: pods.meter };
-    const parts = { ...seen, engine, ...shared, environmentOf, stateVolumeOf, hasEndpoint };
-    const reconciler = new Reconciler(parts);
+    const parts = { ...seen, engine, clock, log, environmentOf, stateVolumeOf, hasEndpoint };
+    const reconciler = new Reconciler({ ...parts, ...ofUsers });
     const views = { QUEUE: queue.workerLoads, LOAD_BALANCER: this.#balancedView() };
     const hasOldUrl = workerPods.hasOldUrl.bind(workerPods);
     const gpuUse = new GpuUse({ store, clock, log });
     const fleet = new Fleet({
-      ...{ endpoints, pods, templates, decisions, views, gpuUse, hasOldUrl, ...shared },
+      ...{ endpoints, pods, templates, decisions, views, gpuUse, hasOldUrl, catalog, clock, log },
     });
     queue.workerLoads.onWork((endpointId) => fleet.wake(endpointId));
     await workerPods.start();

@@ -21,7 +21,7 @@ const DAY_MS = 86_400_000;
 const HOUR_MS = 3_600_000;
 const MONTH_HOURS = 730;
 const CATALOG = {
-  dataCenterFor: () => 'local',
+  defaultDataCenter: 'local',
   hasDataCenter: () => true,
   declaredVolumes: () => [],
 };

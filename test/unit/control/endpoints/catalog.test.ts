@@ -1,11 +1,12 @@
 // What can be had, made from the operator's file and from what the machine has.
 import { describe, expect, it } from 'vitest';
-import { Catalog, type Wish } from '../../../../src/control/endpoints/catalog.ts';
+import { Catalog, UserCatalog, type Wish } from '../../../../src/control/endpoints/catalog.ts';
 import { catalogFile, composeCatalog } from '../../../../src/control/endpoints/catalog-contents.ts';
 import type { Device } from '../../../../src/wire/link/worker-link.ts';
 import { describeIssues } from '../../../../src/wire/problem.ts';
 import { errorAt } from '../../../support/answers.ts';
 import { GB, makeGpus } from '../../../support/containers/gpus.ts';
+import { NOTHING_CREATED } from '../../../support/no-names.ts';
 
 const MACHINE = { vcpus: 6, memoryBytes: 15.6 * GB };
 
@@ -18,6 +19,11 @@ function openCatalog({ devices = [], file }: Sources = {}): Catalog {
   const checked = file === undefined ? undefined : catalogFile.parse(file);
   const readPassword = ({ id }: { id: string }) => `password of ${id}`;
   return new Catalog(composeCatalog({ file: checked, devices, processors: MACHINE, readPassword }));
+}
+
+/** For users who have created nothing. */
+function openUserCatalog(sources?: Sources): UserCatalog {
+  return new UserCatalog(openCatalog(sources), NOTHING_CREATED);
 }
 
 const ALL = { before: undefined, limit: 100 };
@@ -72,7 +78,7 @@ describe('without a file', () => {
   });
 
   it('every pod runs in the one data center', () => {
-    expect(openCatalog().dataCenterFor('ada', wish({}))).toBe('local');
+    expect(openUserCatalog().dataCenterFor('ada', wish({}))).toBe('local');
   });
 });
 
@@ -98,7 +104,7 @@ describe('with a file', () => {
   });
 
   it("a user's volumes and registries belong only to them", () => {
-    const catalog = openCatalog({ file: FILE });
+    const catalog = openUserCatalog({ file: FILE });
     const login = { server: 'r.example', username: 'ada', password: 'password of own' };
     expect(catalog.registry('ada', 'own')).toEqual(login);
     expect(catalog.registry('bob', 'own')).toBeUndefined();
@@ -110,7 +116,7 @@ describe('with a file', () => {
   });
 
   it('a pod runs in its chosen data center, else that of its volume, else the first', () => {
-    const catalog = openCatalog({ file: FILE });
+    const catalog = openUserCatalog({ file: FILE });
     const mounts = withVolume('models');
     expect(catalog.dataCenterFor('ada', wish({ dataCenterId: 'south' }))).toBe('south');
     expect(catalog.dataCenterFor('ada', wish({ mounts }))).toBe('south');
@@ -137,14 +143,14 @@ describe('a request', () => {
   ];
 
   it.each(faulty)('is refused by path with %s', (_, given, path) => {
-    const catalog = openCatalog({ file: FILE });
+    const catalog = openUserCatalog({ file: FILE });
     expect(() => catalog.check('ada', wish(given))).toThrow(
       expect.objectContaining({ code: 'invalid', errors: [errorAt(path)] }),
     );
   });
 
   it('is named in the refusal on one line, whatever it contains', () => {
-    const catalog = openCatalog({ file: FILE });
+    const catalog = openUserCatalog({ file: FILE });
     const message = expect.stringContaining('"x\\ny"');
     expect(() => catalog.check('ada', wish({ registry: 'x\ny' }))).toThrow(
       expect.objectContaining({ message }),
@@ -152,7 +158,7 @@ describe('a request', () => {
   });
 
   it('passes for available resources', () => {
-    const catalog = openCatalog({ file: FILE });
+    const catalog = openUserCatalog({ file: FILE });
     const mounts = withVolume('models');
     catalog.check('ada', wish({ cpu, mounts, registry: 'own', dataCenterId: 'south' }));
     catalog.check('ada', wish({ gpu: { id: 'small', count: 1 } }));

@@ -40,7 +40,7 @@ async function open(keys: readonly Uint8Array[] = [OLD], store = openStore()) {
   const pods: PodUse[] = [];
   const given = { file: FILE, devices: [], processors, readPassword: () => 'declared' };
   const catalog = new Catalog(composeCatalog(given));
-  const { registries, templates } = await openSpecResources({
+  const { registries, templates, userCatalog } = await openSpecResources({
     ...{ store, clock, catalog, engine: 'docker', listPods: () => pods },
     sealer: new SecretSealer(keys),
     findings: new BudgetFindings(),
@@ -51,7 +51,7 @@ async function open(keys: readonly Uint8Array[] = [OLD], store = openStore()) {
     const [stored] = await store.read((tx) => tx.resources(listing));
     return stored?.body ?? '';
   };
-  return { catalog, pods, readStored, registries, store, templates };
+  return { catalog: userCatalog, pods, readStored, registries, store, templates };
 }
 
 function unavailable(detail: string) {

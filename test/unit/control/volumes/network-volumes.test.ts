@@ -71,7 +71,7 @@ async function open({ hasCopies = false } = {}) {
         read: async (scopes) => scopes.map(() => ({ billed: state.spent, unseen: 0n })),
       },
     });
-    return { catalog, volumes: opened.networkVolumes, budgets };
+    return { catalog: opened.userCatalog, volumes: opened.networkVolumes, budgets };
   };
   const start = () => {
     removals.start();

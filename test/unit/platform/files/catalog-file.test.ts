@@ -66,13 +66,13 @@ it('offers fixed sizes on Kubernetes, whatever the machine of the platform', () 
 it('has the password of a registry from a file beside it, without the line break at its end', async () => {
   await write(withRegistry({ passwordFile: 'password' }));
   await writeFile(join(folder, 'password'), ' p w \n');
-  expect(open().registry('ada', 'own')?.password).toBe(' p w ');
+  expect(open().declaredRegistry('ada', 'own')?.password).toBe(' p w ');
 });
 
 it('has the password of a registry from a variable', async () => {
   await write(withRegistry({ passwordEnv: 'TEST_REGISTRY_PASSWORD' }));
   variables.set('TEST_REGISTRY_PASSWORD', 'from the environment');
-  expect(open().registry('ada', 'own')?.password).toBe('from the environment');
+  expect(open().declaredRegistry('ada', 'own')?.password).toBe('from the environment');
 });
 
 it.each([
