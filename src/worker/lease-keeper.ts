@@ -4,8 +4,7 @@ import { sleep } from '../base/clock.ts';
 import type { LinkError, RenewReply } from '../wire/link/worker-link.ts';
 import type { Attempts } from './attempts.ts';
 import type { RenewedLease } from './held-attempt.ts';
-import { callWithin, EarlyAnswers, RetryPace, toLinkError } from './link-call.ts';
-import type { Session } from './session.ts';
+import { callWithin, EarlyAnswers, RetryPace, type Session, toLinkError } from './session.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
 /** Time beyond the longest wait of a renewal after which its connection counts as dead. */

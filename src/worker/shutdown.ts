@@ -4,8 +4,8 @@ import { type Clock, sleep } from '../base/clock.ts';
 import type { LeaseRef } from '../wire/link/worker-link.ts';
 import { MAX_LISTED } from '../wire/message-bounds.ts';
 import type { Attempts } from './attempts.ts';
-import { callWithin, RetryPace, toLinkError } from './link-call.ts';
 import type { Reporter } from './reports/reporter.ts';
+import { callWithin, RetryPace, toLinkError } from './session.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
 export interface ShutdownResult {

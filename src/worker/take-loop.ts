@@ -5,15 +5,15 @@ import type { Lease, TakeRequest } from '../wire/link/worker-link.ts';
 import { MAX_LISTED } from '../wire/message-bounds.ts';
 import type { Attempts } from './attempts.ts';
 import type { CircuitBreaker } from './circuit-breaker.ts';
+import type { Reporter } from './reports/reporter.ts';
 import {
   callWithin,
   EarlyAnswers,
   RetryPace,
+  type Session,
   TRANSFER_LIMIT_MS,
   toLinkError,
-} from './link-call.ts';
-import type { Reporter } from './reports/reporter.ts';
-import type { Session } from './session.ts';
+} from './session.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
 /** The protocol's limit for one take. */

@@ -155,7 +155,7 @@ async function planPrefixes(
 ): Promise<Map<DeviceSet, string[]>> {
   const prefixes = new Map<DeviceSet, string[]>();
   if (!cpuAffinity) return prefixes;
-  const { planAffinity } = await import('../../worker/gpu/affinity.ts');
+  const { planAffinity } = await import('../../worker/gpu/device-sets.ts');
   const searchPath = readVariable('PATH') ?? '';
   for (const set of sets) {
     const { devices } = detection;

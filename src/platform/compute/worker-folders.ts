@@ -12,7 +12,7 @@ import {
   removeAsOwner,
 } from '../../engine/process/pod-user.ts';
 import type { LeaseRef } from '../../wire/link/worker-link.ts';
-import { readForeignIdentity } from '../../worker/outbox/folder-identity.ts';
+import { readForeignIdentity } from '../../worker/outbox/folder-owner.ts';
 import { readUndelivered } from '../../worker/outbox/outbox-entries.ts';
 
 export interface WorkerFoldersOptions {

@@ -27,8 +27,8 @@ import {
   type Executor,
   type ExecutorOptions,
   HandlerNotLoadedError,
+  ManagedExecution,
 } from './executor.ts';
-import { ManagedExecution } from './managed-execution.ts';
 
 export interface InlineExecutorOptions extends ExecutorOptions {
   handler: LoadedHandler;

@@ -1,5 +1,5 @@
-// One handler thread from the worker's side: its start, its messages and its end. lane-jobs.ts has
-// its jobs. thread-executor.ts replaces it.
+// One handler thread from the worker's side: its start, its messages and its end. lane-state.ts has
+// what it knows of the thread. thread-executor.ts replaces it.
 import type { EventLoopUtilization } from 'node:perf_hooks';
 import {
   MessageChannel,
@@ -13,10 +13,8 @@ import type { StopReason } from '../../handler/attempt/stop.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
 import type { AttemptError } from '../../wire/job/attempt.ts';
-import { countSlots, type StartStage } from './executor.ts';
-import { LaneCapacity, LaneJobs } from './lane-jobs.ts';
-import { LaneStart } from './lane-start.ts';
-import type { ManagedExecution } from './managed-execution.ts';
+import { countSlots, type ManagedExecution, type StartStage } from './executor.ts';
+import { LaneCapacity, LaneJobs, LaneStart } from './lane-state.ts';
 import { isPacketFromThread } from './packet-check.ts';
 import { describeDeath, examineThread, type StuckThread } from './thread-end.ts';
 import {

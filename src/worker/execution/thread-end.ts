@@ -1,6 +1,6 @@
 // Finds out why a handler thread ended. Examines a thread that is about to be killed from outside, because it may not
 // respond: its JavaScript stack, its heap, its utilization. Turns the death of a thread into the error of the attempt
-// that caused it; lane-jobs.ts decides which attempt that was.
+// that caused it; lane-state.ts decides which attempt that was.
 import type { Session } from 'node:inspector';
 import type { EventLoopUtilization } from 'node:perf_hooks';
 import { setTimeout as wait } from 'node:timers/promises';

@@ -22,9 +22,9 @@ import {
   type Executor,
   type ExecutorOptions,
   HandlerNotLoadedError,
+  ManagedExecution,
 } from './executor.ts';
 import { Lane } from './lane.ts';
-import { ManagedExecution } from './managed-execution.ts';
 import type { LaneTask } from './thread-messages.ts';
 
 export interface ThreadExecutorOptions extends ExecutorOptions {

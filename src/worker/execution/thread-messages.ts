@@ -8,7 +8,7 @@ import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
 import type { ThrownDescription } from '../../handler/thrown.ts';
 import type { Device, Outcome } from '../../wire/link/worker-link.ts';
-import type { ReportedCapacity } from './lane-jobs.ts';
+import type { ReportedCapacity } from './lane-state.ts';
 
 /** The one long task of a thread. */
 export interface LaneTask {

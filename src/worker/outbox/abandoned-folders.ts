@@ -9,7 +9,7 @@ import type { Log } from '../../base/log.ts';
 import type { Device, WorkerLink } from '../../wire/link/worker-link.ts';
 import type { Executor } from '../execution/executor.ts';
 import { createWorker, type Worker } from '../worker.ts';
-import { readIdentity } from './folder-identity.ts';
+import { readIdentity } from './folder-owner.ts';
 import { readUndelivered } from './outbox-entries.ts';
 import { borrowWorkerFolder, listWorkers, type WorkerFolder } from './state-folder.ts';
 

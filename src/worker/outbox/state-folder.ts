@@ -6,8 +6,14 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { makeFolder } from '../../base/make-folder.ts';
 import { DiskOutbox } from './disk-outbox.ts';
-import { readIdentity, writeIdentity } from './folder-identity.ts';
-import { FolderInUseError, type FolderLock, type LockOptions, lockFolder } from './folder-lock.ts';
+import {
+  FolderInUseError,
+  type FolderLock,
+  type LockOptions,
+  lockFolder,
+  readIdentity,
+  writeIdentity,
+} from './folder-owner.ts';
 import { MemoryOutbox, type Outbox } from './outbox.ts';
 import { measureJournal } from './outbox-entries.ts';
 

@@ -12,9 +12,8 @@ import {
 } from '../../wire/link/worker-link.ts';
 import { MAX_CHUNKS, MAX_REPORTS } from '../../wire/message-bounds.ts';
 import type { ExecutionEnd, ExecutionSink } from '../execution/executor.ts';
-import { callWithin, RetryPace, TRANSFER_LIMIT_MS, toLinkError } from '../link-call.ts';
 import type { Outbox } from '../outbox/outbox.ts';
-import type { Session } from '../session.ts';
+import { callWithin, RetryPace, type Session, TRANSFER_LIMIT_MS, toLinkError } from '../session.ts';
 import type { CompleteWorkerOptions } from '../worker-options.ts';
 import type { AttemptReports, SentReport } from './attempt-reports.ts';
 

@@ -10,7 +10,7 @@ import { silentLog } from '../../../../src/base/log.ts';
 import { WorkerFolders } from '../../../../src/platform/compute/worker-folders.ts';
 import type { LeaseRef } from '../../../../src/wire/link/worker-link.ts';
 import { DiskOutbox } from '../../../../src/worker/outbox/disk-outbox.ts';
-import { writeIdentity } from '../../../../src/worker/outbox/folder-identity.ts';
+import { writeIdentity } from '../../../../src/worker/outbox/folder-owner.ts';
 import { complete } from '../../../support/workers/outbox-reports.ts';
 
 const LEASE: LeaseRef = { jobId: 'job', attempt: 1, token: 'token' };

@@ -5,8 +5,8 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { planAffinity } from '../../../../src/worker/gpu/affinity.ts';
 import type { FoundDevice } from '../../../../src/worker/gpu/detect.ts';
+import { planAffinity } from '../../../../src/worker/gpu/device-sets.ts';
 import { findProgram } from '../../../../src/worker/gpu/program.ts';
 
 let folder: string;

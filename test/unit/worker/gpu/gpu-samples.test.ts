@@ -5,7 +5,7 @@ import {
   parseDeviceSample,
   parseProcessSample,
   sumSamples,
-} from '../../../../src/worker/gpu/gpu-samples.ts';
+} from '../../../../src/worker/gpu/gpu-usage-feed.ts';
 import type { GpuFigures } from '../../../../src/worker/gpu/usage-meter.ts';
 
 const MIB = 2 ** 20;

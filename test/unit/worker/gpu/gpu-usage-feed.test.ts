@@ -7,8 +7,11 @@ import { Writable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { createLog } from '../../../../src/base/log.ts';
 import { readProcess } from '../../../../src/base/process/process-table.ts';
-import { SmiLoop } from '../../../../src/worker/gpu/gpu-samples.ts';
-import { type FedWorker, GpuUsageFeed } from '../../../../src/worker/gpu/gpu-usage-feed.ts';
+import {
+  type FedWorker,
+  GpuUsageFeed,
+  SmiLoop,
+} from '../../../../src/worker/gpu/gpu-usage-feed.ts';
 import type { GpuFigures } from '../../../../src/worker/gpu/usage-meter.ts';
 import { type Answer, type Failure, standIn } from '../../../support/nvidia-smi/stand-in.ts';
 

@@ -8,7 +8,7 @@ import { pathToFileURL } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { createLog } from '../../../../src/base/log.ts';
-import { FolderInUseError, lockFolder } from '../../../../src/worker/outbox/folder-lock.ts';
+import { FolderInUseError, lockFolder } from '../../../../src/worker/outbox/folder-owner.ts';
 import {
   openWorkerFolder,
   StateFolderError,
@@ -18,7 +18,7 @@ import {
 import { complete, leaseRef } from '../../../support/workers/outbox-reports.ts';
 
 const LOCK = pathToFileURL(
-  resolve(import.meta.dirname, '../../../../src/worker/outbox/folder-lock.ts'),
+  resolve(import.meta.dirname, '../../../../src/worker/outbox/folder-owner.ts'),
 ).href;
 
 let stateDir: string;

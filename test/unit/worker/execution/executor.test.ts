@@ -1,7 +1,7 @@
 // What an execution reports of an attempt whose thread was killed.
 import { expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { ManagedExecution } from '../../../../src/worker/execution/managed-execution.ts';
+import { ManagedExecution } from '../../../../src/worker/execution/executor.ts';
 import { makeLease } from '../../../support/workers/leases.ts';
 
 it('leaves the wait for a model process out of the run time of a killed attempt', async () => {

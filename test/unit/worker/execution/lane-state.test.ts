@@ -1,6 +1,6 @@
 // The free slots of a thread as its worker knows them, between the reports of the thread.
 import { describe, expect, it } from 'vitest';
-import { LaneCapacity } from '../../../../src/worker/execution/lane-jobs.ts';
+import { LaneCapacity } from '../../../../src/worker/execution/lane-state.ts';
 
 function create() {
   const clock = { now: 1_000 };

@@ -1,20 +1,61 @@
-// Lets one process at a time use a folder. Why not a lock file:
-// docs/decisions/0007-the-outbox.md.
-//
-// Each process listens on a socket of its own in the folder. Then it connects to every other socket
-// there, and each process answers with its claim:
-// - A process that holds the folder keeps it. A process that does not answer in time counts as one.
-// - A guest gives way to any process that wants the folder, and takes only a folder without claims.
-// - Of two processes that want the folder, the one whose socket has the smaller name gets it.
-// - A refused connection means that the process is dead, however it died: its socket is removed.
-//
-// Every process publishes its socket before it asks, so at least one of two processes sees the
-// other.
+// Who uses a worker's folder. A file in it says which endpoint, pod and process it belongs to; a lock lets one
+// process at a time use it. Why not a lock file: docs/decisions/0007-the-outbox.md.
 import { randomBytes } from 'node:crypto';
-import { closeSync, openSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import {
+  closeSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { connect, createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { readForeignFile } from './journal.ts';
+
+const IDENTITY_FILE = 'worker.json';
+/** Larger than any valid identity. */
+const MAX_IDENTITY_BYTES = 65_536;
+
+interface FolderIdentity {
+  incarnation: number;
+  endpointId: string;
+  /** The worker's pod. Undefined without a pod. */
+  podId?: string | undefined;
+}
+
+/** Reads the identity in this folder; undefined if it is not a worker's folder. */
+export function readIdentity(folder: string): FolderIdentity | undefined {
+  try {
+    return parseIdentity(readFileSync(join(folder, IDENTITY_FILE), 'utf8'));
+  } catch {
+    return undefined;
+  }
+}
+
+/** Like `readIdentity`, for a folder that another user owns. */
+export async function readForeignIdentity(folder: string): Promise<FolderIdentity | undefined> {
+  try {
+    const bytes = await readForeignFile(join(folder, IDENTITY_FILE), MAX_IDENTITY_BYTES);
+    return parseIdentity(bytes.toString());
+  } catch {
+    return undefined;
+  }
+}
+
+export function writeIdentity(folder: string, identity: FolderIdentity): void {
+  const path = join(folder, IDENTITY_FILE);
+  writeFileSync(`${path}.new`, `${JSON.stringify(identity)}\n`, { flush: true });
+  renameSync(`${path}.new`, path);
+}
+
+function parseIdentity(text: string): FolderIdentity | undefined {
+  const { endpointId, incarnation, podId } = JSON.parse(text);
+  if (!Number.isSafeInteger(incarnation) || typeof endpointId !== 'string') return undefined;
+  return { incarnation, endpointId, ...(typeof podId === 'string' && { podId }) };
+}
 
 const SUFFIX = '.lock';
 /** A stopped or busy process is alive, but may not answer in this time. */
@@ -49,7 +90,17 @@ export interface LockOptions {
   onWanted?: () => void;
 }
 
-/** @throws FolderInUseError, and any error of the file system */
+/**
+ * Each process listens on a socket of its own in the folder. Then it connects to every other socket there, and each
+ * process answers with its claim:
+ * - A process that holds the folder keeps it. A process that does not answer in time counts as one.
+ * - A guest gives way to any process that wants the folder, and takes only a folder without claims.
+ * - Of two processes that want the folder, the one whose socket has the smaller name gets it.
+ * - A refused connection means that the process is dead, however it died: its socket is removed.
+ *
+ * Every process publishes its socket before it asks, so at least one of two processes sees the other.
+ * @throws FolderInUseError, and any error of the file system
+ */
 export async function lockFolder(
   folder: string,
   { onWanted }: LockOptions = {},

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
 import { LinkError } from '../../../src/wire/link/worker-link.ts';
-import { callWithin, EarlyAnswers, RetryPace } from '../../../src/worker/link-call.ts';
+import { callWithin, EarlyAnswers, RetryPace } from '../../../src/worker/session.ts';
 
 it('aborts a call that takes longer than its limit, and rejects as unavailable', async () => {
   const clock = new ManualClock();
