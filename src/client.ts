@@ -11,10 +11,13 @@ import {
   type StreamOptions,
   waitForEnd,
 } from './client/jobs/job-reads.ts';
-import { type Inputs, type RunAllOptions, type RunResult, runAll } from './client/jobs/run-all.ts';
 import {
+  type Inputs,
   type NewJob,
+  type RunAllOptions,
   type RunManyOptions,
+  type RunResult,
+  runAll,
   runMany,
   type SubmitResult,
 } from './client/jobs/run-many.ts';
@@ -34,28 +37,29 @@ import { fillPath } from './wire/routes/route.ts';
 import { JOB_ROUTES } from './wire/routes/routes.ts';
 
 export { ApiError, UnreachableError } from './client/api-caller.ts';
-export type {
-  DeployOptions,
-  EndpointsClient,
-  NewVersion,
-  VersionsClient,
-} from './client/endpoints.ts';
 export type { EventsOptions, TopicEvent } from './client/events.ts';
 export type { LogOptions, LogPage, StreamChunk, StreamOptions } from './client/jobs/job-reads.ts';
-export type { Inputs, RunAllOptions, RunAllProgress, RunResult } from './client/jobs/run-all.ts';
 export type {
+  Inputs,
   NewJob,
+  RunAllOptions,
+  RunAllProgress,
   RunManyOptions,
   RunManyProgress,
+  RunResult,
   SubmitResult,
 } from './client/jobs/run-many.ts';
 export type { JobReference, SubmitOptions } from './client/jobs/submissions.ts';
 export type {
   BudgetsClient,
+  DeployOptions,
+  EndpointsClient,
   KeysClient,
+  NewVersion,
   PodLogOptions,
   PodsClient,
   RotationOptions,
+  VersionsClient,
 } from './client/platform-client.ts';
 export { createPlatform, type FailedJobsOptions, type Platform } from './client/platform-client.ts';
 export type {

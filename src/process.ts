@@ -1,7 +1,7 @@
 // The public API for handlers whose model runs in a process of its own: `millrace/process`.
 
-export type { Blame } from './process/errors.ts';
-export { ModelCallError, ModelProcessError, ModelTimeoutError } from './process/errors.ts';
+export type { Blame } from './process/calls.ts';
+export { ModelCallError, ModelProcessError, ModelTimeoutError } from './process/calls.ts';
 export type { ProcessLog } from './process/messages.ts';
 export {
   type BatchItem,

@@ -1,5 +1,5 @@
 // Typed client of everything on the platform except jobs: pods, endpoints, templates, catalog, keys, bills, budgets
-// and limits. endpoints.ts has the endpoints.
+// and limits.
 import type { ErrorCode } from '../wire/job/job.ts';
 import type { FailedJobList } from '../wire/resources/activity.ts';
 import type {
@@ -10,11 +10,14 @@ import type {
 } from '../wire/resources/billing.ts';
 import type { BudgetRecord } from '../wire/resources/budget.ts';
 import type { CpuFlavor, DataCenter, GpuType } from '../wire/resources/catalog.ts';
+import type { EndpointRecord } from '../wire/resources/endpoint.ts';
 import type { IssuedKeyRecord, KeyRecord } from '../wire/resources/key.ts';
 import type { LimitsRecord } from '../wire/resources/limits.ts';
 import type { NodeList } from '../wire/resources/nodes.ts';
 import type { PodAction, PodRecord } from '../wire/resources/pod.ts';
+import type { DecisionRecord } from '../wire/resources/scaling.ts';
 import type { SessionRecord } from '../wire/resources/session.ts';
+import type { VersionRecord } from '../wire/resources/version.ts';
 import { fillPath, listResourceRoutes } from '../wire/routes/route.ts';
 import {
   ACTIVITY_ROUTES,
@@ -25,15 +28,18 @@ import {
   NODE_ROUTES,
   POD_ROUTES,
   RESOURCES,
+  SCALER_ROUTES,
   SESSION_ROUTES,
+  VERSION_ROUTES,
 } from '../wire/routes/routes.ts';
 import { ApiCaller, type ApiCallerOptions, callOf } from './api-caller.ts';
-import { connectEndpoints, type EndpointsClient } from './endpoints.ts';
 import { type EventsOptions, readEvents, type TopicEvent } from './events.ts';
 import {
   connectList,
   connectResources,
+  type EndpointChange,
   type Listed,
+  type NewEndpoint,
   type NewKey,
   type NewPod,
   type PodChange,
@@ -272,4 +278,101 @@ interface SessionClient {
 function connectSession(caller: ApiCaller): SessionClient {
   const { path } = SESSION_ROUTES.getSession;
   return { get: ({ signal } = {}) => caller.json<SessionRecord>({ path, signal }) };
+}
+
+export interface EndpointsClient extends Resources<EndpointRecord, NewEndpoint, EndpointChange> {
+  /** Returns the last scaling decisions. */
+  decisions(id: string): Listed<DecisionRecord>;
+  /** Versions of the endpoint's handler. */
+  versions(id: string): VersionsClient;
+}
+
+export function connectEndpoints(caller: ApiCaller): EndpointsClient {
+  return {
+    ...connectResources(caller, 'endpoints'),
+    decisions: (endpoint) =>
+      connectList({
+        caller,
+        path: fillPath(SCALER_ROUTES.listScalerDecisions, { endpoint }),
+        member: 'decisions',
+      }),
+    versions: (endpoint) => connectVersions(caller, endpoint),
+  };
+}
+
+/** A tar.gz of the handler's project. */
+export interface NewVersion {
+  archive: Uint8Array;
+  /** Path of the handler in the archive: `handler.ts`. */
+  entry: string;
+  /** Hash of the archive, hex. The platform refuses another archive. */
+  sha256?: string | undefined;
+  /** What is new, for people; 1 to 1,000 characters. */
+  message?: string | undefined;
+}
+
+export interface DeployOptions extends ResourceOptions {
+  /** Seconds that the first worker has to install and load the version, 5 to 3,600. Default 600. */
+  timeout?: number | undefined;
+}
+
+export interface UploadOptions extends ResourceOptions {
+  /** Called with the number of bytes sent so far. */
+  onSent?: ((bytes: number) => void) | undefined;
+}
+
+export interface VersionsClient extends Listed<VersionRecord> {
+  get(version: number, options?: ResourceOptions): Promise<VersionRecord>;
+  /** Stores a new version, which does not run before it is deployed. */
+  upload(version: NewVersion, options?: UploadOptions): Promise<VersionRecord>;
+  /** Downloads the archive. */
+  archive(version: number, options?: ResourceOptions): Promise<Uint8Array>;
+  /** Starts the rollout; `rollout` of the endpoint has its state. */
+  deploy(version: number, options?: DeployOptions): Promise<EndpointRecord>;
+  /** Deletes a version that is neither running nor being deployed. */
+  remove(version: number, options?: ResourceOptions): Promise<void>;
+}
+
+const GZIP_TYPE = 'application/gzip';
+
+function connectVersions(caller: ApiCaller, endpoint: string): VersionsClient {
+  const of = (version: number) => ({ endpoint, version: String(version) });
+  return {
+    ...connectList<VersionRecord>({
+      caller,
+      path: fillPath(VERSION_ROUTES.listVersions, { endpoint }),
+      member: 'versions',
+    }),
+    get: (version, { signal } = {}) =>
+      caller.json({ ...callOf(VERSION_ROUTES.getVersion, of(version)), signal }),
+    upload: ({ archive, entry, message, sha256 }, { onSent, signal } = {}) =>
+      caller.json({
+        ...callOf(VERSION_ROUTES.uploadVersion, { endpoint }),
+        query: { entry, sha256, message },
+        content: { bytes: archive, type: GZIP_TYPE, onSent },
+        // Without an answer, the version may exist already.
+        repeatable: false,
+        signal,
+      }),
+    archive: (version, { signal } = {}) =>
+      caller.bytes({
+        ...callOf(VERSION_ROUTES.getVersionArchive, of(version)),
+        headers: { accept: GZIP_TYPE },
+        signal,
+      }),
+    deploy: (version, { signal, timeout } = {}) =>
+      caller.json({
+        ...callOf(VERSION_ROUTES.deployVersion, of(version)),
+        body: { timeout },
+        repeatable: false,
+        signal,
+      }),
+    remove: async (version, { signal } = {}) => {
+      await caller.answer({
+        ...callOf(VERSION_ROUTES.removeVersion, of(version)),
+        repeatable: false,
+        signal,
+      });
+    },
+  };
 }

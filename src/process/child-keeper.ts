@@ -1,9 +1,8 @@
 // Keeps one child running: starts it, replaces it with backoff when it has ended, and gives its
 // slots to calls in the order of their arrival.
 import { backoffMs } from '../base/backoff.ts';
-import { type LostContext, RunningCalls } from './calls.ts';
+import { type LostContext, ModelProcessError, RunningCalls } from './calls.ts';
 import { type ChildEnd, ModelChild } from './child.ts';
-import { ModelProcessError } from './errors.ts';
 import { type FromChild, type ProcessLog, silentProcessLog } from './messages.ts';
 import type { CompleteOptions } from './options.ts';
 

@@ -2,9 +2,14 @@
 // child-keeper.ts starts and replaces the child; this file makes calls, and stops them on an abort or a timeout.
 import { beginHold } from '../handler/attempt/hold.ts';
 import type { Context } from '../handler/define.ts';
-import { type CallEnd, RunningCall } from './calls.ts';
+import {
+  type CallEnd,
+  ModelCallError,
+  ModelProcessError,
+  ModelTimeoutError,
+  RunningCall,
+} from './calls.ts';
 import { ChildKeeper, type SharedChild } from './child-keeper.ts';
-import { ModelCallError, ModelProcessError, ModelTimeoutError } from './errors.ts';
 import { detachBytes, encodeFrame, measureFrame } from './frame.ts';
 import { type CallKind, type ProcessLog, readError, type ToChild } from './messages.ts';
 import { type CompleteOptions, completeOptions, type ModelProcessOptions } from './options.ts';

@@ -5,7 +5,7 @@ import { extname, join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { type AddressRule, publicOnly, type ResolveName } from '../base/net/public-address.ts';
 import type { Context } from '../handler/define.ts';
-import { NonRetryableError } from '../handler/retry-errors.ts';
+import { NonRetryableError } from '../handler/thrown.ts';
 import { checkNumber } from './check-number.ts';
 import { type FetchedBody, type FetchOptions, fetchBody } from './fetch-body.ts';
 

@@ -10,7 +10,7 @@ import {
   type ResolveName,
 } from '../base/net/public-address.ts';
 import { loadUndici } from '../base/net/undici.ts';
-import { NonRetryableError, RetryAfterError } from '../handler/retry-errors.ts';
+import { NonRetryableError, RetryAfterError } from '../handler/thrown.ts';
 
 const REDIRECTS = new Set([301, 302, 303, 307, 308]);
 

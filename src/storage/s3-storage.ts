@@ -1,5 +1,4 @@
 // The public API for uploads: puts files, bytes or streams into a bucket and gives a URL for each.
-
 import { extname } from 'node:path';
 import {
   type AddressRule,
@@ -8,10 +7,9 @@ import {
   type ResolveName,
 } from '../base/net/public-address.ts';
 import type { Context, Job } from '../handler/define.ts';
-import { NonRetryableError } from '../handler/retry-errors.ts';
+import { NonRetryableError } from '../handler/thrown.ts';
 import { checkNumber } from './check-number.ts';
-import { createS3Client, loadS3Packages } from './s3-client.ts';
-import { readS3Settings, type S3Settings } from './s3-settings.ts';
+import { createS3Client, loadS3Packages, readS3Settings, type S3Settings } from './s3-client.ts';
 import { putObject, type UploadSource } from './upload.ts';
 
 export interface StorageOptions {

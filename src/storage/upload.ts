@@ -1,8 +1,7 @@
 // Puts one object: in one request if it fits into one part, else as a multipart upload, which appears when it is complete.
-
 import { open } from 'node:fs/promises';
 import type { CompletedPart, S3Client } from '@aws-sdk/client-s3';
-import { NonRetryableError } from '../handler/retry-errors.ts';
+import { NonRetryableError } from '../handler/thrown.ts';
 import type { S3Packages } from './s3-client.ts';
 
 interface PutOptions {

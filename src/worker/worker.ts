@@ -2,7 +2,7 @@
 // and the order of steps; the loops of other files do the work.
 import { sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { DescribedInput } from '../handler/loading/input-schema.ts';
+import type { DescribedInput } from '../handler/loading/load.ts';
 import { LinkError } from '../wire/link/worker-link.ts';
 import { Attempts } from './attempts.ts';
 import { CircuitBreaker } from './circuit-breaker.ts';

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { silentLog } from '../../src/base/log.ts';
-import { createHttpLink } from '../../src/transport/http/http-link.ts';
+import { createHttpLink } from '../../src/transport/http-link.ts';
 import type { WorkerVerb } from '../../src/wire/routes/routes.ts';
 import { ThreadExecutor } from '../../src/worker/execution/thread-executor.ts';
 import { createWorker } from '../../src/worker/worker.ts';

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { silentLog } from '../../src/base/log.ts';
-import { createHttpLink } from '../../src/transport/http/http-link.ts';
+import { createHttpLink } from '../../src/transport/http-link.ts';
 import { type LeaseRef, PROTOCOL_VERSION } from '../../src/wire/link/worker-link.ts';
 import { PlatformProcess } from '../support/processes.ts';
 import type { History } from './history.ts';

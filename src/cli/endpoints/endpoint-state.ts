@@ -1,7 +1,6 @@
 // The state of an endpoint beside its record: counts of jobs and workers, its pods, and its scaling decisions.
 import { type ApiCaller, ApiError, callOf } from '../../client/api-caller.ts';
-import { connectEndpoints } from '../../client/endpoints.ts';
-import { connectPods } from '../../client/platform-client.ts';
+import { connectEndpoints, connectPods } from '../../client/platform-client.ts';
 import type { EndpointOverview, Overview } from '../../wire/resources/activity.ts';
 import type { EndpointHealth } from '../../wire/resources/endpoint.ts';
 import type { PodRecord } from '../../wire/resources/pod.ts';

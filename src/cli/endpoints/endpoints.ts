@@ -1,7 +1,7 @@
 // `millrace endpoints`: manages endpoints, explains their scaling decisions, and prints the
 // environment of workers elsewhere.
 import { type ApiCaller, callOf } from '../../client/api-caller.ts';
-import { connectEndpoints } from '../../client/endpoints.ts';
+import { connectEndpoints } from '../../client/platform-client.ts';
 import { connectResources } from '../../client/resource-calls.ts';
 import { ApiError } from '../../client.ts';
 import type { EndpointRecord, InputSchemaRecord } from '../../wire/resources/endpoint.ts';

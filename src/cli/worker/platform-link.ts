@@ -72,7 +72,7 @@ export async function openLink(values: LinkValues, log: Log): Promise<PlatformLi
   const open =
     carrier === 'grpc'
       ? (await import('../../transport/grpc/grpc-link.ts')).createGrpcLink
-      : (await import('../../transport/http/http-link.ts')).createHttpLink;
+      : (await import('../../transport/http-link.ts')).createHttpLink;
   try {
     if (!tls) return open(options);
     let current = tls;

@@ -5,7 +5,7 @@ import type { Log } from '../../base/log.ts';
 import { makeOwnFolder } from '../../base/make-folder.ts';
 import { readProxies } from '../../base/net/outgoing-proxy.ts';
 import { packageVersion } from '../../base/package-info.ts';
-import { RunPodAddresses, type RunPodAddressOptions } from '../../transport/runpod/addresses.ts';
+import { RunPodAddresses, type RunPodAddressOptions } from '../../transport/runpod/caller.ts';
 import type { RunPodLink } from '../../transport/runpod/link.ts';
 import type { SystemLimits } from '../../worker/health/system-checks.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';

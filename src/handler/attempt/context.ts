@@ -11,7 +11,7 @@ import { LIMITS } from '../../wire/job/job.ts';
 import { stringifyJson } from '../../wire/json.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import type { ChunkWithMetrics, Context, MetricsRecorder } from '../define.ts';
-import { createLinesLog, type LogBindings, type LogLines } from '../log/log-lines.ts';
+import { createLinesLog, type LogBindings, type LogLines } from '../log-lines.ts';
 import { type EndHold, type Held, HOLD } from './hold.ts';
 
 /** At most one progress value is sent in this time, ms; the latest wins. */

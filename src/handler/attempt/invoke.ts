@@ -6,8 +6,7 @@ import { encodeJson } from '../../wire/json.ts';
 import type { Device, Outcome } from '../../wire/link/worker-link.ts';
 import type { Job } from '../define.ts';
 import type { LoadedHandler } from '../loading/load.ts';
-import { LogLines } from '../log/log-lines.ts';
-import { type ConsoleOwner, currentOwner } from '../log/output.ts';
+import { type ConsoleOwner, currentOwner, LogLines } from '../log-lines.ts';
 import { describeThrown } from '../thrown.ts';
 import { type AttemptTrace, beginTrace } from './attempt-trace.ts';
 import {

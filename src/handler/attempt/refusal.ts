@@ -5,8 +5,13 @@ import type { ErrorCode } from '../../wire/job/job.ts';
 import { isPlainObject, NotJsonError } from '../../wire/json.ts';
 import type { Outcome, ReleaseReason } from '../../wire/link/worker-link.ts';
 import type { HandlerConfig, Schema, SchemaIssue, SchemaResult } from '../define.ts';
-import { type RetryAdvice, retryAdvice } from '../retry-errors.ts';
-import { describeThrown, isDeviceMemoryError, judgeContextLoss } from '../thrown.ts';
+import {
+  describeThrown,
+  isDeviceMemoryError,
+  judgeContextLoss,
+  type RetryAdvice,
+  retryAdvice,
+} from '../thrown.ts';
 
 const MAX_ISSUES = 50;
 

@@ -8,8 +8,7 @@ import { type EndHold, type Held, HOLD } from '../attempt/hold.ts';
 import { Refusal } from '../attempt/refusal.ts';
 import { StopError } from '../attempt/stop.ts';
 import type { BatchContext, BatchFunction, BatchJob } from '../define.ts';
-import type { LogLines } from '../log/log-lines.ts';
-import { type ConsoleOwner, currentOwner } from '../log/output.ts';
+import { type ConsoleOwner, currentOwner, type LogLines } from '../log-lines.ts';
 import type { BatchMember } from './member.ts';
 
 export interface BatchRunOptions {

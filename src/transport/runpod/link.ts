@@ -18,9 +18,14 @@ import {
   type WorkerLink,
   type WorkerWelcome,
 } from '../../wire/link/worker-link.ts';
-import { RunPodAddresses, type RunPodAddressOptions } from './addresses.ts';
 import { type FailureFacts, StreamedOutput } from './bodies.ts';
-import { isSuccess, RUNPOD_PROTOCOL_VERSION, RunPodCaller } from './caller.ts';
+import {
+  isSuccess,
+  RUNPOD_PROTOCOL_VERSION,
+  RunPodAddresses,
+  type RunPodAddressOptions,
+  RunPodCaller,
+} from './caller.ts';
 import { type HeldJob, RunPodJobs, RunPodLedger } from './jobs.ts';
 import { RunPodTakes, StopPolls, TAKE_WAIT_MS } from './polls.ts';
 import { FailurePosts, RunPodPosts, tryAll } from './posts.ts';

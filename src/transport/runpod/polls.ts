@@ -4,12 +4,12 @@
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { type Lease, LinkError, type TakeRequest } from '../../wire/link/worker-link.ts';
-import type { RunPodAddresses } from './addresses.ts';
 import { type ArrivedJob, readJobs, readStops } from './bodies.ts';
 import {
   chooseRetryMs,
   isSuccess,
   isTransientAnswer,
+  type RunPodAddresses,
   type RunPodAnswer,
   type RunPodCaller,
   toPassingError,

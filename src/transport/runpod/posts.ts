@@ -4,7 +4,6 @@
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { LinkError, type Report, type ReportReply } from '../../wire/link/worker-link.ts';
-import type { RunPodAddresses } from './addresses.ts';
 import {
   composeStreamPost,
   describeFailure,
@@ -20,6 +19,7 @@ import {
   describeAnswer,
   isSuccess,
   isTransientAnswer,
+  type RunPodAddresses,
   type RunPodAnswer,
   type RunPodCaller,
   toPassingError,

@@ -13,10 +13,12 @@ import { StopError } from '../../handler/attempt/stop.ts';
 import { type BoundHandler, bindBatches } from '../../handler/batch/collector.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { SetupContext } from '../../handler/define.ts';
-import { describeInput } from '../../handler/loading/input-schema.ts';
-import type { LoadedConfig, LoadedHandler } from '../../handler/loading/load.ts';
-import { createLinesLog, LogLines } from '../../handler/log/log-lines.ts';
-import { captureConsole } from '../../handler/log/output.ts';
+import {
+  describeInput,
+  type LoadedConfig,
+  type LoadedHandler,
+} from '../../handler/loading/load.ts';
+import { captureConsole, createLinesLog, LogLines } from '../../handler/log-lines.ts';
 import { describeThrown } from '../../handler/thrown.ts';
 import { LIMITS } from '../../wire/job/job.ts';
 import type { Device, Lease } from '../../wire/link/worker-link.ts';

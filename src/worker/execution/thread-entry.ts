@@ -16,16 +16,21 @@ import { type AttemptSink, type Invocation, invoke } from '../../handler/attempt
 import { StopError } from '../../handler/attempt/stop.ts';
 import { type BatchCollector, bindBatches } from '../../handler/batch/collector.ts';
 import type { SetupContext } from '../../handler/define.ts';
-import { describeInput } from '../../handler/loading/input-schema.ts';
-import { HandlerLoadError, type LoadedHandler, loadHandler } from '../../handler/loading/load.ts';
+import {
+  describeInput,
+  HandlerLoadError,
+  type LoadedHandler,
+  loadHandler,
+} from '../../handler/loading/load.ts';
 import { CheckError, runRegisteredChecks } from '../../handler/loading/registered-checks.ts';
-import { createLinesLog, LogLines } from '../../handler/log/log-lines.ts';
 import {
   type ConsoleOwner,
   captureConsole,
   captureOutput,
+  createLinesLog,
   currentOwner,
-} from '../../handler/log/output.ts';
+  LogLines,
+} from '../../handler/log-lines.ts';
 import { describeThrown } from '../../handler/thrown.ts';
 import {
   type FromThread,

@@ -5,7 +5,7 @@ import type { ManualClock } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
 import { Relay } from '../../../src/conformance/relay.ts';
 import { createGrpcLink } from '../../../src/transport/grpc/grpc-link.ts';
-import { createHttpLink } from '../../../src/transport/http/http-link.ts';
+import { createHttpLink } from '../../../src/transport/http-link.ts';
 import { createRunPodLink } from '../../../src/transport/runpod/link.ts';
 import { LinkError, type WorkerLink } from '../../../src/wire/link/worker-link.ts';
 import {

@@ -2,15 +2,14 @@
 import { silentLog } from '../../../src/base/log.ts';
 import { platformChecks } from '../../../src/conformance/platform/platform-checks.ts';
 import { createGrpcLink } from '../../../src/transport/grpc/grpc-link.ts';
-import { createHttpLink } from '../../../src/transport/http/http-link.ts';
+import { createHttpLink } from '../../../src/transport/http-link.ts';
 import {
   type CarrierPort,
   issueWorkerKey,
   openGrpcPort,
   openHttpPort,
 } from '../../support/network/link-ports.ts';
-import type { Carrier, Platform } from '../../support/queue-platform.ts';
-import { ENDPOINT } from '../../support/queue-platform.ts';
+import { type Carrier, ENDPOINT, type Platform } from '../../support/queue-platform.ts';
 import { describeLink } from './link.ts';
 import { describeRules, queueChecks } from './link-rules.ts';
 

@@ -2,12 +2,14 @@
 import { ModelCallError, ModelProcessError } from 'millrace/process';
 import { describe, expect, it } from 'vitest';
 import { concludeThrown, Refusal } from '../../../src/handler/attempt/refusal.ts';
-import { BRAND, NonRetryableError, retryAdvice } from '../../../src/handler/retry-errors.ts';
 import {
+  BRAND,
   describeThrown,
   findContextLoss,
   isDeviceMemoryError,
   judgeContextLoss,
+  NonRetryableError,
+  retryAdvice,
 } from '../../../src/handler/thrown.ts';
 
 /** Without frames. */

@@ -1,7 +1,7 @@
 // Calls of a model process in Python: values, streams, batches, errors, logs.
 import { ModelCallError, type ModelProcess } from 'millrace/process';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { retryAdvice } from '../../../src/handler/retry-errors.ts';
+import { retryAdvice } from '../../../src/handler/thrown.ts';
 import {
   type ModelStand,
   openModel,

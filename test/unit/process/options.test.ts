@@ -1,7 +1,7 @@
 // The options of a model process, and which calls are to blame for the end of their child.
 import { createModelProcess, type ModelProcessOptions } from 'millrace/process';
 import { describe, expect, it } from 'vitest';
-import { assignBlame } from '../../../src/process/errors.ts';
+import { assignBlame } from '../../../src/process/calls.ts';
 import { completeOptions } from '../../../src/process/options.ts';
 
 describe('the options of a model process', () => {

@@ -4,7 +4,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import { silentLog } from '../../../src/base/log.ts';
 import { readProxies } from '../../../src/base/net/outgoing-proxy.ts';
 import { createGrpcLink } from '../../../src/transport/grpc/grpc-link.ts';
-import { createHttpLink } from '../../../src/transport/http/http-link.ts';
+import { createHttpLink } from '../../../src/transport/http-link.ts';
 import { RunPodCaller } from '../../../src/transport/runpod/caller.ts';
 import { startForwardProxy } from '../../support/network/forward-proxy.ts';
 import { issueWorkerKey, openGrpcPort, openHttpPort } from '../../support/network/link-ports.ts';

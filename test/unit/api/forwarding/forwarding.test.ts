@@ -9,7 +9,7 @@ import { RateGate } from '../../../../src/api/limits/rate-limit.ts';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { createGrpcLink } from '../../../../src/transport/grpc/grpc-link.ts';
-import { createHttpLink } from '../../../../src/transport/http/http-link.ts';
+import { createHttpLink } from '../../../../src/transport/http-link.ts';
 import { LinkError, type WorkerLink } from '../../../../src/wire/link/worker-link.ts';
 import {
   ENDPOINT,

@@ -2,7 +2,7 @@
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { loadUndici } from '../../../../src/base/net/undici.ts';
-import { Connections } from '../../../../src/transport/http/connections.ts';
+import { Connections } from '../../../../src/transport/http-link.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok';
 const interim = (status: number) => `HTTP/1.1 ${status} Wait\r\nlink: </a>\r\n\r\n`;

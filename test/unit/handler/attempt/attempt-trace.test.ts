@@ -21,7 +21,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { type AttemptCall, invoke } from '../../../../src/handler/attempt/invoke.ts';
 import { readHandler } from '../../../../src/handler/loading/load.ts';
-import { NonRetryableError } from '../../../../src/handler/retry-errors.ts';
+import { NonRetryableError } from '../../../../src/handler/thrown.ts';
 import { RecordingSink } from '../../../support/network/recording-sink.ts';
 import { cpu, readOutput } from '../../../support/workers/leases.ts';
 

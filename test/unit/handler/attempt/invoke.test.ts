@@ -11,7 +11,7 @@ import {
 } from '../../../../src/handler/attempt/invoke.ts';
 import type { Context, Job } from '../../../../src/handler/define.ts';
 import { readHandler } from '../../../../src/handler/loading/load.ts';
-import { NonRetryableError, RetryAfterError } from '../../../../src/handler/retry-errors.ts';
+import { NonRetryableError, RetryAfterError } from '../../../../src/handler/thrown.ts';
 import { MAX_CHUNK_BYTES } from '../../../../src/wire/chunk/chunk.ts';
 import { reassemble } from '../../../../src/wire/chunk/chunk-pieces.ts';
 import { RecordingSink } from '../../../support/network/recording-sink.ts';

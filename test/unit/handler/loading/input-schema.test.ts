@@ -2,8 +2,11 @@
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import type { Schema } from '../../../../src/handler/define.ts';
-import { describeInput } from '../../../../src/handler/loading/input-schema.ts';
-import { HandlerLoadError, readHandler } from '../../../../src/handler/loading/load.ts';
+import {
+  describeInput,
+  HandlerLoadError,
+  readHandler,
+} from '../../../../src/handler/loading/load.ts';
 
 const run = () => null;
 

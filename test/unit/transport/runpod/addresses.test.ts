@@ -3,8 +3,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { noProxy } from '../../../../src/base/net/outgoing-proxy.ts';
-import { RunPodAddresses } from '../../../../src/transport/runpod/addresses.ts';
-import { RunPodCaller } from '../../../../src/transport/runpod/caller.ts';
+import { RunPodAddresses, RunPodCaller } from '../../../../src/transport/runpod/caller.ts';
 import { RunPodPings } from '../../../../src/transport/runpod/link.ts';
 
 const base = 'https://api.example.com/v2/ep1';

@@ -2,10 +2,10 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { createServer as createSecureServer, Server as SecureServer } from 'node:https';
 import { expect, it, onTestFinished } from 'vitest';
-import { silentLog } from '../../../../src/base/log.ts';
-import { createHttpLink } from '../../../../src/transport/http/http-link.ts';
-import type { RoutedLink } from '../../../../src/transport/routed-link.ts';
-import { CERTIFICATE, CERTIFICATE_KEY } from '../../../support/certificates.ts';
+import { silentLog } from '../../../src/base/log.ts';
+import { createHttpLink } from '../../../src/transport/http-link.ts';
+import type { RoutedLink } from '../../../src/transport/routed-link.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../../support/certificates.ts';
 
 type Handle = (response: ServerResponse, request: IncomingMessage) => void;
 

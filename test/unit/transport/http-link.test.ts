@@ -4,17 +4,13 @@ import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { createServer as createTlsServer } from 'node:tls';
 import { afterEach, describe, expect, it } from 'vitest';
-import { silentLog } from '../../../../src/base/log.ts';
-import { createClient } from '../../../../src/client.ts';
-import { createHttpLink } from '../../../../src/transport/http/http-link.ts';
-import type { RoutedLink } from '../../../../src/transport/routed-link.ts';
-import {
-  decodeFrames,
-  encodeFrames,
-  FRAMES_MEDIA_TYPE,
-} from '../../../../src/wire/link/http-form.ts';
-import type { LinkError, Report, TakeRequest } from '../../../../src/wire/link/worker-link.ts';
-import { CERTIFICATE, CERTIFICATE_KEY } from '../../../support/certificates.ts';
+import { silentLog } from '../../../src/base/log.ts';
+import { createClient } from '../../../src/client.ts';
+import { createHttpLink } from '../../../src/transport/http-link.ts';
+import type { RoutedLink } from '../../../src/transport/routed-link.ts';
+import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/http-form.ts';
+import type { LinkError, Report, TakeRequest } from '../../../src/wire/link/worker-link.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../../support/certificates.ts';
 
 type Handle = (request: IncomingMessage, response: ServerResponse, body: Buffer) => void;
 
