@@ -5,6 +5,7 @@ import { readVariable } from './config.ts';
 import {
   flagName,
   InvalidKeyError,
+  joinFlags,
   type Option,
   type OptionTable,
   type OptionValues,
@@ -60,7 +61,9 @@ export function parseSharedOptions<Own extends OptionTable, Shared extends Optio
   args: readonly string[],
 ): SharedArguments<Own, Shared> {
   const { given, positionals } = collectTexts({ ...shared, ...own }, args);
-  return { values: readValues(own, given), shared: readValues(shared, given), positionals };
+  const values = { own: readValues(own, given), shared: readValues(shared, given) };
+  checkNeeds({ ...shared, ...own }, { ...values.shared, ...values.own });
+  return { values: values.own, shared: values.shared, positionals };
 }
 
 type Given = ReadonlyMap<string, string[]>;
@@ -84,6 +87,21 @@ function readOption(name: string, option: Option<unknown>, texts: string[] | und
   if (!option.required) return option.fallback;
   const orVariable = option.env ? ` (or ${option.env} in the environment)` : '';
   throw new UsageError(`${flagName(name)} ${option.placeholder} is required${orVariable}`);
+}
+
+/** Options with a default count as not given. @throws UsageError that names all options that need the same one */
+function checkNeeds(table: OptionTable, values: Readonly<Record<string, unknown>>): void {
+  const unmet = Object.entries(table).flatMap(([name, { fallback, needs }]) => {
+    const isGiven = fallback === undefined && values[name] !== undefined;
+    return isGiven && needs !== undefined && values[needs] === undefined ? [{ name, needs }] : [];
+  });
+  const [first] = unmet;
+  if (!first) return;
+  const flags = unmet
+    .filter(({ needs }) => needs === first.needs)
+    .map(({ name }) => flagName(name));
+  const verb = flags.length === 1 ? 'needs' : 'need';
+  throw new UsageError(`${joinFlags(flags)} ${verb} ${flagName(first.needs)}`);
 }
 
 function parseNamed(source: string, option: Option<unknown>, texts: string[]): unknown {

@@ -41,8 +41,13 @@ export interface Option<T> {
   readonly env: string | undefined;
   /** Other spelling of the flag: `-f`. */
   readonly alias: string | undefined;
-  /** Members of `PlatformOptions` that the option sets, by which the platform's errors name it. */
-  readonly sets: readonly string[];
+  /**
+   * Members of `PlatformOptions` that the option sets, by which the platform's errors name it. A text is the name of one
+   * that several options set together.
+   */
+  readonly sets: readonly (string | Member<never>)[];
+  /** Name of another option; giving this one without it is wrong usage. */
+  readonly needs: string | undefined;
   /** Default in the form that the help shows. */
   readonly defaultText: string | undefined;
   /** Allowed numbers in the form that the help shows. */
@@ -55,33 +60,42 @@ export interface Option<T> {
   readonly fallback: T;
 }
 
+export interface Member<T> {
+  /** `bounds.maxJsonDepth`. */
+  readonly path: string;
+  /** Returns the value in the member's form; undefined sets nothing. @throws UsageError */
+  readonly convert: (value: T) => unknown;
+}
+
 export type OptionTable = Readonly<Record<string, Option<unknown>>>;
 export type OptionValues<Table extends OptionTable> = {
   readonly [Name in keyof Table]: Table[Name] extends Option<infer T> ? T : never;
 };
 
-interface OptionDescription {
+interface OptionDescription<T> {
   help: string;
   env?: string;
   alias?: string;
   section?: HelpSection;
-  sets?: readonly string[];
+  sets?: readonly (string | Member<T>)[];
+  needs?: string;
 }
 
-interface ValueOption extends OptionDescription {
+interface ValueOption<T> extends OptionDescription<T> {
   placeholder?: string;
 }
 
 type OwnPart<T> = Pick<Option<T>, 'kind' | 'placeholder' | 'fallback' | 'parse'>;
 
-function describeOption<T>(options: OptionDescription, own: OwnPart<T>): Option<T> {
-  const { alias, env, help, section = 'main', sets = [] } = options;
+function describeOption<T>(options: OptionDescription<never>, own: OwnPart<T>): Option<T> {
+  const { alias, env, help, needs, section = 'main', sets = [] } = options;
   const described = {
     alias,
     env,
     help,
     section,
     sets,
+    needs,
     group: undefined,
     choices: [],
     required: false,
@@ -107,7 +121,7 @@ function nameVariable(name: string): string {
 }
 
 /** An option without a value; true if given. */
-export function flag(options: OptionDescription): Option<boolean> {
+export function flag(options: OptionDescription<boolean>): Option<boolean> {
   return describeOption(options, {
     kind: 'flag',
     placeholder: '',
@@ -117,9 +131,11 @@ export function flag(options: OptionDescription): Option<boolean> {
 }
 
 /** A text; optional if it has no default. */
-export function text(options: ValueOption & { default: string }): Option<string>;
-export function text(options: ValueOption): Option<string | undefined>;
-export function text(options: ValueOption & { default?: string }): Option<string | undefined> {
+export function text(options: ValueOption<string> & { default: string }): Option<string>;
+export function text(options: ValueOption<string | undefined>): Option<string | undefined>;
+export function text(
+  options: ValueOption<never> & { default?: string },
+): Option<string | undefined> {
   const { default: fallback, placeholder = 'TEXT' } = options;
   const parse = (texts: readonly string[]) => requireText(texts.at(-1));
   return {
@@ -129,12 +145,16 @@ export function text(options: ValueOption & { default?: string }): Option<string
 }
 
 /** A required text, from the flag or the variable. */
-export function requiredText(options: OptionDescription & { placeholder: string }): Option<string> {
+export function requiredText(
+  options: OptionDescription<string> & { placeholder: string },
+): Option<string> {
   return { ...text({ ...options, default: '' }), defaultText: undefined, required: true };
 }
 
 /** An option that may be given several times. */
-export function list(options: OptionDescription & { placeholder: string }): Option<string[]> {
+export function list(
+  options: OptionDescription<string[]> & { placeholder: string },
+): Option<string[]> {
   return describeOption(options, {
     kind: 'list',
     placeholder: options.placeholder,
@@ -143,7 +163,7 @@ export function list(options: OptionDescription & { placeholder: string }): Opti
   });
 }
 
-interface NumberOption extends ValueOption {
+export interface NumberOption<T> extends ValueOption<T> {
   min: number;
   max: number;
   /** Also the placeholder, in capitals. */
@@ -151,19 +171,21 @@ interface NumberOption extends ValueOption {
 }
 
 /** A whole number from `min` to `max`; optional if it has no default. */
-export function integer(options: NumberOption & { default: number }): Option<number>;
-export function integer(options: NumberOption): Option<number | undefined>;
-export function integer(options: NumberOption & { default?: number }): Option<number | undefined> {
+export function integer(options: NumberOption<number> & { default: number }): Option<number>;
+export function integer(options: NumberOption<number | undefined>): Option<number | undefined>;
+export function integer(
+  options: NumberOption<never> & { default?: number },
+): Option<number | undefined> {
   return describeNumber(options, /^-?\d+$/, 'a whole number');
 }
 
 /** A decimal number from `min` to `max`; it may be left out. */
-export function decimal(options: NumberOption): Option<number | undefined> {
+export function decimal(options: NumberOption<number | undefined>): Option<number | undefined> {
   return describeNumber(options, /^\d+(\.\d+)?$/, 'a number');
 }
 
 function describeNumber(
-  options: NumberOption & { default?: number },
+  options: NumberOption<never> & { default?: number },
   form: RegExp,
   noun: string,
 ): Option<number | undefined> {
@@ -183,7 +205,7 @@ function describeNumber(
   };
 }
 
-interface ChoiceOption<Word extends string> extends ValueOption {
+interface ChoiceOption<Word extends string, T = Word> extends ValueOption<T> {
   choices: readonly Word[];
 }
 
@@ -192,10 +214,10 @@ export function choice<const Word extends string>(
   options: ChoiceOption<Word> & { default: NoInfer<Word> },
 ): Option<Word>;
 export function choice<const Word extends string>(
-  options: ChoiceOption<Word>,
+  options: ChoiceOption<Word, Word | undefined>,
 ): Option<Word | undefined>;
 export function choice<const Word extends string>(
-  options: ChoiceOption<Word> & { default?: NoInfer<Word> },
+  options: ChoiceOption<Word, never> & { default?: NoInfer<Word> },
 ): Option<Word | undefined> {
   const { choices, default: fallback, placeholder = choices.join('|') } = options;
   const parse = (texts: readonly string[]) => {
@@ -214,6 +236,11 @@ export function choice<const Word extends string>(
 /** `leaseMs` → `--lease-ms`. */
 export function flagName(name: string): string {
   return `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+}
+
+/** `--store, --key-file and --shards`. */
+export function joinFlags(flags: readonly string[]): string {
+  return new Intl.ListFormat('en-GB').format(flags);
 }
 
 function requireText(given: string | undefined): string {

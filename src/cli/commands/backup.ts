@@ -5,7 +5,7 @@ import { type Backup, BackupError, backUp, restore } from '../../platform/backup
 import { explainFailure, nameStorageFailure } from '../../store/disk/sqlite-errors.ts';
 import { CommandError, defineCommand, EXIT } from '../command.ts';
 import type { ParsedArguments } from '../option-parser.ts';
-import { dataOption, explainPlatformError } from '../options/platform-flags.ts';
+import { dataOption, explainPlatformError } from '../options/platform-option.ts';
 import { flag } from '../options.ts';
 import { formatTable, print, printNote } from '../output.ts';
 

@@ -7,7 +7,7 @@ import { stopLeftPods } from '../../platform/machine.ts';
 import { CommandError, defineCommand, EXIT } from '../command.ts';
 import type { ParsedArguments } from '../option-parser.ts';
 import { engineOptions, kubernetesOptions, readKubernetes } from '../options/engine-options.ts';
-import { dataOption, explainPlatformError } from '../options/platform-flags.ts';
+import { dataOption, explainPlatformError } from '../options/platform-option.ts';
 import { integer } from '../options.ts';
 import { print } from '../output.ts';
 import { createTerminalLog } from '../terminal-log.ts';

@@ -12,8 +12,8 @@ import { defineCommand, EXIT } from '../command.ts';
 import type { ParsedArguments } from '../option-parser.ts';
 import { CertificateFiles } from '../options/certificates.ts';
 import { readKubernetes } from '../options/engine-options.ts';
-import { readGrpcPort, readTls } from '../options/listener-options.ts';
-import { explainPlatformError } from '../options/platform-flags.ts';
+import { readGrpcTls, readTls } from '../options/listener-options.ts';
+import { explainPlatformError } from '../options/platform-option.ts';
 import {
   composeOptions,
   readShutdownDelay,
@@ -109,7 +109,7 @@ async function run({ values }: ParsedArguments<typeof serveOptions>): Promise<nu
 /** @throws UsageError, and the error of the TLS library */
 function renewCertificates(values: ServeValues, platform: RunningPlatform): void {
   const tls = readTls(values);
-  if (tls) platform.useCertificate({ ...tls, ...readGrpcPort(values, tls)?.tls });
+  if (tls) platform.useCertificate({ ...tls, ...readGrpcTls(values, tls) });
 }
 
 interface Leaving {

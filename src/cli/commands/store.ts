@@ -12,7 +12,7 @@ import {
   EXIT,
   type ExitMeanings,
 } from '../command.ts';
-import { dataOption, explainPlatformError } from '../options/platform-flags.ts';
+import { dataOption, explainPlatformError } from '../options/platform-option.ts';
 import { passwordFileOption, readPostgresPassword } from '../options/store-options.ts';
 import { flag, integer, type OptionValues, requiredText } from '../options.ts';
 import { formatTable, print, printNote } from '../output.ts';

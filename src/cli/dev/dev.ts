@@ -13,7 +13,11 @@ import type { PlatformSeams, RunningPlatform } from '../../platform/running-plat
 import { defineCommand, EXIT } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
 import type { ParsedArguments } from '../option-parser.ts';
-import { exitOnStoreLoss, explainPlatformError } from '../options/platform-flags.ts';
+import {
+  composeMembers,
+  exitOnStoreLoss,
+  explainPlatformError,
+} from '../options/platform-option.ts';
 import { serveOptions } from '../options/serve-options.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
 import { outliveOutput, print } from '../output.ts';
@@ -114,12 +118,9 @@ async function run({ positionals, values }: ParsedArguments<typeof options>): Pr
       isReady: () => handlers?.areDeclared ?? false,
     };
     const given: PlatformOptions = {
+      ...composeMembers(options, values),
       dataFolder: data.folder,
-      host: values.host,
-      port: values.port,
       access: isLocal ? 'keyless-loopback' : 'keys',
-      console: !values.noConsole,
-      corsOrigins: values.cors,
       log,
       onStoreLost: exitOnStoreLoss(log),
       keyFile: join(data.folder, 'dev.keys'),

@@ -10,7 +10,7 @@ import {
   dataOption,
   explainPlatformError,
   webhookSecretFileOption,
-} from '../options/platform-flags.ts';
+} from '../options/platform-option.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 import { clientOptions, DEFAULT_URL } from '../resources/client-options.ts';

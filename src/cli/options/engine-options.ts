@@ -19,53 +19,58 @@ import {
   text,
   UsageError,
 } from '../options.ts';
+import { member } from './platform-option.ts';
 
 export const engineOptions = defineGroup('Pods and workers', {
   engine: choice({
     choices: ['process', 'docker', 'kubernetes', 'none'],
     default: 'process',
-    sets: ['compute.engine'],
+    sets: [member('compute.engine')],
     help: 'engine that runs pods and the workers of endpoints; process: processes of this machine; kubernetes: Pods of a cluster; none: no pods',
   }),
   catalog: text({
     placeholder: 'FILE',
-    sets: ['compute.catalogFile'],
+    sets: [member('compute.catalogFile')],
     help: 'JSON file of GPU types, CPU flavors and prices; default: the devices of this machine at no cost',
   }),
   secretsKeyFile: text({
     placeholder: 'FILE',
-    sets: ['secretsKeyFile'],
+    sets: [member('secretsKeyFile')],
     help: 'file of keys that encrypt the secrets of registries and the variables of templates and pods, one per line, the current one first; make one with `openssl rand -base64 32`; default: none, registries cannot be created and variables are stored in the clear',
   }),
   dockerHost: text({
     placeholder: 'URL',
     env: 'DOCKER_HOST',
-    sets: ['compute.dockerHost'],
+    sets: [member('compute.dockerHost')],
     help: '--engine docker: address of the engine, unix:///path or tcp://host:port; default: the local socket',
   }),
   trustUsers: flag({
+    sets: [member('compute.trustUsers')],
     help: "--engine process: let every user run pods, not only the user owner; all pods share one UID and can read each other's files",
   }),
   trustKeys: flag({
+    sets: [member('compute.trustKeys')],
     help:
       '--engine process: let keys without the scope admin use pods:write and endpoints:write; without --pod-user ' +
       "their pods run as the platform's user and can read every key",
   }),
   podUser: text({
     placeholder: 'USER',
-    sets: ['compute.podUser'],
+    sets: [member('compute.podUser')],
     help: '--engine process: system user of pods if the platform runs as root: a name or UID[:GID]; default: the user "nobody" if that user can reach --data and this program, else root',
   }),
   workerEnv: list({
+    sets: [member('compute.workerEnvironment', readWorkerEnvironment)],
     placeholder: 'NAME[=VALUE]',
     help: '--engine process: environment variable for the workers of endpoints; without =VALUE, copied from the platform; workers always get its PATH and NODE_EXTRA_CA_CERTS',
   }),
   workerUrl: text({
     placeholder: 'URL',
-    sets: ['compute.workerUrl'],
+    sets: [member('compute.workerUrl')],
     help: 'URL at which the workers of endpoints reach the platform; --engine kubernetes needs it; default: the printed URL; in containers http://host.docker.internal:<port>, unless --host is another address of this machine',
   }),
   workerListener: choice({
+    sets: [member('compute.workerListener')],
     choices: ['bridge', 'none'],
     default: 'bridge',
     section: 'advanced',
@@ -77,6 +82,7 @@ const NAME = /^(?:CAP_)?([A-Z][A-Z_]*)$/;
 
 export const containmentOptions = defineGroup('Containers', {
   containerPids: integer({
+    sets: [member('compute.containment.pids')],
     min: 0,
     max: 4_194_304,
     default: 4_096,
@@ -84,16 +90,19 @@ export const containmentOptions = defineGroup('Containers', {
     help: '--engine docker or process: maximum number of processes and threads of one pod; 0: no limit',
   }),
   containerCapabilities: text({
+    sets: [member('compute.containment.capabilities', readCapabilities)],
     placeholder: 'LIST',
     default: 'usual',
     section: 'advanced',
     help: "--engine docker: Linux capabilities of containers, for example usual,SYS_CHROOT; usual: those that most images need; engine: the engine's defaults; none: no capabilities",
   }),
   containerNewPrivileges: flag({
+    sets: [member('compute.containment.newPrivileges', (isOn) => (isOn ? 'allowed' : 'forbidden'))],
     section: 'advanced',
     help: '--engine docker: let programs in containers gain privileges, as sudo does; default: not allowed',
   }),
   containerGpuMemory: integer({
+    sets: [member('compute.containment.memoryPerGpuGb', (gb: number | undefined) => gb ?? null)],
     min: 0,
     max: 65_536,
     unit: 'GB',
@@ -101,16 +110,6 @@ export const containmentOptions = defineGroup('Containers', {
     help: "--engine docker: memory limit of a pod for each of its GPUs; 0: no limit; default: 90 % of the machine's memory divided by its GPUs",
   }),
 });
-
-/** @throws UsageError */
-export function readContainment(values: OptionValues<typeof containmentOptions>): Containment {
-  return {
-    pids: values.containerPids,
-    capabilities: readCapabilities(values.containerCapabilities),
-    newPrivileges: values.containerNewPrivileges ? 'allowed' : 'forbidden',
-    memoryPerGpuGb: values.containerGpuMemory ?? null,
-  };
-}
 
 function readCapabilities(given: string): Containment['capabilities'] {
   if (given === 'engine') return 'engine';
@@ -159,7 +158,7 @@ export function readKubernetes(
 const INHERITED = ['PATH', 'NODE_EXTRA_CA_CERTS'];
 
 /** @throws UsageError */
-export function readWorkerEnvironment(given: readonly string[]): Record<string, string> {
+function readWorkerEnvironment(given: readonly string[]): Record<string, string> {
   const variables = given.map((each) => {
     const [, name = '', value] = /^([A-Za-z_]\w*)(?:=(.*))?$/s.exec(each) ?? [];
     if (name === '') {

@@ -15,11 +15,13 @@ import {
 } from '../../platform/defaults.ts';
 import type { CapacityChoice } from '../../platform/platform-options.ts';
 import { mapResources, RESOURCES } from '../../wire/routes/routes.ts';
-import { defineGroup, integer, type OptionValues, text, UsageError } from '../options.ts';
+import { defineGroup, integer, text, UsageError } from '../options.ts';
+import { mbInBytes, member } from './platform-option.ts';
 
 const MAX_CALLS = 1_000_000_000;
 
 const rateLimit = text({
+  sets: [member('rateLimits', readRateLimits)],
   default: WINDOW_NAMES.map((name) => `${name}=${DEFAULT_RATE_LIMITS[name]}`).join(','),
   placeholder: 'LIMITS',
   help:
@@ -28,6 +30,7 @@ const rateLimit = text({
 });
 
 const workerLimit = text({
+  sets: [member('workerLimits', readWorkerLimits)],
   default: describeLimits(DEFAULT_WORKER_LIMITS),
   placeholder: 'LIMITS',
   env: 'MILLRACE_WORKER_LIMIT',
@@ -39,7 +42,7 @@ const workerLimit = text({
 });
 
 /** @throws UsageError */
-export function readWorkerLimits(given: string): WorkerLimits {
+function readWorkerLimits(given: string): WorkerLimits {
   return readLimits('--worker-limit', given, DEFAULT_WORKER_LIMITS);
 }
 
@@ -76,6 +79,7 @@ const RANGES = {
 };
 
 const quota = text({
+  sets: [member('quotas', readQuotas)],
   default: Object.keys(RANGES)
     .map((name) => `${name}=${describeDefault(name)}`)
     .join(', '),
@@ -113,6 +117,7 @@ export const limitOptions = defineGroup('Limits', {
   workerLimit,
   quota,
   listMb: integer({
+    sets: [member('listBytes', mbInBytes)],
     min: 1,
     max: 64,
     default: LIST_BYTES / BYTES_PER_MB,
@@ -121,12 +126,14 @@ export const limitOptions = defineGroup('Limits', {
     help: 'maximum size of one page of a list, as JSON; `cursor` fetches the next page',
   }),
   overcommit: text({
+    sets: [member('compute.capacity.overcommit', readOvercommit)],
     default: `vcpus=${DEFAULT_OVERCOMMIT.vcpus}, disk=${DEFAULT_OVERCOMMIT.disk}`,
     placeholder: 'FACTORS',
     help: 'factors by which pods together may exceed the vCPUs and the disk of the machine; memory is never overcommitted',
     section: 'advanced',
   }),
   machine: text({
+    sets: [member('compute.capacity.machine', readMachine)],
     placeholder: 'AMOUNTS',
     help:
       'capacity that pods share: memory=GB,vcpus=N,disk=GB; default: this machine, with the file ' +
@@ -135,22 +142,19 @@ export const limitOptions = defineGroup('Limits', {
   }),
 });
 
-/** @throws UsageError */
-export function readCapacity(
-  values: Pick<OptionValues<typeof limitOptions>, 'overcommit' | 'machine'>,
-): CapacityChoice {
-  const factors = readNumbers('--overcommit', values.overcommit, { vcpus: FACTOR, disk: FACTOR });
+function readOvercommit(given: string): CapacityChoice['overcommit'] {
+  const ranges = { vcpus: FACTOR, disk: FACTOR };
+  return { ...DEFAULT_OVERCOMMIT, ...readNumbers('--overcommit', given, ranges) };
+}
+
+function readMachine(given: string | undefined): CapacityChoice['machine'] {
+  if (given === undefined) return {};
   const ranges = { memory: AMOUNT, vcpus: AMOUNT, disk: AMOUNT };
-  const given =
-    values.machine === undefined ? {} : readNumbers('--machine', values.machine, ranges);
-  const { disk, memory, vcpus } = given;
+  const { disk, memory, vcpus } = readNumbers('--machine', given, ranges);
   return {
-    overcommit: { ...DEFAULT_OVERCOMMIT, ...factors },
-    machine: {
-      ...(memory !== undefined && { memoryGb: memory }),
-      ...(vcpus !== undefined && { vcpus }),
-      ...(disk !== undefined && { diskGb: disk }),
-    },
+    ...(memory !== undefined && { memoryGb: memory }),
+    ...(vcpus !== undefined && { vcpus }),
+    ...(disk !== undefined && { diskGb: disk }),
   };
 }
 

@@ -1,16 +1,25 @@
 // Options of `serve` for the database, and for a platform that is one of several nodes on it.
 import { readFileSync } from 'node:fs';
 import { DEFAULT_SHARDS } from '../../platform/defaults.ts';
-import type { PlatformOptions, StoreLimits } from '../../platform/platform-options.ts';
+import type { StoreLimits } from '../../platform/platform-options.ts';
 import { readVariable } from '../config.ts';
-import { defineGroup, flagName, integer, type OptionValues, text, UsageError } from '../options.ts';
-import { dataOption } from './platform-flags.ts';
+import {
+  defineGroup,
+  flagName,
+  integer,
+  joinFlags,
+  type OptionValues,
+  text,
+  UsageError,
+} from '../options.ts';
+import { dataOption, mbInBytes, member } from './platform-option.ts';
 
 const HOUR_MS = 3_600_000;
 
-function milliseconds(help: string, fallback: number) {
+function milliseconds(limit: keyof StoreLimits, help: string, fallback: number) {
   const range = { min: 100, max: HOUR_MS, unit: 'ms' } as const;
-  return integer({ ...range, default: fallback, section: 'advanced', help });
+  const sets = [member(`storeLimits.${limit}`)];
+  return integer({ ...range, default: fallback, section: 'advanced', sets, help });
 }
 
 export function passwordFileOption(owner: string) {
@@ -27,21 +36,32 @@ export const storeOptions = defineGroup('Data folder and database', {
   ),
   store: text({
     placeholder: 'URL',
-    sets: ['store'],
+    sets: [member('store')],
     help: 'Postgres database for jobs, keys and endpoints: postgres://USER@HOST/DATABASE; default: a file in --data',
   }),
-  storePasswordFile: passwordFileOption('--store'),
-  storeConnectMs: milliseconds('maximum time to connect to Postgres', 10_000),
+  storePasswordFile: {
+    ...passwordFileOption('--store'),
+    needs: 'store',
+    sets: [member('storePassword', readPostgresPassword)],
+  },
+  storeConnectMs: milliseconds('connectTimeoutMs', 'maximum time to connect to Postgres', 10_000),
   storeLockWaitMs: milliseconds(
+    'lockWaitMs',
     'how long the start waits for another platform to leave the Postgres database',
     15_000,
   ),
-  storeStatementMs: milliseconds('maximum time of one statement on Postgres', 30_000),
+  storeStatementMs: milliseconds(
+    'statementTimeoutMs',
+    'maximum time of one statement on Postgres',
+    30_000,
+  ),
   storeWaitMs: milliseconds(
+    'waitMs',
     'how long calls wait for a lost connection to Postgres before they fail with 503',
     5_000,
   ),
   diskReserve: integer({
+    sets: [member('storage.reserveBytes', mbInBytes)],
     min: 0,
     max: 65_536,
     default: 32,
@@ -50,6 +70,7 @@ export const storeOptions = defineGroup('Data folder and database', {
     help: 'disk space reserved for ending and deleting jobs while the disk is full; 0: no reserve',
   }),
   eraseAfterMs: integer({
+    sets: [member('storage.eraseAfterMs')],
     min: 1,
     max: 24 * HOUR_MS,
     default: 30_000,
@@ -58,6 +79,7 @@ export const storeOptions = defineGroup('Data folder and database', {
     help: 'time from a deletion until an idle platform erases the deleted data from its files',
   }),
   storeCheckMs: integer({
+    sets: [member('storage.checkMs')],
     min: 0,
     max: 24 * HOUR_MS,
     default: 60_000,
@@ -66,28 +88,6 @@ export const storeOptions = defineGroup('Data folder and database', {
     help: 'maximum time for the check of the database after the start; 0: no check',
   }),
 });
-
-type StoreValues = OptionValues<typeof storeOptions>;
-
-/** @throws UsageError */
-export function readStore(values: StoreValues): {
-  store: string | undefined;
-  storePassword: string | undefined;
-  storeLimits: StoreLimits;
-} {
-  const { store, storePasswordFile: path } = values;
-  const storeLimits = {
-    connectTimeoutMs: values.storeConnectMs,
-    lockWaitMs: values.storeLockWaitMs,
-    statementTimeoutMs: values.storeStatementMs,
-    waitMs: values.storeWaitMs,
-  };
-  if (store === undefined) {
-    if (path !== undefined) throw new UsageError('--store-password-file needs --store');
-    return { store, storePassword: undefined, storeLimits };
-  }
-  return { store, storePassword: readPostgresPassword(path), storeLimits };
-}
 
 /** The URL's own password wins. @throws UsageError */
 export function readPostgresPassword(path: string | undefined): string | undefined {
@@ -110,40 +110,47 @@ function readPassword(path: string): string {
 export const nodeOptions = defineGroup('Nodes', {
   nodeUrl: text({
     placeholder: 'URL',
-    sets: ['nodes'],
+    sets: ['nodes', member('nodes.url', readUrl)],
     help: 'makes this platform one of several nodes that share the database of --store; URL at which the other nodes reach this one, on a port of its own: http://10.0.0.5:8091',
   }),
   nodeListen: text({
+    needs: 'nodeUrl',
     placeholder: 'HOST:PORT',
-    sets: ['nodes.listen'],
+    sets: [member('nodes.listen', readListen)],
     section: 'advanced',
     help: 'address and port to listen on for other nodes; default: those of --node-url',
   }),
   nodeSecretFile: text({
+    needs: 'nodeUrl',
     placeholder: 'FILE',
-    sets: ['nodes.secrets', 'nodes.secretFile'],
+    sets: [member('nodes.secretFile'), member('nodes.secrets', readSecrets)],
     help: 'file with the secret of the nodes, 32 to 1,024 ASCII characters, as `millrace nodes init` writes it; with several lines, all are accepted and the first one is sent',
   }),
   advertiseUrl: text({
+    needs: 'nodeUrl',
     placeholder: 'URL',
-    sets: ['nodes.advertiseUrl'],
+    sets: [member('nodes.advertiseUrl')],
     help: 'URL at which workers reach this node directly, not through a load balancer: https://node-1.example.com:8080; workers then call the node that owns their endpoint; default: workers use only their --url',
   }),
   advertiseGrpcUrl: text({
+    needs: 'nodeUrl',
     placeholder: 'URL',
-    sets: ['nodes.advertiseGrpcUrl'],
+    sets: [member('nodes.advertiseGrpcUrl')],
     section: 'advanced',
     help: 'gRPC URL at which workers reach this node directly, as --advertise-url for HTTP: grpcs://node-1.example.com:8090',
   }),
   shards: integer({
+    needs: 'nodeUrl',
     min: 1,
     max: 256,
     placeholder: 'N',
-    sets: ['nodes.shards'],
+    sets: [member('nodes.shards')],
     section: 'advanced',
     help: `number of shards, the most nodes that can have jobs; fixed by the first node of a database; default: ${DEFAULT_SHARDS}`,
   }),
   replaceWorkersMs: integer({
+    needs: 'nodeUrl',
+    sets: [member('nodes.replaceWorkersMs')],
     min: 0,
     max: 86_400_000,
     unit: 'ms',
@@ -158,54 +165,32 @@ type NodeValues = OptionValues<typeof nodeOptions> & {
 };
 
 /** @throws UsageError that names all flags that are missing */
-export function readNodes(values: NodeValues): PlatformOptions['nodes'] {
-  const { advertiseGrpcUrl, advertiseUrl, nodeListen, nodeSecretFile, nodeUrl } = values;
-  const { replaceWorkersMs, shards, store, webhookSecretFile } = values;
-  if (nodeUrl === undefined) {
-    const others = { nodeListen, nodeSecretFile, shards, advertiseUrl, advertiseGrpcUrl };
-    const given = listFlags({ ...others, replaceWorkersMs }, { isGiven: true });
-    if (given.length === 0) return undefined;
-    throw new UsageError(`${join(given)} ${given.length === 1 ? 'needs' : 'need'} --node-url`);
-  }
-  const missing = listFlags({ store, nodeSecretFile, webhookSecretFile }, { isGiven: false });
-  if (nodeSecretFile === undefined || missing.length > 0) {
-    const how = '`millrace nodes init` writes the secrets that nodes share';
-    throw new UsageError(`--node-url needs ${join(missing)}; ${how}`);
-  }
-  return {
-    url: readUrl(nodeUrl),
-    listen: nodeListen === undefined ? undefined : readListen(nodeListen),
-    secrets: readSecrets(nodeSecretFile),
-    secretFile: nodeSecretFile,
-    advertiseUrl,
-    advertiseGrpcUrl,
-    shards,
-    replaceWorkersMs,
-  };
+export function checkNodes(values: NodeValues): void {
+  const { nodeSecretFile, nodeUrl, store, webhookSecretFile } = values;
+  if (nodeUrl === undefined) return;
+  const needed = Object.entries({ store, nodeSecretFile, webhookSecretFile });
+  const missing = needed.filter(([, value]) => value === undefined).map(([name]) => flagName(name));
+  if (missing.length === 0) return;
+  const how = '`millrace nodes init` writes the secrets that nodes share';
+  throw new UsageError(`--node-url needs ${joinFlags(missing)}; ${how}`);
 }
 
-function listFlags(values: Readonly<Record<string, unknown>>, { isGiven }: { isGiven: boolean }) {
-  const named = Object.entries(values).filter(([, value]) => (value !== undefined) === isGiven);
-  return named.map(([name]) => flagName(name));
-}
-
-function join(flags: readonly string[]): string {
-  return new Intl.ListFormat('en-GB').format(flags);
-}
-
-function readUrl(given: string): string {
+function readUrl(given: string | undefined): string | undefined {
+  if (given === undefined) return undefined;
   const url = URL.canParse(given) ? new URL(given) : undefined;
   if (url?.protocol === 'http:' && url.pathname === '/' && url.search === '') return url.origin;
   throw new UsageError('--node-url: must be a URL such as http://10.0.0.5:8091, without a path');
 }
 
-function readListen(given: string): { host: string; port: number } {
+function readListen(given: string | undefined): { host: string; port: number } | undefined {
+  if (given === undefined) return undefined;
   const [, host, port] = /^\[?([^\]]+)\]?:(\d{1,5})$/.exec(given) ?? [];
   if (host !== undefined && Number(port) <= 65_535) return { host, port: Number(port) };
   throw new UsageError('--node-listen: must be an address and a port, such as 0.0.0.0:8091');
 }
 
-function readSecrets(path: string): string[] {
+function readSecrets(path: string | undefined): string[] | undefined {
+  if (path === undefined) return undefined;
   let content: string;
   try {
     content = readFileSync(path, 'utf8');

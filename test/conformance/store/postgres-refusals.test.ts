@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
-import { explainPlatformError } from '../../../src/cli/options/platform-flags.ts';
+import { explainPlatformError } from '../../../src/cli/options/platform-option.ts';
 import { storeOptions } from '../../../src/cli/options/store-options.ts';
 import { openPlatform } from '../../../src/platform/platform.ts';
 import { Session } from '../../../src/store/postgres/session.ts';

@@ -1,18 +1,21 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import {
-  readContainment,
-  readWorkerEnvironment,
-} from '../../../../src/cli/options/engine-options.ts';
+import { parseOptions } from '../../../../src/cli/option-parser.ts';
+import { containmentOptions, engineOptions } from '../../../../src/cli/options/engine-options.ts';
+import { composeMembers } from '../../../../src/cli/options/platform-option.ts';
 import { DEFAULT_CONTAINMENT } from '../../../../src/engine/containment.ts';
 
-const defaults = {
-  ...{ containerPids: 4_096, containerCapabilities: 'usual' },
-  ...{ containerNewPrivileges: false, containerGpuMemory: undefined },
-};
+const options = { ...engineOptions, ...containmentOptions };
+
+function compose(...args: string[]) {
+  return composeMembers(options, parseOptions(options, args).values).compute;
+}
+
+const readWorkerEnvironment = (given: readonly string[]) =>
+  compose(...given.map((each) => `--worker-env=${each}`))?.workerEnvironment;
 
 describe('the permissions of containers', () => {
   it('is the default without an option', () => {
-    expect(readContainment(defaults)).toEqual(DEFAULT_CONTAINMENT);
+    expect(compose()?.containment).toEqual(DEFAULT_CONTAINMENT);
   });
 
   it.each([
@@ -20,16 +23,13 @@ describe('the permissions of containers', () => {
     ['none', []],
     ['cap_kill, NET_RAW', ['KILL', 'NET_RAW']],
     ['usual,SYS_CHROOT', [...DEFAULT_CONTAINMENT.capabilities, 'SYS_CHROOT']],
-  ])('has the capabilities that %s names', (containerCapabilities, capabilities) => {
-    expect(readContainment({ ...defaults, containerCapabilities }).capabilities).toEqual(
-      capabilities,
-    );
+  ])('has the capabilities that %s names', (given, capabilities) => {
+    const containment = compose(`--container-capabilities=${given}`)?.containment;
+    expect(containment?.capabilities).toEqual(capabilities);
   });
 
-  it.each(['KILL,', 'kill;reboot', '1'])('is refused for %s', (containerCapabilities) => {
-    expect(() => readContainment({ ...defaults, containerCapabilities })).toThrow(
-      '--container-capabilities',
-    );
+  it.each(['KILL,', 'kill;reboot', '1'])('is refused for %s', (given) => {
+    expect(() => compose(`--container-capabilities=${given}`)).toThrow('--container-capabilities');
   });
 });
 

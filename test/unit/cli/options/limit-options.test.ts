@@ -2,12 +2,13 @@
 import { tmpdir } from 'node:os';
 import { describe, expect, it } from 'vitest';
 import { DEFAULT_RATE_LIMITS } from '../../../../src/api/limits/rate-limit.ts';
+import { parseOptions } from '../../../../src/cli/option-parser.ts';
 import {
   limitOptions,
-  readCapacity,
   readQuotas,
   readRateLimits,
 } from '../../../../src/cli/options/limit-options.ts';
+import { composeMembers } from '../../../../src/cli/options/platform-option.ts';
 import { DEFAULT_QUOTAS } from '../../../../src/control/limits/quotas.ts';
 import { measureLimits } from '../../../../src/platform/machine.ts';
 
@@ -67,13 +68,16 @@ describe('--quota', () => {
   });
 });
 
-const overcommit = String(limitOptions.overcommit.fallback);
+function readCapacity(...args: string[]) {
+  return composeMembers(limitOptions, parseOptions(limitOptions, args).values).compute?.capacity;
+}
+
 const process = { engine: 'process', dataFolder: tmpdir() } as const;
 
 describe('--overcommit and --machine', () => {
   it('are by default 8 times the vCPUs and 4 times the disk of this machine', () => {
-    const choice = readCapacity({ overcommit, machine: undefined });
-    expect(choice).toEqual({ overcommit: { vcpus: 8, disk: 4 }, machine: {} });
+    const choice = { overcommit: { vcpus: 8, disk: 4 }, machine: {} };
+    expect(readCapacity()).toEqual(choice);
     const limits = measureLimits(choice, process);
     expect(limits.memoryGb).toBeGreaterThanOrEqual(1);
     expect(limits.vcpus % 8).toBe(0);
@@ -81,22 +85,26 @@ describe('--overcommit and --machine', () => {
   });
 
   it('set the resources that pods share', () => {
-    const machine = 'memory=64, vcpus=10,disk=500';
-    const choice = readCapacity({ overcommit: 'disk=2', machine });
+    const choice = {
+      overcommit: { vcpus: 8, disk: 2 },
+      machine: { memoryGb: 64, vcpus: 10, diskGb: 500 },
+    };
+    const machine = '--machine=memory=64, vcpus=10,disk=500';
+    expect(readCapacity('--overcommit=disk=2', machine)).toEqual(choice);
     expect(measureLimits(choice, process)).toEqual({ memoryGb: 64, vcpus: 80, diskGb: 1_000 });
   });
 
-  it.each(['', 'memory=2', 'vcpus=0', 'vcpus=1.5', 'disk=1001'])(
+  it.each([' ', 'memory=2', 'vcpus=0', 'vcpus=1.5', 'disk=1001'])(
     'refuse --overcommit %j',
     (given) => {
-      expect(() => readCapacity({ overcommit: given, machine: undefined })).toThrow(
+      expect(() => readCapacity(`--overcommit=${given}`)).toThrow(
         /^--overcommit: .* is invalid; write one or more of vcpus=1\.\.1000, disk=1\.\.1000$/,
       );
     },
   );
 
-  it.each(['', 'memory=0', 'cpus=4', 'disk=-1'])('refuse --machine %j', (machine) => {
-    expect(() => readCapacity({ overcommit, machine })).toThrow(
+  it.each([' ', 'memory=0', 'cpus=4', 'disk=-1'])('refuse --machine %j', (machine) => {
+    expect(() => readCapacity(`--machine=${machine}`)).toThrow(
       /^--machine: .* is invalid; write one or more of memory=1\.\./,
     );
   });

@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { parseOptions } from '../../../../src/cli/option-parser.ts';
-import { listenerOptions, readGrpcPort } from '../../../../src/cli/options/listener-options.ts';
+import { listenerOptions, readGrpcTls } from '../../../../src/cli/options/listener-options.ts';
+import { composeMembers } from '../../../../src/cli/options/platform-option.ts';
 import { UsageError } from '../../../../src/cli/options.ts';
 import { planLink } from '../../../../src/cli/worker/platform-link.ts';
 import { workerFlags } from '../../../../src/cli/worker/worker-flags.ts';
@@ -104,43 +105,35 @@ describe('the certificates of a worker', () => {
 });
 
 describe('the gRPC port of a platform', () => {
-  const none = parseOptions(listenerOptions, []).values;
-  const tls = { cert: CERTIFICATE, key: CERTIFICATE_KEY };
+  const parse = (...args: string[]) => parseOptions(listenerOptions, args).values;
+  const compose = (...args: string[]) => composeMembers(listenerOptions, parse(...args)).grpc;
 
   it('exists only on request', () => {
-    expect(readGrpcPort(none, undefined)).toBeUndefined();
-  });
-
-  it('has the address and the certificate of the HTTP port', () => {
-    const values = { ...none, grpcPort: 1 };
-    expect(readGrpcPort(values, tls)).toMatchObject({ host: '127.0.0.1', port: 1, tls });
-    expect(readGrpcPort({ ...values, grpcHost: '::' }, undefined)).toMatchObject({ host: '::' });
+    expect(compose()).toBeUndefined();
+    expect(compose('--grpc-port=1', '--grpc-host=::')).toMatchObject({ port: 1, host: '::' });
   });
 
   it('requires client certificates only with its own certificate', () => {
-    const values = { ...none, grpcPort: 1, grpcClientCa: writePem(CERTIFICATE) };
-    expect(() => readGrpcPort(values, undefined)).toThrow(/--grpc-client-ca needs --tls-cert/);
-    expect(readGrpcPort(values, tls)?.tls).toEqual({ ...tls, clientCa: CERTIFICATE });
+    const values = parse('--grpc-port=1', '--grpc-client-ca', writePem(CERTIFICATE));
+    const tls = { cert: CERTIFICATE, key: CERTIFICATE_KEY };
+    expect(() => readGrpcTls(values, undefined)).toThrow(/--grpc-client-ca needs --tls-cert/);
+    expect(readGrpcTls(values, tls)).toEqual({ ...tls, clientCa: CERTIFICATE });
+    expect(readGrpcTls(parse('--grpc-port=1'), tls)).toEqual(tls);
   });
 
   it('has limits for calls without a key, with defaults for missing ones', () => {
-    const values = { ...none, grpcPort: 1 };
     const defaults = { calls: 100, watches: 100, bytes: 65_536, ms: 5_000 };
-    expect(readGrpcPort(values, undefined)?.keylessLimits).toEqual(defaults);
-    const given = { ...values, grpcKeylessLimits: 'calls=7, ms=100' };
-    const limits = { ...defaults, calls: 7, ms: 100 };
-    expect(readGrpcPort(given, undefined)?.keylessLimits).toEqual(limits);
-    for (const wrong of ['', 'calls', 'calls=0', 'calls=-1', 'streams=1', 'calls=1;ms=2']) {
-      const refused = { ...values, grpcKeylessLimits: wrong };
-      expect(() => readGrpcPort(refused, undefined)).toThrow(
+    expect(compose('--grpc-port=1')?.keylessLimits).toEqual(defaults);
+    const given = compose('--grpc-port=1', '--grpc-keyless-limits=calls=7, ms=100');
+    expect(given?.keylessLimits).toEqual({ ...defaults, calls: 7, ms: 100 });
+    for (const wrong of [' ', 'calls', 'calls=0', 'calls=-1', 'streams=1', 'calls=1;ms=2']) {
+      expect(() => compose('--grpc-port=1', `--grpc-keyless-limits=${wrong}`)).toThrow(
         /--grpc-keyless-limits: .* is invalid/,
       );
     }
   });
 
   it('is required by its other options', () => {
-    expect(() => readGrpcPort({ ...none, grpcHost: '::' }, tls)).toThrow(
-      /--grpc-host needs --grpc-port/,
-    );
+    expect(() => parse('--grpc-host=::')).toThrow(/--grpc-host needs --grpc-port/);
   });
 });
