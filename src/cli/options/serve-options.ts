@@ -145,14 +145,6 @@ const queueOptions = defineGroup('Queue', {
     'time from the timeout of a job until the queue ends it, if its worker is silent',
     10_000,
   ),
-  maxReleases: integer({
-    sets: [member('settings.maxReleases')],
-    min: 0,
-    max: 1_000,
-    default: 10,
-    section: 'advanced',
-    help: 'releases of a job that do not count as failed attempts',
-  }),
   retryBaseMs: milliseconds(
     member('settings.retry', (baseMs) => ({ baseMs, maxMs: 60_000, jitter: 0.2 })),
     'wait before the first retry of a failed job; doubles with each failure, up to 60 s',
