@@ -2,6 +2,14 @@
 // allow that, and the rows of its shards.
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { PostgresTarget } from '../store/postgres/connection-url.ts';
+import {
+  checkServer,
+  describeUse,
+  releaseLock,
+  takeLock,
+  tryLock,
+  UnfitDatabaseError,
+} from '../store/postgres/database.ts';
 import { codeOf } from '../store/postgres/postgres-errors.ts';
 import {
   describeSteps,
@@ -14,9 +22,7 @@ import {
   requireUsable,
   type SchemaVersion,
 } from '../store/postgres/schema.ts';
-import { checkServer, UnfitDatabaseError } from '../store/postgres/server.ts';
 import { Session, type SessionOptions } from '../store/postgres/session.ts';
-import { describeUse, releaseLock, takeLock, tryLock } from '../store/postgres/store-lock.ts';
 import type { MigrationListener } from '../store/schema-migration.ts';
 import { number } from '../store/sql/rows.ts';
 import type { ClusterRows } from './cluster-rows.ts';

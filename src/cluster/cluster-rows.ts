@@ -1,6 +1,7 @@
 // What a node of a cluster knows: the nodes and the shards, and the statements on their tables. All times are those
 // of the database, so the clocks of the nodes do not matter.
-import { describeHolders } from '../store/postgres/store-lock.ts';
+
+import { describeHolders } from '../store/postgres/database.ts';
 import { flag, number, text, textOrNull } from '../store/sql/rows.ts';
 import type { Query, Row } from '../store/store.ts';
 

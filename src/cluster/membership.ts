@@ -1,9 +1,16 @@
 // A node's membership in the cluster: keeps its row and its lock, and reads which node owns which shard.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { backoffMs } from '../base/backoff.ts';
+import type { PostgresTarget } from '../store/postgres/connection-url.ts';
 import { codeOf, endsConnection } from '../store/postgres/postgres-errors.ts';
-import { MIGRATIONS, readSchemaVersion, requireUsable } from '../store/postgres/schema.ts';
-import { Session } from '../store/postgres/session.ts';
+import {
+  MIGRATIONS,
+  type Migration,
+  readSchemaVersion,
+  requireUsable,
+} from '../store/postgres/schema.ts';
+import { Session, type SessionOptions } from '../store/postgres/session.ts';
+import type { MigrationListener } from '../store/schema-migration.ts';
 import { number } from '../store/sql/rows.ts';
 import type { Query, Row } from '../store/store.ts';
 import { prepareDatabase } from './cluster-database.ts';
@@ -17,13 +24,65 @@ import {
 } from './cluster-rows.ts';
 import {
   FinalFailures,
+  type LeaseClocks,
+  type LeaseTimes,
   MembershipEndedError,
-  type MembershipOptions,
-  type MembershipTimings,
+  NodeLease,
   NodeUrlTakenError,
-  TIMINGS,
-} from './membership-options.ts';
-import { NodeLease, type Renewal } from './node-lease.ts';
+  type Renewal,
+} from './node-lease.ts';
+
+export interface MembershipTimings extends LeaseTimes {
+  /** Time between two renewals, ms. */
+  renewMs: number;
+  /** Time between two reads of the view, ms. */
+  pollMs: number;
+  /** How long to wait for another node with the same URL and, at the start, for nodes that do not allow a migration, ms. */
+  joinWaitMs: number;
+  connectTimeoutMs: number;
+  statementTimeoutMs: number;
+}
+
+export interface MembershipOptions {
+  target: PostgresTarget;
+  /** Of this process: a new one at each start. */
+  id: string;
+  /** Where other nodes reach this one. */
+  url: string;
+  /** Fixed at the first start of a cluster. Default: the number that the database has, or else 16. */
+  shards?: number | undefined;
+  /** Those that the program knows. Default: all. */
+  migrations?: readonly Migration[];
+  /** Called if this node has migrated the schema of an existing database. Default: ignored. */
+  onMigrated?: MigrationListener;
+  /** Called with each failure of the connection or the database; the membership tries again. */
+  onFailure: (error: unknown) => void;
+  /**
+   * Called once, when the node can never be a member again: with a SchemaTooNewError, or with a NodeUrlTakenError after
+   * another node has had its URL for `joinWaitMs`. The membership does not try again.
+   */
+  onEnd: (error: unknown) => void;
+  timings?: Partial<MembershipTimings>;
+  /** Default: those of the machine. */
+  clocks?: LeaseClocks;
+  /** As SessionOptions. */
+  connect?: SessionOptions['connect'];
+}
+
+/**
+ * A renewal that gets no answer ends its connection in time to renew on another one: the client waits 2 s longer than
+ * the server for a statement.
+ */
+export const TIMINGS: MembershipTimings = {
+  leaseMs: 8_000,
+  renewMs: 2_000,
+  marginMs: 2_000,
+  freeLockMs: 3_000,
+  pollMs: 1_000,
+  joinWaitMs: 15_000,
+  connectTimeoutMs: 2_000,
+  statementTimeoutMs: 1_000,
+};
 
 const RETRY = { baseMs: 50, maxMs: 1_000, jitter: 0.2 };
 const JOIN_RETRY_MS = 200;

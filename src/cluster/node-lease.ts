@@ -1,5 +1,6 @@
-// Until when a node may serve, by its own monotonic clock. It counts from before a renewal was sent, so it ends before
-// the lease in the database does.
+// Until when a node may serve, by its own monotonic clock, and which failures end its membership. The lease counts from
+// before a renewal was sent, so it ends before the lease in the database does.
+import { SchemaTooNewError } from '../store/schema-migration.ts';
 
 export interface LeaseTimes {
   /** Validity of a lease in the database, ms. */
@@ -91,5 +92,45 @@ export class NodeLease {
     const now = Math.floor(this.#clocks.monotonic() + this.#last.databaseOffset);
     this.#lastNow = Math.max(this.#lastNow, now);
     return this.#lastNow;
+  }
+}
+
+export class NodeUrlTakenError extends Error {
+  override readonly name = 'NodeUrlTakenError';
+
+  constructor(url: string) {
+    super(`another node with the URL ${url} is running; give each node a URL of its own`);
+  }
+}
+
+export class MembershipEndedError extends Error {
+  override readonly name = 'MembershipEndedError';
+
+  constructor() {
+    super('the node has left the cluster');
+  }
+}
+
+export class FinalFailures {
+  readonly #urlWaitMs: number;
+  #takenSince: number | undefined;
+
+  /** `urlWaitMs`: how long another node may have the URL of this one. */
+  constructor({ urlWaitMs }: { urlWaitMs: number }) {
+    this.#urlWaitMs = urlWaitMs;
+  }
+
+  /** Notes a failure in a row. @returns whether the node must end */
+  isFinal(error: unknown, now: number): boolean {
+    if (error instanceof SchemaTooNewError) return true;
+    // A lost connection says nothing about the URL, so the time goes on.
+    if (!(error instanceof NodeUrlTakenError)) return false;
+    this.#takenSince ??= now;
+    return now - this.#takenSince >= this.#urlWaitMs;
+  }
+
+  /** The node is a member. */
+  end(): void {
+    this.#takenSince = undefined;
   }
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { SOUND_STORE, type StoreStatus } from '../api/metrics/store-status.ts';
 import type { Clock } from '../base/clock.ts';
 import { UnfinishedCopyError } from '../store/copy/copy-state.ts';
-import { explainFailure, nameStorageFailure } from '../store/disk/sqlite-errors.ts';
+import { explainFailure, nameStorageFailure } from '../store/disk/store-failures.ts';
 import { StoreGuard } from '../store/disk/store-guard.ts';
 import { SchemaTooNewError } from '../store/schema-migration.ts';
 import { openSqliteStore } from '../store/sqlite/sqlite.ts';

@@ -1,15 +1,15 @@
 // The platform's database on a Postgres server: explains and logs its failures, and reports its status.
 import type { ShardCounts, StoreSizes, StoreStatus } from '../api/metrics/store-status.ts';
 import type { Log } from '../base/log.ts';
-import type { ServedShards } from '../cluster/served-shards.ts';
+import type { ServedShards } from '../cluster/local-shards.ts';
 import {
   type PostgresTarget,
   readPostgresUrl,
   StoreUrlError,
 } from '../store/postgres/connection-url.ts';
+import { DatabaseSize } from '../store/postgres/database.ts';
 import { openPostgres, type PostgresDriver } from '../store/postgres/postgres.ts';
 import { codeOf, explainPostgresError } from '../store/postgres/postgres-errors.ts';
-import { DatabaseSize } from '../store/postgres/server.ts';
 import { logMigration } from '../store/schema-migration.ts';
 import { type Store, StoreUnavailableError } from '../store/store.ts';
 import { PlatformOptionError } from './option-error.ts';

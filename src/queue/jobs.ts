@@ -28,7 +28,7 @@ import {
   listFailed,
   searchJobs,
 } from './job-lists.ts';
-import { listLaterTypes } from './leases/gpu-order.ts';
+import { listLaterTypes } from './leases/presence.ts';
 import type { JobEvent } from './lifecycle/lifecycle.ts';
 import type { LargePayloads } from './payloads/large-payloads.ts';
 import {

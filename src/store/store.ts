@@ -24,10 +24,9 @@ import type {
   VersionKey,
 } from './stored-records.ts';
 
-export { findOutgrownGpu, numberGpuType } from './outgrown-gpu.ts';
 export type * from './stored-records.ts';
 export type * from './stored-records.ts';
-export { NEW_JOB, NEXT_TURN, NO_TURN } from './stored-records.ts';
+export { findOutgrownGpu, NEW_JOB, NEXT_TURN, NO_TURN, numberGpuType } from './stored-records.ts';
 
 /** Owner of everything that has no other owner: declared endpoints, the first keys. */
 export const OWNER = 'owner';

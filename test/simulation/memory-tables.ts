@@ -1,9 +1,7 @@
 // The tables of a store on maps. Every change records how to undo it.
 // biome-ignore-all lint/correctness/useYield: a step without a database query yields nothing
-
 import { type Counts, type CountsRow, noCounts } from '../../src/store/live/live-endpoint.ts';
 import { compareRanks, isReady, type Rank } from '../../src/store/live/ready-window.ts';
-import { outgrownNumber } from '../../src/store/outgrown-gpu.ts';
 import type { InlinePayloads } from '../../src/store/sql/job-row.ts';
 import {
   type ChunkBatch,
@@ -33,6 +31,7 @@ import {
   type UnusedPayload,
   type VersionKey,
 } from '../../src/store/store.ts';
+import { outgrownNumber } from '../../src/store/stored-records.ts';
 import type {
   AddedRow,
   ChangedRow,

@@ -20,7 +20,7 @@ export const QUEUE_BREAKS: Break[] = [
   },
   {
     promise: 'the database has every change of a job after the commit',
-    file: 'src/store/live/unwritten-rows.ts',
+    file: 'src/store/live/cached-jobs.ts',
     from: 'const { now, payloads, stored } = kept;',
     to: 'const { now, payloads, stored } = kept; if (now?.attempt === 2) continue;',
     seen: /has not ended|is lost/,

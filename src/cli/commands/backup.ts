@@ -2,7 +2,7 @@
 // puts it into the data folder of a platform that does not run.
 import { resolve } from 'node:path';
 import { type Backup, BackupError, backUp, restore } from '../../platform/backup.ts';
-import { explainFailure, nameStorageFailure } from '../../store/disk/sqlite-errors.ts';
+import { explainFailure, nameStorageFailure } from '../../store/disk/store-failures.ts';
 import { CommandError, defineCommand, EXIT } from '../command.ts';
 import type { ParsedArguments } from '../option-parser.ts';
 import { dataOption, explainPlatformError } from '../options/platform-option.ts';

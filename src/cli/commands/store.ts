@@ -2,9 +2,13 @@
 import { statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import type { CopiedTable, CopyStep } from '../../platform/copy-store.ts';
-import { checkIntegrity } from '../../store/disk/integrity.ts';
-import { explainFailure, nameStorageFailure } from '../../store/disk/sqlite-errors.ts';
-import { backUpStore, describeStore, type StoreFiles } from '../../store/disk/store-files.ts';
+import { explainFailure, nameStorageFailure } from '../../store/disk/store-failures.ts';
+import {
+  backUpStore,
+  checkIntegrity,
+  describeStore,
+  type StoreFiles,
+} from '../../store/disk/store-files.ts';
 import {
   CommandError,
   type CommandGroup,

@@ -2,9 +2,9 @@
 // machines that run pods.
 import { NodeClient } from '../../api/nodes/node-client.ts';
 import { type ResumableClock, SteadyTime, systemClock } from '../../base/clock.ts';
+import { ServedShards } from '../../cluster/local-shards.ts';
 import { Membership } from '../../cluster/membership.ts';
 import { chooseShard } from '../../cluster/plan-shards.ts';
-import { ServedShards } from '../../cluster/served-shards.ts';
 import { Keys } from '../../control/keys/keys.ts';
 import { Sessions } from '../../control/keys/sessions.ts';
 import type { PodUser } from '../../engine/process/pod-user.ts';

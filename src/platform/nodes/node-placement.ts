@@ -3,7 +3,7 @@ import { EventEmitter, once, setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { OwnerNode, Placement } from '../../api/forwarding/forwarding-options.ts';
 import type { ClusterView } from '../../cluster/cluster-rows.ts';
-import type { ServedShards } from '../../cluster/served-shards.ts';
+import type { ServedShards } from '../../cluster/local-shards.ts';
 
 /** Unknown keys and endpoints cost the database no more than one read in this time, ms. */
 const LOOK_UP_EVERY_MS = 200;

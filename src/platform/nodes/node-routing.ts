@@ -1,7 +1,8 @@
 // How a node finds who serves what: it follows the view of the cluster, keeps copies of what the leader writes, and
 // answers the calls of other nodes that need no shard.
+
+import type { ServedShards } from '../../cluster/local-shards.ts';
 import type { Membership } from '../../cluster/membership.ts';
-import type { ServedShards } from '../../cluster/served-shards.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { countUse } from '../../control/limits/quotas.ts';
 import { readActivity } from '../../queue/activity/activity.ts';

@@ -20,9 +20,8 @@ import type { LargePayloads } from '../payloads/large-payloads.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
 import type { Arrivals } from '../submissions.ts';
-import { acceptOutgrown } from './gpu-order.ts';
 import { completeLeases, endLeases, type GivenLease, leaseJob, repeatLeases } from './handover.ts';
-import type { HeldLease, Presence, PresentWorker } from './presence.ts';
+import { acceptOutgrown, type HeldLease, type Presence, type PresentWorker } from './presence.ts';
 
 /**
  * A take returns no more leases after their inputs reach this total size, so that the first job does

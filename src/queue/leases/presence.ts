@@ -1,8 +1,13 @@
-// Tracks which workers are connected and which leases each one holds: in memory, rebuilt from the store
-// at start.
-import type { JobKey, StoredJob, StoredWorker } from '../../store/store.ts';
-import { LinkError } from '../../wire/link/worker-link.ts';
-import { findGpuType } from './gpu-order.ts';
+// The connected workers, the leases that each one holds, and the GPU types that may take a job. In memory, rebuilt from the
+// store at start.
+import {
+  type JobKey,
+  numberGpuType,
+  type StoredJob,
+  type StoredWorker,
+} from '../../store/store.ts';
+import { type Device, LinkError } from '../../wire/link/worker-link.ts';
+import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 
 export interface HeldLease extends JobKey {
   token: string;
@@ -189,4 +194,33 @@ function hold(
 
 function nameOf(endpointId: string, id: string): string {
   return `${endpointId}/${id}`;
+}
+
+type Deployment = Pick<EndpointDeployment, 'gpuTypeIds' | 'retryOutOfMemoryOn'>;
+
+/** The type of a worker's GPUs as the platform names it; null without one. */
+export function findGpuType(devices: readonly Device[]): string | null {
+  return devices.find(({ gpuTypeId }) => gpuTypeId !== undefined)?.gpuTypeId ?? null;
+}
+
+/** The endpoint's types after this one, in its order. None unless the endpoint asks for the next type. */
+export function listLaterTypes(deployment: Deployment | null, gpuType: string | null): string[] {
+  if (deployment?.retryOutOfMemoryOn !== 'NEXT_GPU_TYPE' || gpuType === null) return [];
+  const index = deployment.gpuTypeIds.indexOf(gpuType);
+  return index < 0 ? [] : deployment.gpuTypeIds.slice(index + 1);
+}
+
+/**
+ * Whether a worker with this GPU type may take jobs that have outgrown a type, given by its number. Everyone may if the
+ * endpoint has no later type.
+ */
+export function acceptOutgrown(
+  deployment: Deployment,
+  gpuType: string | null,
+): (outgrown: number) => boolean {
+  return (outgrown) => {
+    const type = deployment.gpuTypeIds.find((each) => numberGpuType(each) === outgrown);
+    const later = listLaterTypes(deployment, type ?? null);
+    return later.length === 0 || (gpuType !== null && later.includes(gpuType));
+  };
 }

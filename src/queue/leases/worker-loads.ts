@@ -9,8 +9,7 @@ import {
 import type { GpuUsage } from '../../wire/job/attempt.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
-import { listLaterTypes } from './gpu-order.ts';
-import type { Presence, PresentWorker } from './presence.ts';
+import { listLaterTypes, type Presence, type PresentWorker } from './presence.ts';
 
 /** Upper bound of the count: no endpoint has so many workers. */
 const MAX_READY = 10_000;

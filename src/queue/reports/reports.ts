@@ -17,12 +17,11 @@ import {
 } from '../../wire/link/worker-link.ts';
 import { nameTrace } from '../../wire/trace-context.ts';
 import type { Changes, StepOn } from '../changes.ts';
-import { listLaterTypes } from '../leases/gpu-order.ts';
-import type { Presence } from '../leases/presence.ts';
+import { listLaterTypes, type Presence } from '../leases/presence.ts';
 import type { GpuTotals } from '../leases/worker-loads.ts';
+import { boundOutcome, boundSpan, boundUsage } from '../lifecycle/attempt-end.ts';
 import { type JobEvent, judgeReport } from '../lifecycle/lifecycle.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
-import { boundOutcome, boundSpan, boundUsage } from '../payloads/outcome-bounds.ts';
 import type { FreshOutputs } from '../payloads/outputs.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';

@@ -1,7 +1,7 @@
 // The source or the target of a copy: its driver, its errors explained to the operator, and the rows of its tables in batches.
 import { closeSync, openSync } from 'node:fs';
 import { locatePayloads, type PartFiles, PayloadFolder } from '../disk/payload-files.ts';
-import { explainFailure, nameStorageFailure } from '../disk/sqlite-errors.ts';
+import { explainFailure, nameStorageFailure } from '../disk/store-failures.ts';
 import type { PostgresTarget } from '../postgres/connection-url.ts';
 import { PostgresDriver } from '../postgres/postgres.ts';
 import { explainPostgresError } from '../postgres/postgres-errors.ts';

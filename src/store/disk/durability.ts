@@ -1,9 +1,8 @@
 // Knows when commits are on disk: one is on its way at a time, and reads, probes and copies of the log take turns
 // with it. Commits that nobody sees yet may be left to a later call. Once the disk has failed, nothing goes on.
-
 import { fdatasync, fdatasyncSync } from 'node:fs';
 import { StoreUnavailableError } from '../store.ts';
-import { nameStorageFailure, nameSystemError } from './sqlite-errors.ts';
+import { nameStorageFailure, nameSystemError } from './store-failures.ts';
 
 /** So many payload bytes that nobody sees yet are put on disk with one call, beside further commits. */
 const EARLY_BYTES = 512 * 1_024;

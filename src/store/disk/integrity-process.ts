@@ -2,7 +2,7 @@
 // one line, or an object with the reason if it cannot check the file.
 import { DatabaseSync } from 'node:sqlite';
 import { findLostParts, locatePayloads, PayloadFolder } from './payload-files.ts';
-import { isDamage, nameStorageFailure } from './sqlite-errors.ts';
+import { isDamage, nameStorageFailure } from './store-failures.ts';
 
 const MAX_PROBLEMS = 100;
 

@@ -5,7 +5,7 @@ import { Worker } from 'node:worker_threads';
 import type { SqliteConnection } from '../sqlite/sqlite-connection.ts';
 import { StoreUnavailableError } from '../store.ts';
 import type { Checkpoint, CheckpointAnswer, CheckpointMode } from './checkpoint-thread.ts';
-import { isDiskFault, isStorageFailure } from './sqlite-errors.ts';
+import { isDiskFault, isStorageFailure } from './store-failures.ts';
 
 const PAGE_BYTES = 4_096;
 

@@ -6,11 +6,10 @@ import type { Log } from '../../base/log.ts';
 import { logMigration, type MigrationListener } from '../schema-migration.ts';
 import { openSqlite, type SqliteDriver } from '../sqlite/sqlite.ts';
 import { type Store, StoreUnavailableError } from '../store.ts';
-import { checkIntegrity } from './integrity.ts';
 import { locatePayloads, PayloadsSize } from './payload-files.ts';
 import { DiskReserve, readFreeBytes, SpaceGate } from './space-gate.ts';
-import { explainFailure, isOutOfSpace } from './sqlite-errors.ts';
-import { type StoreFailure, StoreHealth } from './store-health.ts';
+import { explainFailure, isOutOfSpace, type StoreFailure, StoreHealth } from './store-failures.ts';
+import { checkIntegrity } from './store-files.ts';
 
 /** How often the guard checks whether a full disk has space again, ms. */
 const TICK_MS = 5_000;

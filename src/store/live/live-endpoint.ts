@@ -1,9 +1,7 @@
 // What is in memory of one endpoint: its counters, its live jobs, and what the database does not have yet.
-
 import type { JobStatus } from '../../wire/job/job.ts';
-import { outgrownNumber } from '../outgrown-gpu.ts';
 import type { InlinePayloads } from '../sql/job-row.ts';
-import type { StoredEndpoint, StoredJob } from '../stored-records.ts';
+import { outgrownNumber, type StoredEndpoint, type StoredJob } from '../stored-records.ts';
 import { GroupTurns, type KnownGroups } from './group-turns.ts';
 import { holdsValidLease, type LeasedJobs } from './leased-jobs.ts';
 import { ReadyWindow } from './ready-window.ts';

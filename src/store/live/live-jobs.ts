@@ -4,7 +4,7 @@
 import type { InlinePayloads } from '../sql/job-row.ts';
 import type { JobKey, Step, StoredEndpoint, StoredJob, TurnKey } from '../store.ts';
 import type { Tables } from '../tables.ts';
-import { CachedJobs, type CachedJobsOptions } from './cached-jobs.ts';
+import { CachedJobs, type CachedJobsOptions, UnwrittenRows } from './cached-jobs.ts';
 import { KnownGroups } from './group-turns.ts';
 import { LeasedJobs } from './leased-jobs.ts';
 import {
@@ -21,7 +21,6 @@ import {
   type LimitedRequest,
   type Need,
 } from './takeable-jobs.ts';
-import { UnwrittenRows } from './unwritten-rows.ts';
 
 export class LiveJobs {
   readonly #tables: Tables;

@@ -1,6 +1,5 @@
 // The ready jobs of one endpoint that are next, in their order, as far as they are in memory.
-import { outgrownNumber } from '../outgrown-gpu.ts';
-import type { StoredJob } from '../stored-records.ts';
+import { outgrownNumber, type StoredJob } from '../stored-records.ts';
 
 /**
  * Which ready jobs the window has: `none`, `all`, or those up to a place. The others are only in the

@@ -4,6 +4,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { backoffMs } from '../../base/backoff.ts';
 import { type MigrationListener, SchemaTooNewError } from '../schema-migration.ts';
 import { StoreUnavailableError } from '../store.ts';
+import {
+  checkServer,
+  describeTermination,
+  evictHolder,
+  ShardLostError,
+  takeLock,
+} from './database.ts';
 import { describeUnavailable } from './postgres-errors.ts';
 import {
   isLatest,
@@ -13,9 +20,7 @@ import {
   requireKnown,
   requireUsable,
 } from './schema.ts';
-import { checkServer } from './server.ts';
 import { Session, type SessionOptions } from './session.ts';
-import { describeTermination, evictHolder, ShardLostError, takeLock } from './store-lock.ts';
 
 export interface LinkOptions extends SessionOptions {
   /** How long to wait for the lock of the store at the start, ms. */

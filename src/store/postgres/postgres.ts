@@ -9,10 +9,10 @@ import { type MemoryState, type SqlDriver, SqlStore } from '../sql/sql-store.ts'
 import { type Step, type Store, StoreUnavailableError, type WriteOptions } from '../store.ts';
 import { Batch, type Outcome, type PendingWrite } from './batch.ts';
 import type { PostgresTarget } from './connection-url.ts';
+import { UnfitDatabaseError } from './database.ts';
 import { DatabaseLink } from './database-link.ts';
 import { describeUnavailable } from './postgres-errors.ts';
 import { PostgresTables } from './postgres-tables.ts';
-import { UnfitDatabaseError } from './server.ts';
 import { runSteps, type Session, type SessionOptions } from './session.ts';
 
 export interface PostgresOptions {

@@ -1,9 +1,8 @@
 // Maps a job to its row and back. Statements filter and sort by columns; all else is in two JSON texts: `body`, and
 // `details`, which may be large and which lists do not read. stored-records.ts has the members and their defaults.
 import { JOB_STATUSES, type JobStatus } from '../../wire/job/job.ts';
-import { outgrownNumber } from '../outgrown-gpu.ts';
 import type { Row, SqlValue, StoredJob } from '../store.ts';
-import { JOB_BODY, JOB_DETAILS, type JobDetailsMember } from '../stored-records.ts';
+import { JOB_BODY, JOB_DETAILS, type JobDetailsMember, outgrownNumber } from '../stored-records.ts';
 import { number, text, textOrNull, UnreadableRowError } from './rows.ts';
 
 /** Of both texts: their member `v`. */

@@ -3,7 +3,7 @@
 import { setImmediate } from '../../base/clock.ts';
 import { Durability } from '../disk/durability.ts';
 import type { SpaceGate } from '../disk/space-gate.ts';
-import { describeUnavailable, isOutOfSpace, isStorageFailure } from '../disk/sqlite-errors.ts';
+import { describeUnavailable, isOutOfSpace, isStorageFailure } from '../disk/store-failures.ts';
 import type { MemoryState } from '../sql/sql-store.ts';
 import {
   type Query,

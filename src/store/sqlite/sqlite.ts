@@ -6,8 +6,13 @@ import { leaveCopy } from '../copy/copy-state.ts';
 import { Checkpointer, LogCopies } from '../disk/log-copies.ts';
 import { locatePayloads, PayloadFolder } from '../disk/payload-files.ts';
 import type { SpaceGate } from '../disk/space-gate.ts';
-import { describeUnavailable, nameStorageFailure, nameSystemError } from '../disk/sqlite-errors.ts';
-import type { StoreFailure, StoreOperation } from '../disk/store-health.ts';
+import {
+  describeUnavailable,
+  nameStorageFailure,
+  nameSystemError,
+  type StoreFailure,
+  type StoreOperation,
+} from '../disk/store-failures.ts';
 import type { CachedJobsOptions } from '../live/cached-jobs.ts';
 import { LiveJobs } from '../live/live-jobs.ts';
 import { type MemoryState, type SqlDriver, SqlStore } from '../sql/sql-store.ts';

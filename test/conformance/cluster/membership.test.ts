@@ -1,10 +1,8 @@
 // Nodes that join, renew, claim shards, die and return, on a real Postgres server.
-
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { ClusterView } from '../../../src/cluster/cluster-rows.ts';
-import { Membership } from '../../../src/cluster/membership.ts';
-import type { MembershipOptions } from '../../../src/cluster/membership-options.ts';
+import { Membership, type MembershipOptions } from '../../../src/cluster/membership.ts';
 import { planShards } from '../../../src/cluster/plan-shards.ts';
 import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
 import { openPostgres, openPostgresStore } from '../../../src/store/postgres/postgres.ts';

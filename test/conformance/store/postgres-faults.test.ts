@@ -12,13 +12,13 @@ import {
   vi,
 } from 'vitest';
 import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
+import { DatabaseSize } from '../../../src/store/postgres/database.ts';
 import {
   openPostgres,
   openPostgresStore,
   type PostgresOptions,
 } from '../../../src/store/postgres/postgres.ts';
 import { PostgresReader } from '../../../src/store/postgres/postgres-tables.ts';
-import { DatabaseSize } from '../../../src/store/postgres/server.ts';
 import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
 import { PostgresProxy } from '../../support/network/postgres-proxy.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';

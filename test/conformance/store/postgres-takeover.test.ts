@@ -2,12 +2,12 @@
 import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { readPostgresUrl } from '../../../src/store/postgres/connection-url.ts';
+import { ShardLostError } from '../../../src/store/postgres/database.ts';
 import {
   openPostgres,
   type PostgresDriver,
   type PostgresOptions,
 } from '../../../src/store/postgres/postgres.ts';
-import { ShardLostError } from '../../../src/store/postgres/store-lock.ts';
 import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
 import { PostgresProxy } from '../../support/network/postgres-proxy.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';

@@ -1,6 +1,7 @@
 // The tables `node` and `shard` of a simulated server. Carries out the statements of src/cluster/cluster-rows.ts, which
 // the conformance tests run on a real server.
-import { TIMINGS } from '../../../src/cluster/membership-options.ts';
+
+import { TIMINGS } from '../../../src/cluster/membership.ts';
 import type { Row, SqlValue } from '../../../src/store/store.ts';
 
 const FORGET_MS = 600_000;

@@ -1,9 +1,8 @@
 // One node of the simulated cluster: the real membership, shards, placement and queues in a process of its own.
 import { type ResumableClock, SteadyTime } from '../../../src/base/clock.ts';
 import { silentLog as log } from '../../../src/base/log.ts';
-import { LocalShards } from '../../../src/cluster/local-shards.ts';
+import { LocalShards, ServedShards } from '../../../src/cluster/local-shards.ts';
 import { Membership } from '../../../src/cluster/membership.ts';
-import { ServedShards } from '../../../src/cluster/served-shards.ts';
 import type { LiveEndpoint } from '../../../src/control/endpoints/endpoint-records.ts';
 import { NodePlacement, ShardOwners } from '../../../src/platform/nodes/node-placement.ts';
 import { EndpointCopies, ShardOpener } from '../../../src/platform/nodes/shard-opener.ts';

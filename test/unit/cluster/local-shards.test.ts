@@ -3,8 +3,7 @@ import { beforeEach, expect, it } from 'vitest';
 import { letOthersRun, ManualClock } from '../../../src/base/clock.ts';
 import { silentLog as log } from '../../../src/base/log.ts';
 import type { ClusterView, ShardView } from '../../../src/cluster/cluster-rows.ts';
-import { LocalShards, type OpenShard } from '../../../src/cluster/local-shards.ts';
-import { ServedShards } from '../../../src/cluster/served-shards.ts';
+import { LocalShards, type OpenShard, ServedShards } from '../../../src/cluster/local-shards.ts';
 
 const ME = 'a';
 const OTHER = 'b';

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { ClusterView } from '../../../../src/cluster/cluster-rows.ts';
-import { ServedShards } from '../../../../src/cluster/served-shards.ts';
+import { ServedShards } from '../../../../src/cluster/local-shards.ts';
 import { followViews } from '../../../../src/platform/nodes/node-routing.ts';
 
 /** A node `me` that serves shard 0, which these nodes own one after the other. */

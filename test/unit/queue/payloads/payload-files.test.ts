@@ -9,7 +9,7 @@ import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts'
 import { completeSettings } from '../../../../src/queue/settings.ts';
 import { locatePayloads, PayloadFolder } from '../../../../src/store/disk/payload-files.ts';
 import { DiskReserve, SpaceGate } from '../../../../src/store/disk/space-gate.ts';
-import type { StoreFailure } from '../../../../src/store/disk/store-health.ts';
+import type { StoreFailure } from '../../../../src/store/disk/store-failures.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import {
   ENDING,

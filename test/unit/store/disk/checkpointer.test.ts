@@ -6,7 +6,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Checkpoint } from '../../../../src/store/disk/checkpoint-thread.ts';
 import { Checkpointer, LogCopies } from '../../../../src/store/disk/log-copies.ts';
-import type { StoreFailure } from '../../../../src/store/disk/store-health.ts';
+import type { StoreFailure } from '../../../../src/store/disk/store-failures.ts';
 import { openSqlite, type SqliteDriver } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../../src/store/store.ts';
 import { addEndpoint, ENDPOINT, makeJob } from '../../../support/store/stored-jobs.ts';

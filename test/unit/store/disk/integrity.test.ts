@@ -6,8 +6,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
 import { completeSettings } from '../../../../src/queue/settings.ts';
-import { checkIntegrity } from '../../../../src/store/disk/integrity.ts';
 import { locatePayloads, PayloadFolder } from '../../../../src/store/disk/payload-files.ts';
+import { checkIntegrity } from '../../../../src/store/disk/store-files.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { ENDPOINT, makeJob } from '../../../support/store/stored-jobs.ts';
 

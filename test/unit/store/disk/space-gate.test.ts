@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DiskReserve, SpaceGate } from '../../../../src/store/disk/space-gate.ts';
-import type { StoreFailure } from '../../../../src/store/disk/store-health.ts';
+import type { StoreFailure } from '../../../../src/store/disk/store-failures.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { ENDING, type Store, StoreUnavailableError } from '../../../../src/store/store.ts';
 import {

@@ -2,7 +2,7 @@ import { Writable } from 'node:stream';
 import { expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { createLog } from '../../../../src/base/log.ts';
-import { StoreHealth } from '../../../../src/store/disk/store-health.ts';
+import { StoreHealth } from '../../../../src/store/disk/store-failures.ts';
 
 function openHealth() {
   const lines: Record<string, unknown>[] = [];
