@@ -5,8 +5,8 @@ import { BRAND, findContextLoss, type RetryAdvice } from '../handler/thrown.ts';
 import { FrameError } from './frame.ts';
 import {
   type CallKind,
+  type CallMessage,
   type ChildError,
-  type FromChild,
   type ProcessLog,
   type RecordedMetrics,
   readError,
@@ -208,10 +208,7 @@ export class RunningCalls {
   }
 
   /** @throws FrameError if the message names no running call */
-  receive(
-    message: Exclude<FromChild, { type: 'ready' | 'pong' | 'log' }>,
-    bytes: number,
-  ): LostContext | undefined {
+  receive(message: Exclude<CallMessage, { type: 'log' }>, bytes: number): LostContext | undefined {
     const call = this.#calls.get(message.id);
     if (call === undefined) {
       // A thread of the child that outlives its call may report on.
@@ -275,7 +272,7 @@ export class RunningCalls {
   }
 }
 
-type EndMessage = Extract<FromChild, { type: 'error' | 'cancelled' | 'result' }>;
+type EndMessage = Extract<CallMessage, { type: 'error' | 'cancelled' | 'result' }>;
 
 interface FoundError {
   error: ChildError;

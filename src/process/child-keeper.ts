@@ -1,10 +1,18 @@
 // Keeps one child running: starts it, replaces it with backoff when it has ended, and gives its
 // slots to calls in the order of their arrival.
 import { backoffMs } from '../base/backoff.ts';
+import type { ParkAbility, ParkResult } from '../base/process/parkables.ts';
 import { type LostContext, ModelProcessError, RunningCalls } from './calls.ts';
 import { type ChildEnd, ModelChild } from './child.ts';
-import { type FromChild, type ProcessLog, silentProcessLog } from './messages.ts';
+import { type CallMessage, type ProcessLog, silentProcessLog } from './messages.ts';
 import type { CompleteOptions } from './options.ts';
+import {
+  NoRoomError,
+  type ParkedChild,
+  Parking,
+  type ParkOptions,
+  ParkRefusedError,
+} from './parking.ts';
 
 /** A child that is ready, with its calls. */
 export class SharedChild {
@@ -43,7 +51,28 @@ type State =
   | { name: 'ready'; shared: SharedChild }
   /** The last child has ended; the next one starts when the timer fires. */
   | { name: 'down'; timer: NodeJS.Timeout }
+  /** It lets go of its device or takes it back, or waits for its calls before that. Calls that arrive wait. */
+  | { name: 'moving'; shared: SharedChild }
+  /** `child`: undefined if it has ended: another one starts at the wake. */
+  | { name: 'parked'; child: { shared: SharedChild; parked: ParkedChild } | undefined }
   | { name: 'stopped' };
+
+/** How long a park waits for calls that run, ms. */
+const WAIT_FOR_CALLS_MS = 10_000;
+
+/** No call is to blame for an end. */
+const NO_CALL = 0;
+
+const COLD: ParkResult = { way: 'cold', bytes: 0 };
+
+function describeParked(parked: ParkedChild | undefined): ParkResult {
+  return parked ? { way: parked.way, bytes: parked.bytes } : COLD;
+}
+
+function findShared(state: State): SharedChild | undefined {
+  if (state.name === 'parked') return state.child?.shared;
+  return 'shared' in state ? state.shared : undefined;
+}
 
 /** Wait before a restart; the first one after a useful child is immediate. */
 const BASE_MS = 500;
@@ -53,20 +82,26 @@ export class ChildKeeper {
   readonly #waiters = new Set<Waiter>();
   #state: State = { name: 'new' };
   #log: ProcessLog = silentProcessLog;
+  readonly #parking: Parking;
+  /** A park or a wake that goes on. */
+  #move: Promise<unknown> = Promise.resolve();
+  /** Called when the child has no calls. */
+  #onIdle: (() => void) | undefined;
   /** Children in a row that have ended before they completed a call. */
   #uselessEnds = 0;
 
   constructor(options: CompleteOptions) {
     this.#options = options;
+    this.#parking = new Parking(options);
   }
 
   get pid(): number | undefined {
     return this.#state.name === 'ready' ? this.#state.shared.child.pid : undefined;
   }
 
-  /** No child is ready, and the next one starts now or soon. */
+  /** No child takes calls; one will. */
   get isStarting(): boolean {
-    return this.#state.name === 'starting' || this.#state.name === 'down';
+    return ['starting', 'down', 'moving', 'parked'].includes(this.#state.name);
   }
 
   /** Starts the child, or waits for the one that starts or runs. A stopped one can start again. */
@@ -132,8 +167,166 @@ export class ChildKeeper {
 
   release(shared: SharedChild): void {
     shared.taken -= 1;
-    if (shared.taken === 0) shared.child.setActive(false);
+    if (shared.taken === 0) {
+      shared.child.setActive(false);
+      this.#onIdle?.();
+    }
     this.#admit();
+  }
+
+  findWay(): Promise<ParkAbility> {
+    return this.#parking.findWay(findShared(this.#state)?.child);
+  }
+
+  /**
+   * Lets go of the device, after the calls that run have ended. A child that starts, or whose state is not known afterwards,
+   * is ended instead.
+   *
+   * @throws ParkRefusedError if calls or kernels run for too long, or there is no way to park; it takes calls then
+   */
+  park(options: ParkOptions): Promise<ParkResult> {
+    return this.#inTurn(() => this.#park(options));
+  }
+
+  /** As `park`, but ends a child that cannot be parked, with its calls. */
+  async letGo(options: ParkOptions): Promise<ParkResult> {
+    try {
+      return await this.park(options);
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      return this.#inTurn(() => this.#endParked(reason));
+    }
+  }
+
+  /** Resolves when calls run again. @throws NoRoomError, or Error if the next child does not start */
+  wake(): Promise<ParkResult> {
+    return this.#inTurn(() => this.#wake());
+  }
+
+  async #park({ log, waitMs = WAIT_FOR_CALLS_MS }: ParkOptions): Promise<ParkResult> {
+    const state = this.#state;
+    if (state.name === 'parked') return describeParked(state.child?.parked);
+    if (state.name === 'new' || state.name === 'stopped') {
+      throw new ParkRefusedError('the model process does not run');
+    }
+    if (state.name !== 'ready') return this.#endParked('it was still starting');
+    const { shared } = state;
+    const { child } = shared;
+    this.#state = { name: 'moving', shared };
+    child.setActive(true);
+    const startedAt = performance.now();
+    try {
+      if (!(await this.#waitForCalls(shared, waitMs))) {
+        const text = `${shared.taken} calls of the model process still run after ${waitMs} ms`;
+        throw new ParkRefusedError(text);
+      }
+      if (!this.#has(shared)) throw new Error('the model process ended');
+      const parked = await this.#parking.park(child);
+      if (!this.#has(shared)) throw new Error('the model process ended while it was parked');
+      this.#state = { name: 'parked', child: { shared, parked } };
+      const { bytes, way } = parked;
+      const parkMs = Math.round(performance.now() - startedAt);
+      (log ?? this.#log).info({ pid: child.pid, way, bytes, parkMs }, 'model process parked');
+      return describeParked(parked);
+    } catch (error) {
+      if (this.#isStopped) throw error;
+      if (error instanceof ParkRefusedError && this.#has(shared)) {
+        this.#state = { name: 'ready', shared };
+        this.#admit();
+        throw error;
+      }
+      return await this.#endParked(error instanceof Error ? error.message : String(error));
+    } finally {
+      if (shared.taken === 0) child.setActive(false);
+    }
+  }
+
+  /** The child is not to be relied on, or cannot be parked: the next one starts at the wake. */
+  async #endParked(reason: string): Promise<ParkResult> {
+    const state = this.#state;
+    if (state.name === 'new' || state.name === 'stopped') return COLD;
+    if (state.name === 'down') clearTimeout(state.timer);
+    const shared = findShared(state);
+    this.#state = { name: 'parked', child: undefined };
+    if (shared) {
+      shared.child.fail('could not be parked', NO_CALL);
+      await shared.child.ended;
+    }
+    this.#log.warn({ reason }, 'model process ended instead of parked');
+    return COLD;
+  }
+
+  async #wake(): Promise<ParkResult> {
+    const state = this.#state;
+    if (state.name === 'new' || state.name === 'stopped') {
+      throw new Error('the model process does not run');
+    }
+    if (state.name === 'ready') return { way: 'cold', bytes: 0 };
+    if (state.name !== 'parked' || !state.child) return this.#startParked(state.name === 'parked');
+    const { parked, shared } = state.child;
+    const { child } = shared;
+    this.#state = { name: 'moving', shared };
+    child.setActive(true);
+    const startedAt = performance.now();
+    try {
+      await this.#parking.wake(child, parked);
+      if (!this.#has(shared)) throw new Error('the model process ended while it woke up');
+      this.#state = { name: 'ready', shared };
+      const { bytes, way } = parked;
+      const wakeMs = Math.round(performance.now() - startedAt);
+      this.#log.info({ pid: child.pid, way, bytes, wakeMs }, 'model process woken');
+      child.setActive(false);
+      this.#admit();
+      return describeParked(parked);
+    } catch (error) {
+      child.setActive(false);
+      if (this.#isStopped) throw error;
+      if (error instanceof NoRoomError && this.#has(shared)) {
+        this.#state = state;
+        throw error;
+      }
+      const reason = error instanceof Error ? error.message : String(error);
+      this.#log.warn({ pid: child.pid, reason }, 'model process did not wake up, starting anew');
+      this.#state = { name: 'parked', child: undefined };
+      child.fail('did not wake up', NO_CALL);
+      await child.ended;
+      return await this.#startParked(true);
+    }
+  }
+
+  /** @throws ModelProcessError if the child does not start */
+  async #startParked(isParked: boolean): Promise<ParkResult> {
+    if (isParked) {
+      this.#uselessEnds = 0;
+      this.#restartLater();
+    }
+    this.release(await this.acquire(undefined));
+    return COLD;
+  }
+
+  /** False if calls still run after this time. */
+  async #waitForCalls(shared: SharedChild, waitMs: number): Promise<boolean> {
+    if (shared.taken === 0) return true;
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, waitMs);
+      this.#onIdle = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+    this.#onIdle = undefined;
+    return shared.taken === 0;
+  }
+
+  get #isStopped(): boolean {
+    return this.#state.name === 'stopped';
+  }
+
+  /** One park or wake after the other. */
+  #inTurn<T>(act: () => Promise<T>): Promise<T> {
+    const turn = this.#move.then(act, act);
+    this.#move = turn.catch(() => undefined);
+    return turn;
   }
 
   async stop(): Promise<void> {
@@ -141,10 +334,15 @@ export class ChildKeeper {
     this.#state = { name: 'stopped' };
     const error = new ModelProcessError('the model process was stopped', 'neighbour');
     for (const waiter of this.#waiters) waiter.refuse(error);
+    this.#parking.stop();
     if (state.name === 'down') clearTimeout(state.timer);
-    if (state.name === 'starting') state.shared.child.fail('was stopped');
-    if (state.name === 'ready') await state.shared.child.stop();
-    if (state.name === 'starting') await state.shared.child.ended;
+    const child = findShared(state)?.child;
+    if (!child) return;
+    // A child that starts, moves or is suspended does not read that it should stop.
+    const canStop = state.name === 'ready' || (state.name === 'parked' && !child.isSuspended);
+    if (canStop) return child.stop();
+    child.fail('was stopped');
+    await child.ended;
   }
 
   /** Resolves when the new child is ready. */
@@ -192,8 +390,7 @@ export class ChildKeeper {
     return new SharedChild(child, calls);
   }
 
-  #receive(calls: RunningCalls, message: FromChild, bytes: number): LostContext | undefined {
-    if (message.type === 'ready' || message.type === 'pong') return undefined;
+  #receive(calls: RunningCalls, message: CallMessage, bytes: number): LostContext | undefined {
     if (message.type !== 'log') return calls.receive(message, bytes);
     const log = calls.find(message.id)?.sinks.log ?? this.#log;
     log[message.level](message.fields, message.message);
@@ -206,8 +403,13 @@ export class ChildKeeper {
     const running = calls.size;
     calls.settleAll(`${this.#describe(child)} ${reason}`, culprit);
     if (!this.#has(shared)) return;
-    const waitMs = this.#restartLater();
     const pid = child.pid;
+    if (this.#state.name === 'moving' || this.#state.name === 'parked') {
+      this.#state = { name: 'parked', child: undefined };
+      this.#log.warn({ pid, reason }, 'parked model process ended, it starts anew when it wakes');
+      return;
+    }
+    const waitMs = this.#restartLater();
     this.#log.error({ pid, reason, calls: running, waitMs }, 'model process ended, restarting');
   }
 
@@ -247,7 +449,7 @@ export class ChildKeeper {
 
   /** False after `stop`, even if another child has been started since. */
   #has(shared: SharedChild): boolean {
-    return 'shared' in this.#state && this.#state.shared === shared;
+    return findShared(this.#state) === shared;
   }
 
   #hasSlot({ child, taken }: SharedChild): boolean {

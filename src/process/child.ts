@@ -4,8 +4,15 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { Duplex } from 'node:stream';
 import { StringDecoder } from 'node:string_decoder';
 import { killGroup, noteGroup } from '../base/process/process-groups.ts';
+import { ModelCallError } from './calls.ts';
 import { encodeFrame, FrameError, FrameReader } from './frame.ts';
-import { type FromChild, PROTOCOL, parseMessage, type ToChild } from './messages.ts';
+import {
+  type CallMessage,
+  type FromChild,
+  PROTOCOL,
+  parseMessage,
+  type ToChild,
+} from './messages.ts';
 import {
   buildEnvironment,
   type CompleteOptions,
@@ -24,7 +31,7 @@ const LAST_CHARS = 4_000;
 
 interface ChildEvents {
   /** `bytes`: size of the frame. @throws FrameError to replace the child */
-  message(message: FromChild, bytes: number): void;
+  message(message: CallMessage, bytes: number): void;
   line(stream: 'stdout' | 'stderr', line: string): void;
 }
 
@@ -58,6 +65,10 @@ export class ModelChild {
   #isStopping = false;
   /** It will end, or has ended: what is written to it now is lost. */
   #isEnding = false;
+  /** The driver has suspended it, so it need not answer. */
+  isSuspended = false;
+  #hasHooks = false;
+  #move: PromiseWithResolvers<number> | undefined;
 
   constructor(options: CompleteOptions, events: ChildEvents) {
     this.#options = options;
@@ -96,6 +107,32 @@ export class ModelChild {
   /** A new call would only share the end of this child, and perhaps the blame for it. */
   get isEnding(): boolean {
     return this.#isEnding;
+  }
+
+  /** Its program has hooks that park its model. Known when it is ready. */
+  get hasHooks(): boolean {
+    return this.#hasHooks;
+  }
+
+  /**
+   * Runs the hooks of its program, which must not run a call. @returns device memory that it has let go, bytes
+   * @throws Error if a hook raises, takes too long, or the child ends; then the model is in an unknown state
+   */
+  async move(to: 'park' | 'wake', limitMs: number): Promise<number> {
+    this.#move = Promise.withResolvers();
+    this.send({ type: to });
+    const { promise, reject } = this.#move;
+    const hooks = to === 'park' ? '@on_park' : '@on_wake';
+    const timer = setTimeout(() => {
+      reject(new Error(`${hooks} took longer than ${limitMs} ms`));
+    }, limitMs);
+    void this.ended.then(({ reason }) => reject(new Error(reason)));
+    try {
+      return await promise;
+    } finally {
+      clearTimeout(timer);
+      this.#move = undefined;
+    }
   }
 
   send(message: ToChild): void {
@@ -183,16 +220,33 @@ export class ModelChild {
   }
 
   #receive(message: FromChild, bytes: number): void {
-    if (message.type === 'pong') return;
-    if (message.type !== 'ready') {
-      this.#events.message(message, bytes);
-      return;
+    switch (message.type) {
+      case 'pong':
+        return;
+      case 'parked':
+        this.#move?.resolve(message.bytes);
+        return;
+      case 'woken':
+        this.#move?.resolve(0);
+        return;
+      case 'park_failed':
+        this.#move?.reject(new ModelCallError(message.error));
+        return;
+      case 'ready':
+        this.#becomeReady(message);
+        return;
+      default:
+        this.#events.message(message, bytes);
     }
+  }
+
+  #becomeReady(message: Extract<FromChild, { type: 'ready' }>): void {
     if (message.protocol !== PROTOCOL) {
       throw new FrameError(
         `it speaks version ${message.protocol}; this Millrace speaks version ${PROTOCOL}`,
       );
     }
+    this.#hasHooks = message.parks;
     this.#ready.resolve(message.handlers);
     this.#startHeartbeat();
   }
@@ -202,6 +256,7 @@ export class ModelChild {
     const { hangTimeoutMs } = this.#options;
     if (hangTimeoutMs === 0 || this.#heartbeat !== undefined || this.#isDead) return;
     const beat = () => {
+      if (this.isSuspended) return;
       this.#silentBeats += 1;
       if (this.#silentBeats <= HEARTBEATS) return this.send({ type: 'ping' });
       this.fail(`has not answered for ${hangTimeoutMs} ms`);

@@ -20,6 +20,9 @@ export type ToChild =
     }
   | { type: 'credit'; id: number; bytes: number }
   | { type: 'cancel'; id: number }
+  /** Move the model to the host's memory, and back: only to a program whose `ready` says that it can. */
+  | { type: 'park' }
+  | { type: 'wake' }
   | { type: 'ping' }
   | { type: 'stop' };
 
@@ -55,7 +58,17 @@ export interface ChildError {
 }
 
 export type FromChild =
-  | { type: 'ready'; protocol: number; handlers: string[] }
+  | {
+      type: 'ready';
+      protocol: number;
+      handlers: string[];
+      /** The program has hooks that park its model. */
+      parks: boolean;
+    }
+  /** `bytes`: device memory that it has let go; 0 if it does not know. */
+  | { type: 'parked'; bytes: number }
+  | { type: 'woken' }
+  | { type: 'park_failed'; error: ChildError }
   | { type: 'result'; id: number; value: unknown; metrics: RecordedMetrics | undefined }
   | { type: 'item'; id: number; value: unknown; metrics: RecordedMetrics | undefined }
   | { type: 'error'; id: number; error: ChildError }
@@ -63,6 +76,12 @@ export type FromChild =
   | { type: 'log'; id: number | undefined; level: Level; message: string; fields: object }
   | { type: 'progress'; id: number; value: unknown }
   | { type: 'pong' };
+
+/** Messages of calls and their logs; the others are about the process. */
+export type CallMessage = Exclude<
+  FromChild,
+  { type: 'ready' | 'pong' | 'parked' | 'woken' | 'park_failed' }
+>;
 
 type Members = Record<string, unknown>;
 
@@ -79,7 +98,14 @@ export function parseMessage({ head, body }: Frame): FromChild {
         type,
         protocol: readNumber(head, 'protocol'),
         handlers: readNames(head['handlers']),
+        parks: head['parks'] === true,
       };
+    case 'parked':
+      return { type, bytes: head['bytes'] === undefined ? 0 : readNumber(head, 'bytes') };
+    case 'woken':
+      return { type };
+    case 'park_failed':
+      return { type, error: readError(head['error']) };
     case 'result':
     case 'item': {
       const metrics = head['metrics'] === undefined ? undefined : readMetrics(head['metrics']);

@@ -1,5 +1,11 @@
 // The public API of `millrace/process`: a long-lived child process that runs a handler's model.
 // child-keeper.ts starts and replaces the child; this file makes calls, and stops them on an abort or a timeout.
+import {
+  noteParkable,
+  type ParkAbility,
+  type Parkable,
+  type ParkResult,
+} from '../base/process/parkables.ts';
 import { beginHold } from '../handler/attempt/hold.ts';
 import type { Context } from '../handler/define.ts';
 import {
@@ -13,6 +19,7 @@ import { ChildKeeper, type SharedChild } from './child-keeper.ts';
 import { detachBytes, encodeFrame, measureFrame } from './frame.ts';
 import { type CallKind, type ProcessLog, readError, type ToChild } from './messages.ts';
 import { type CompleteOptions, completeOptions, type ModelProcessOptions } from './options.ts';
+import type { ParkOptions } from './parking.ts';
 
 /** A handler's `ctx` fits. Without a `signal`, a call cannot be cancelled. */
 export interface ModelCallOptions extends Partial<Pick<Context, 'signal' | 'metrics'>> {
@@ -75,6 +82,20 @@ export interface ModelProcess extends AsyncDisposable {
   ): AsyncGenerator<BatchItem<Output>, void, void>;
   /** Ends the child. Call it in `teardown`. */
   stop(): Promise<void>;
+  /**
+   * Moves the model from its GPU to the host's memory, after the calls that run have ended. Calls that arrive wait for
+   * `wake`. The worker does it when another model needs the GPU; you need it only for your own rules. If the process
+   * ends, or is in an unknown state afterwards, the way is `cold`: another one starts in `wake`.
+   *
+   * @throws ParkRefusedError if calls still run after `waitMs`, or nothing can park it; it takes calls as before
+   */
+  park(options?: ParkOptions): Promise<ParkResult>;
+  /**
+   * Moves the model back; resolves when calls run again.
+   *
+   * @throws NoRoomError if the GPU has no room for it; it is still parked
+   */
+  wake(): Promise<ParkResult>;
   /** The process ID of the child while it is ready. */
   readonly pid: number | undefined;
 }
@@ -89,10 +110,12 @@ export function createModelProcess(options: ModelProcessOptions): ModelProcess {
   return new RestartingModelProcess(completeOptions(options, process.env));
 }
 
-class RestartingModelProcess implements ModelProcess {
+class RestartingModelProcess implements ModelProcess, Parkable {
   readonly #options: CompleteOptions;
   readonly #keeper: ChildKeeper;
   #nextId = 1;
+  #log: ProcessLog | undefined;
+  #forget: () => void = () => undefined;
 
   constructor(options: CompleteOptions) {
     this.#options = options;
@@ -103,12 +126,39 @@ class RestartingModelProcess implements ModelProcess {
     return this.#keeper.pid;
   }
 
-  start({ log, signal }: ModelStartOptions = {}): Promise<void> {
-    return this.#keeper.start(log, signal);
+  async start({ log, signal }: ModelStartOptions = {}): Promise<void> {
+    this.#log = log ?? this.#log;
+    await this.#keeper.start(log, signal);
+    this.#forget = noteParkable(this);
   }
 
   stop(): Promise<void> {
+    this.#forget();
     return this.#keeper.stop();
+  }
+
+  park(options: ParkOptions = {}): Promise<ParkResult> {
+    return this.#keeper.park(options);
+  }
+
+  wake(): Promise<ParkResult> {
+    return this.#keeper.wake();
+  }
+
+  async describeParking(): Promise<ParkAbility> {
+    const ability = await this.#keeper.findWay();
+    const { reason, way } = ability;
+    if (way) this.#log?.info({ way }, 'model process can be parked');
+    else this.#log?.info({ reason }, 'model process cannot be parked');
+    return ability;
+  }
+
+  letGo(): Promise<ParkResult> {
+    return this.#keeper.letGo({});
+  }
+
+  wakeUp(): Promise<ParkResult> {
+    return this.#keeper.wake();
   }
 
   [Symbol.asyncDispose](): Promise<void> {

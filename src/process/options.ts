@@ -133,7 +133,7 @@ const LIBRARY = fileURLToPath(new URL('./python', import.meta.url));
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Set by `millrace deploy --python`: the interpreter for commands without a path. */
-function choosePython(command: string, inherited: Environment): string {
+export function choosePython(command: string, inherited: Environment): string {
   return /^python3?$/.test(command) ? inherited['MILLRACE_PYTHON'] || command : command;
 }
 

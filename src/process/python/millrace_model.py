@@ -29,6 +29,9 @@ output (`bytes`, `bytearray`, `memoryview`, a numpy array) is sent as it lies in
 numpy become JSON numbers.
 
 Use stdout and stderr as you like: their lines appear in the log.
+
+A model that can let go of its GPU while it is idle says how, with `on_park` and `on_wake`, or with
+`park_torch(model)` if it consists of PyTorch modules.
 """
 
 from __future__ import annotations
@@ -59,6 +62,9 @@ __all__ = [
     "RetryAfterError",
     "current_call",
     "handler",
+    "on_park",
+    "on_wake",
+    "park_torch",
     "run",
 ]
 
@@ -283,6 +289,139 @@ def handler(
     return function
 
 
+_park_hooks: List[Callable[[], Any]] = []
+_wake_hooks: List[Callable[[], Any]] = []
+# Work that may take long and that no call waits for; begins when the process serves.
+_preparations: List[Callable[[], None]] = []
+
+
+def on_park(function: Callable[[], Any]) -> Callable[[], Any]:
+    """Makes a function that moves the model from the GPU to the host's memory. It may be async, and may
+    return the number of bytes. It runs while no call does, after the functions declared later.
+    """
+    _park_hooks.append(function)
+    return function
+
+
+def on_wake(function: Callable[[], Any]) -> Callable[[], Any]:
+    """Makes a function that moves the model back to the GPU. The functions run in the order of their
+    declaration. Calls wait meanwhile.
+    """
+    _wake_hooks.append(function)
+    return function
+
+
+def park_torch(*models: Any) -> None:
+    """Parks PyTorch modules, pipelines with `components`, or tensors: their memory on the GPU moves to
+    pinned memory of the host, and back. Call it after the model is on the GPU.
+
+    The pinned memory is allocated once, in the background, after the start. Views and tied weights stay
+    as they are. A captured CUDA graph does not: its addresses change. Leave such a model to the driver.
+    """
+    parking = _TorchParking(models)
+    _preparations.append(parking.prepare)
+    on_park(parking.park)
+    on_wake(parking.wake)
+
+
+class _TorchParking:
+    #: Of tensors that are parked.
+    kind = "cuda"
+
+    def __init__(self, models: Tuple[Any, ...]) -> None:
+        # The program has imported it, or has no modules to park.
+        self._torch: Any = sys.modules.get("torch")
+        if self._torch is None:
+            raise RuntimeError("park_torch: the program has not imported torch")
+        self._models = models
+        self._lock = threading.Lock()
+        # Pinned buffers, by size.
+        self._buffers: Dict[int, List[Any]] = {}
+        self._parked: List[Tuple[Any, int, Any, Any]] = []
+        self._storages()
+
+    def _storages(self) -> List[Tuple[Any, Any]]:
+        """Every storage on a GPU once, with its device: tied weights and views share one."""
+        found: Dict[int, Tuple[Any, Any]] = {}
+        for model in self._models:
+            for tensor in _tensors(model):
+                if tensor.device.type == self.kind:
+                    storage = tensor.untyped_storage()
+                    if storage.nbytes() > 0:
+                        found.setdefault(storage.data_ptr(), (storage, tensor.device))
+        return list(found.values())
+
+    def prepare(self) -> None:
+        wanted: Dict[int, int] = {}
+        for storage, _ in self._storages():
+            size = storage.nbytes()
+            wanted[size] = wanted.get(size, 0) + 1
+            # One at a time: a park that comes meanwhile waits for one buffer only.
+            with self._lock:
+                buffers = self._buffers.setdefault(size, [])
+                if len(buffers) < wanted[size]:
+                    buffers.append(self._allocate(size))
+
+    def _allocate(self, size: int) -> Any:
+        torch = self._torch
+        try:
+            return torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+        except RuntimeError:
+            # The system limits locked memory: slower, but it works.
+            return torch.empty(size, dtype=torch.uint8)
+
+    def _bytes_of(self, storage: Any, device: Any) -> Any:
+        return self._torch.empty(0, dtype=self._torch.uint8, device=device).set_(storage)
+
+    def park(self) -> int:
+        torch = self._torch
+        with self._lock, torch.no_grad():
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            taken: Dict[int, int] = {}
+            for storage, device in self._storages():
+                size = storage.nbytes()
+                buffers = self._buffers.setdefault(size, [])
+                place = taken.get(size, 0)
+                taken[size] = place + 1
+                if place == len(buffers):
+                    buffers.append(self._allocate(size))
+                buffers[place].copy_(self._bytes_of(storage, device), non_blocking=True)
+                self._parked.append((storage, size, device, buffers[place]))
+            self._settle()
+            for storage, _, _, _ in self._parked:
+                storage.resize_(0)
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            return sum(size for _, size, _, _ in self._parked)
+
+    def wake(self) -> None:
+        with self._lock, self._torch.no_grad():
+            for storage, size, device, buffer in self._parked:
+                storage.resize_(size)
+                self._bytes_of(storage, device).copy_(buffer, non_blocking=True)
+            self._settle()
+            self._parked = []
+
+    def _settle(self) -> None:
+        if self._torch.cuda.is_available():
+            self._torch.cuda.synchronize()
+
+
+def _tensors(model: Any) -> Any:
+    if hasattr(model, "parameters"):
+        yield from model.parameters()
+        yield from model.buffers()
+    elif isinstance(getattr(model, "components", None), dict):
+        for part in model.components.values():
+            if hasattr(part, "parameters"):
+                yield from _tensors(part)
+    elif hasattr(model, "untyped_storage"):
+        yield model
+    else:
+        raise TypeError(f"park_torch: {type(model).__name__} is no module, pipeline or tensor")
+
+
 def run() -> None:
     """Reports that the model is ready, and serves calls until the worker ends the process.
 
@@ -297,6 +436,9 @@ def run() -> None:
         )
     if not _handlers:
         sys.exit("There is no @handler; decorate at least one function.")
+    if bool(_park_hooks) != bool(_wake_hooks):
+        missing = "on_wake" if _park_hooks else "on_park"
+        sys.exit(f"There is no @{missing}; a model that is parked needs both.")
     _Process(int(descriptor)).serve()
 
 
@@ -311,7 +453,8 @@ class _Process:
         self._deferred: List[bytes] = []
         self._is_fork = False
         self._calls: Dict[int, Call] = {}
-        self._pending: queue.SimpleQueue[Optional[Tuple[Call, Any]]] = queue.SimpleQueue()
+        # Calls with their inputs, and steps of the process itself; None ends a thread.
+        self._pending: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._threads = 1
         self._max_frame_bytes = 0
@@ -338,7 +481,12 @@ class _Process:
         for number in range(1, self._threads):
             name = f"millrace-call-{number}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
-        self.send({"type": "ready", "protocol": PROTOCOL, "handlers": list(_handlers)})
+        ready: Dict[str, Any] = {"type": "ready", "protocol": PROTOCOL, "handlers": list(_handlers)}
+        if _park_hooks:
+            ready["parks"] = True
+        self.send(ready)
+        for prepare in _preparations:
+            threading.Thread(target=prepare, name="millrace-prepare", daemon=True).start()
         self._work()
 
     def log(self, call: Optional[Call], level: str, message: str, fields: Dict[str, Any]) -> None:
@@ -425,6 +573,10 @@ class _Process:
             self.send({"type": "error", "id": head["id"], "error": error})
         elif kind == "ping":
             self.send({"type": "pong"})
+        elif kind == "park":
+            self._pending.put(self._park)
+        elif kind == "wake":
+            self._pending.put(self._wake)
         elif kind == "stop":
             for _ in range(self._threads):
                 self._pending.put(None)
@@ -437,6 +589,31 @@ class _Process:
             elif call is not None and kind == "credit":
                 call._grant(head["bytes"])
         return True
+
+    def _park(self) -> None:
+        try:
+            results = [self._call_hook(hook) for hook in reversed(_park_hooks)]
+            sizes = [each for each in results if isinstance(each, int) and each >= 0]
+            self.send({"type": "parked", "bytes": sum(sizes)})
+        except BaseException as error:
+            self.send({"type": "park_failed", "error": _describe(error)})
+
+    def _wake(self) -> None:
+        try:
+            for hook in _wake_hooks:
+                self._call_hook(hook)
+            self.send({"type": "woken"})
+        except BaseException as error:
+            self.send({"type": "park_failed", "error": _describe(error)})
+
+    def _call_hook(self, hook: Callable[[], Any]) -> Any:
+        result = hook()
+        if not inspect.iscoroutine(result):
+            return result
+        # A model of asyncio belongs to the loop of its calls.
+        if self._loop is None:
+            return asyncio.run(result)
+        return asyncio.run_coroutine_threadsafe(result, self._loop).result()
 
     def _begin(self, head: Dict[str, Any], body: memoryview) -> None:
         value = _attach(head.get("value"), head.get("attachments") or [], body)
@@ -459,6 +636,9 @@ class _Process:
             pending = self._pending.get()
             if pending is None:
                 return
+            if callable(pending):
+                pending()
+                continue
             # Its own context: variables that a call sets do not reach the next one.
             contextvars.copy_context().run(self._run, *pending)
             del pending

@@ -1,0 +1,50 @@
+// The model processes of a thread that the worker may park. A handler's own copy of this package lists its processes where
+// the worker's copy finds them.
+
+const LIST = Symbol.for('millrace.parkables');
+
+/** By hooks of the model's program, or by the NVIDIA driver. */
+export const PARK_WAYS = ['hooks', 'driver'] as const;
+export type ParkWay = (typeof PARK_WAYS)[number];
+
+/** How a model process can be parked, or why it cannot. */
+export interface ParkAbility {
+  way: ParkWay | undefined;
+  reason: string | undefined;
+}
+
+/** `cold`: the process was ended, and starts anew at the wake. */
+export interface ParkResult {
+  way: ParkWay | 'cold';
+  /** Device memory that it held. */
+  bytes: number;
+}
+
+export interface Parkable {
+  describeParking(): Promise<ParkAbility>;
+  /** Never fails: ends a process that cannot be parked. It starts no other one until `wakeUp`. */
+  letGo(): Promise<ParkResult>;
+  /** Resolves when it takes calls again. @throws Error if there is no room on the device (it is still parked), or no start */
+  wakeUp(): Promise<ParkResult>;
+}
+
+/** Lists a model process of this thread. @returns how it is removed */
+export function noteParkable(parkable: Parkable): () => void {
+  const known: unknown = Reflect.get(globalThis, LIST);
+  const list: Set<unknown> = known instanceof Set ? known : new Set();
+  if (list !== known) Object.defineProperty(globalThis, LIST, { value: list, configurable: true });
+  list.add(parkable);
+  return () => list.delete(parkable);
+}
+
+export function listParkables(): Parkable[] {
+  const known: unknown = Reflect.get(globalThis, LIST);
+  return known instanceof Set ? [...known].filter(isParkable) : [];
+}
+
+function isParkable(value: unknown): value is Parkable {
+  if (typeof value !== 'object' || value === null) return false;
+  return ['describeParking', 'letGo', 'wakeUp'].every(
+    (name) => typeof Reflect.get(value, name) === 'function',
+  );
+}

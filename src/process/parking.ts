@@ -1,0 +1,104 @@
+// How a child lets go of its device and takes it back: by the hooks of its program, else by the driver.
+import type { ParkAbility } from '../base/process/parkables.ts';
+import type { ModelChild } from './child.ts';
+import type { ProcessLog } from './messages.ts';
+import { buildEnvironment, type CompleteOptions, type Environment } from './options.ts';
+import { ParkHelper, ParkHelperError, type Suspended } from './park-helper.ts';
+
+/** Longest run of a hook, ms: 100 GB of pageable memory take a minute. */
+const HOOK_MS = 300_000;
+/** Longest wait for kernels that run although no call does, ms. */
+const LOCK_MS = 10_000;
+
+export interface ParkOptions {
+  /** Longest wait for calls that run, ms. Default 10,000. */
+  waitMs?: number;
+  log?: ProcessLog;
+}
+
+/** The child is as before: it takes calls. */
+export class ParkRefusedError extends Error {
+  override readonly name = 'ParkRefusedError';
+}
+
+/** There is no room on the device. The child is parked as before. */
+export class NoRoomError extends Error {
+  override readonly name = 'NoRoomError';
+}
+
+export type ParkedChild =
+  | { way: 'hooks'; bytes: number }
+  | { way: 'driver'; bytes: number; suspended: Suspended };
+
+export class Parking {
+  readonly #options: CompleteOptions;
+  #helper: ParkHelper | undefined;
+  #driver: Promise<ParkAbility> | undefined;
+
+  constructor(options: CompleteOptions) {
+    this.#options = options;
+  }
+
+  /** Hooks are known when the child is ready. */
+  findWay(child: ModelChild | undefined): Promise<ParkAbility> {
+    if (child?.hasHooks) return Promise.resolve({ way: 'hooks', reason: undefined });
+    this.#driver ??= this.#openHelper()
+      .probe()
+      .then(
+        () => ({ way: 'driver', reason: undefined }),
+        ({ message }: Error) => ({ way: undefined, reason: message }),
+      );
+    return this.#driver;
+  }
+
+  /** @throws ParkRefusedError if the child runs as before; any other error: it is in an unknown state */
+  async park(child: ModelChild): Promise<ParkedChild> {
+    const { way, reason } = await this.findWay(child);
+    if (way === 'hooks') return { way, bytes: await child.move('park', HOOK_MS) };
+    if (way === undefined || child.pid === undefined) throw new ParkRefusedError(reason);
+    try {
+      const device = this.#device;
+      const request = { group: child.pid, device, lockMs: LOCK_MS };
+      const suspended = await this.#openHelper().suspend(request);
+      child.isSuspended = true;
+      return { way, bytes: suspended.bytes, suspended };
+    } catch (error) {
+      const isUndone = error instanceof ParkHelperError && error.isUndone;
+      throw isUndone ? new ParkRefusedError(error.message) : error;
+    }
+  }
+
+  /** @throws NoRoomError if the child is parked as before; any other error: it is in an unknown state */
+  async wake(child: ModelChild, parked: ParkedChild): Promise<void> {
+    if (parked.way === 'hooks') {
+      await child.move('wake', HOOK_MS);
+      return;
+    }
+    try {
+      await this.#openHelper().resume(parked.suspended, this.#device);
+      child.isSuspended = false;
+    } catch (error) {
+      const hasNoRoom = error instanceof ParkHelperError && error.hasNoRoom;
+      throw hasNoRoom ? new NoRoomError(error.message) : error;
+    }
+  }
+
+  stop(): void {
+    this.#helper?.stop();
+  }
+
+  get #environment(): Environment {
+    return buildEnvironment(this.#options.inherited, this.#options.env);
+  }
+
+  /** The only device that the child sees, if its variable names it. */
+  get #device(): string | undefined {
+    const { CUDA_VISIBLE_DEVICES: visible = '' } = this.#environment;
+    return /^(?:GPU|MIG)-[^,]+$/.test(visible) ? visible : undefined;
+  }
+
+  #openHelper(): ParkHelper {
+    this.#helper ??= new ParkHelper(this.#environment);
+    return this.#helper;
+  }
+}

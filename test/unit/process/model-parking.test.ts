@@ -1,0 +1,172 @@
+// A model process lets go of its device and takes it back, by hooks and by the (stand-in) driver; whatever fails ends in a
+// process that starts anew.
+
+import { resolve } from 'node:path';
+import type { ModelProcessOptions } from 'millrace/process';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import {
+  compileDriver,
+  leaveOutWithoutCompiler,
+  removeDriver,
+  StandInDevice,
+} from '../../support/cuda/stand-in.ts';
+import { isRunning, startModel } from '../../support/models/model-stand.ts';
+import { leaveOutWithoutPython } from '../../support/python.ts';
+
+const isLeftOut =
+  leaveOutWithoutCompiler('model-parking') || leaveOutWithoutPython('model-parking');
+const TENANT = resolve(import.meta.dirname, '../../support/models/tenant.py');
+const MB = 2 ** 20;
+
+let folder = '';
+
+interface Tenancy extends Partial<ModelProcessOptions> {
+  mb?: number;
+  hooks?: 'sound' | 'broken' | 'asleep' | undefined;
+  device?: StandInDevice;
+}
+
+async function startTenant({
+  device = new StandInDevice(folder),
+  hooks,
+  mb = 1_024,
+  ...more
+}: Tenancy = {}) {
+  const env = { ...device.environment, TENANT_MB: String(mb), TENANT_HOOKS: hooks };
+  const stand = await startModel({ args: [TENANT], env, maxBackoffMs: 10, ...more });
+  const ask = () => stand.model.call<{ sum: number; mb: number; pid: number }>('answer', null);
+  return { ...stand, device, ask };
+}
+
+describe.skipIf(isLeftOut)('a parked model process', () => {
+  beforeAll(() => {
+    folder = compileDriver();
+  });
+  afterAll(() => removeDriver(folder));
+
+  it.each([
+    ['hooks', 'sound'],
+    ['driver', undefined],
+  ] as const)('leaves its device and comes back as it was, by %s', async (way, hooks) => {
+    const { ask, device, log, model } = await startTenant({ hooks });
+    const before = await ask();
+    expect(await model.park()).toEqual({ way, bytes: 1_024 * MB });
+    const { mb, state } = device.tenants[0] ?? { mb: -1, state: 'none' };
+    expect(way === 'hooks' ? mb : state).toBe(way === 'hooks' ? 0 : 'checkpointed');
+    // A second one changes nothing.
+    expect(await model.park()).toEqual({ way, bytes: 1_024 * MB });
+    const early = ask();
+    expect(await model.wake()).toEqual({ way, bytes: 1_024 * MB });
+    expect(await early).toEqual(before);
+    expect(await ask()).toEqual(before);
+    expect(log.messages).toEqual(
+      expect.arrayContaining(['model process parked', 'model process woken']),
+    );
+  });
+
+  it('keeps a call that arrives while it is parked, until its signal aborts', async () => {
+    const { model } = await startTenant();
+    await model.park();
+    const abort = new AbortController();
+    const call = model.call('answer', null, { signal: abort.signal });
+    abort.abort(new Error('nobody waits'));
+    await expect(call).rejects.toThrow('nobody waits');
+  });
+
+  it('waits for the call that runs', async () => {
+    const { model } = await startTenant();
+    const order: string[] = [];
+    const nap = model.call('nap', { ms: 50 }).then(() => order.push('call'));
+    await model.park().then(() => order.push('parked'));
+    await nap;
+    expect(order).toEqual(['call', 'parked']);
+  });
+
+  it('goes on if the call that runs does not end in time', async () => {
+    const { ask, device, model } = await startTenant();
+    const nap = model.call('nap', { ms: 300 });
+    await expect(model.park({ waitMs: 10 })).rejects.toThrow(
+      '1 calls of the model process still run after 10 ms',
+    );
+    expect(await nap).toBe(300);
+    expect((await ask()).mb).toBe(1_024);
+    expect(device.tenants[0]?.state).toBe('running');
+  });
+
+  it('refuses without a way to park, and goes on', async () => {
+    const { ask, model } = await startTenant({});
+    const none = await startTenant({
+      env: { ...new StandInDevice(folder).environment, CUDA_STAND_IN_DRIVER: '550.54' },
+    });
+    await expect(none.model.park()).rejects.toThrow(
+      'the driver is 550.54; parking needs an NVIDIA driver 570 or newer',
+    );
+    expect((await none.ask()).mb).toBe(1_024);
+    await model.park();
+    await model.stop();
+    await expect(model.wake()).rejects.toThrow('the model process does not run');
+    await expect(ask()).rejects.toThrow('the model process does not run');
+  });
+
+  it('starts anew at the wake if it dies while it is parked', async () => {
+    const { ask, device, log, model } = await startTenant();
+    const { pid } = await ask();
+    await model.park();
+    process.kill(pid, 'SIGKILL');
+    await expect
+      .poll(() => log.messages)
+      .toContain('parked model process ended, it starts anew when it wakes');
+    expect(device.tenants).toEqual([]);
+    expect(await model.wake()).toEqual({ way: 'cold', bytes: 0 });
+    expect((await ask()).pid).not.toBe(pid);
+  });
+
+  it('is ended and starts anew at the wake after every failure of a park', async () => {
+    const { ask, device, model } = await startTenant();
+    for (const fault of ['Checkpoint kill', 'Checkpoint kill-target', 'Lock kill-target']) {
+      const { pid } = await ask();
+      device.order(fault);
+      expect(await model.park(), fault).toEqual({ way: 'cold', bytes: 0 });
+      expect(isRunning(pid), fault).toBe(false);
+      const call = ask();
+      expect(await model.wake(), fault).toEqual({ way: 'cold', bytes: 0 });
+      expect((await call).pid, fault).not.toBe(pid);
+    }
+  });
+
+  it('starts anew after every failure of a wake', async () => {
+    const { ask, device, model } = await startTenant();
+    const faults = ['Restore kill', 'Unlock kill', 'Restore kill-target', 'Unlock 700'];
+    for (const fault of [...faults, 'Restore 2', 'Restore 304', 'Restore 401']) {
+      const { pid } = await ask();
+      expect(await model.park(), fault).toEqual({ way: 'driver', bytes: 1_024 * MB });
+      device.order(fault);
+      expect(await model.wake(), fault).toEqual({ way: 'cold', bytes: 0 });
+      expect((await ask()).pid, fault).not.toBe(pid);
+      expect(device.tenants, fault).toMatchObject([{ state: 'running', mb: 1_024 }]);
+    }
+  });
+
+  it.each(['broken', 'asleep'] as const)('starts anew if its hooks are %s', async (hooks) => {
+    const { ask, model } = await startTenant({ hooks });
+    const { pid } = await ask();
+    expect((await model.park()).way).toBe(hooks === 'broken' ? 'cold' : 'hooks');
+    expect(await model.wake()).toEqual({ way: 'cold', bytes: 0 });
+    expect((await ask()).pid).not.toBe(pid);
+  });
+
+  it('stays parked while there is no room', async () => {
+    const device = new StandInDevice(folder, { totalMb: 1_500 });
+    const { ask, model } = await startTenant({ device, mb: 1_000 });
+    const { pid } = await ask();
+    await model.park();
+    const other = await startTenant({ device, mb: 1_000 });
+    await expect(model.wake()).rejects.toThrow('bytes of GPU-5tand-1n are free');
+    await other.model.park();
+    await model.wake();
+    expect((await ask()).pid).toBe(pid);
+    await model.park();
+    await other.model.wake();
+    expect((await other.ask()).mb).toBe(1_000);
+  });
+});
