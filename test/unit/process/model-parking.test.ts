@@ -4,6 +4,7 @@
 import { resolve } from 'node:path';
 import type { ModelProcessOptions } from 'millrace/process';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { listParkables } from '../../../src/base/process/parkables.ts';
 import {
   compileDriver,
   leaveOutWithoutCompiler,
@@ -153,6 +154,16 @@ describe.skipIf(isLeftOut)('a parked model process', () => {
     expect((await model.park()).way).toBe(hooks === 'broken' ? 'cold' : 'hooks');
     expect(await model.wake()).toEqual({ way: 'cold', bytes: 0 });
     expect((await ask()).pid).not.toBe(pid);
+  });
+
+  it('is listed for the worker of its thread until it stops', async () => {
+    const { log, model } = await startTenant();
+    const [parkable] = listParkables();
+    expect(listParkables()).toHaveLength(1);
+    expect(await parkable?.describeParking()).toEqual({ way: 'driver', reason: undefined });
+    expect(log.messages).toContain('model process can be parked');
+    await model.stop();
+    expect(listParkables()).toEqual([]);
   });
 
   it('stays parked while there is no room', async () => {
