@@ -29,7 +29,8 @@ import {
   type SubmitOptions,
 } from './client/jobs/submissions.ts';
 import type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
-import type { ErrorCode, JobDetails, JobRecord, JobStatus, JobSummary } from './wire/job/job.ts';
+import type { ErrorCode, JobStatus } from './wire/job/job.ts';
+import type { JobDetails, JobRecord, JobSummary } from './wire/job/job-records.ts';
 import { requireJsonInput } from './wire/job/json-input.ts';
 import type { Json } from './wire/json.ts';
 import type { EndpointHealth, InputSchemaRecord } from './wire/resources/endpoint.ts';
@@ -93,19 +94,18 @@ export { reassemble } from './wire/chunk/chunk-pieces.ts';
 export type { KubernetesLimits, PodKubernetes } from './wire/engine/kubernetes.ts';
 export type { AttemptUsage, GpuUsage, StuckPlace } from './wire/job/attempt.ts';
 export type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
+export type { ErrorCode, JobPolicy, JobStatus } from './wire/job/job.ts';
+export { JobFailedError } from './wire/job/job.ts';
 export type {
-  ErrorCode,
   FailedAttempt,
   JobDetails,
   JobError,
-  JobPolicy,
   JobRecord,
-  JobStatus,
   JobSummary,
   TimelineEntry,
-} from './wire/job/job.ts';
-export { JobFailedError } from './wire/job/job.ts';
-export { WAIT_CODES, type WaitCode, type WaitReason } from './wire/job/wait-reason.ts';
+  WaitReason,
+} from './wire/job/job-records.ts';
+export { WAIT_CODES, type WaitCode } from './wire/job/wait-reason.ts';
 export type { Json } from './wire/json.ts';
 export type { Problem, ProblemCode } from './wire/problem.ts';
 export type { FailedJobList } from './wire/resources/activity.ts';

@@ -1,7 +1,7 @@
 // Verifies that a webhook comes from the platform, for programs that receive webhooks. It needs
 // only WebCrypto, which every runtime with `fetch` has. The format is Standard Webhooks
 // (https://www.standardwebhooks.com).
-import type { JobRecord } from '../wire/job/job.ts';
+import type { JobRecord } from '../wire/job/job-records.ts';
 import { prefixSigned, SECRET_PREFIX, WEBHOOK_HEADERS } from '../wire/webhook.ts';
 
 export { WEBHOOK_HEADERS };

@@ -2,7 +2,8 @@
 import type { Queue } from '../queue/queue.ts';
 import type { Chunk } from '../wire/chunk/chunk.ts';
 import { ChunkJoiner } from '../wire/chunk/chunk-pieces.ts';
-import { isTerminal, JobFailedError, type JobRecord, LIMITS } from '../wire/job/job.ts';
+import { isTerminal, JobFailedError, LIMITS } from '../wire/job/job.ts';
+import type { JobRecord } from '../wire/job/job-records.ts';
 import type { Json } from '../wire/json.ts';
 import { keepAlive } from './flowing-clock.ts';
 

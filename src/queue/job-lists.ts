@@ -2,7 +2,8 @@
 // and errors that lists show. A page reads a bounded number of jobs, however they are spread.
 import { yieldToLoop } from '../base/slices.ts';
 import type { FoundJobs, JobFilter, JobPreview, Reader, Store, StoredJob } from '../store/store.ts';
-import type { ErrorCode, JobStatus, JobSummary } from '../wire/job/job.ts';
+import type { ErrorCode, JobStatus } from '../wire/job/job.ts';
+import type { JobSummary } from '../wire/job/job-records.ts';
 import { readEndpoint } from './endpoint-removal.ts';
 import { toSummary } from './records.ts';
 import { numberRun } from './timeline.ts';

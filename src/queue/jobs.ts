@@ -9,13 +9,8 @@ import {
   type StoredJob,
   type Transaction,
 } from '../store/store.ts';
-import {
-  isTerminal,
-  type JobDetailsHead,
-  type JobStatus,
-  type JobSummary,
-} from '../wire/job/job.ts';
-import type { WaitReason } from '../wire/job/wait-reason.ts';
+import { isTerminal, type JobStatus } from '../wire/job/job.ts';
+import type { JobDetailsHead, JobSummary, WaitReason } from '../wire/job/job-records.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';

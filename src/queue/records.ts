@@ -1,8 +1,8 @@
 // Formats a stored job as clients see it. The output's bytes are inserted unparsed.
 import { Buffer } from 'node:buffer';
 import type { JobAttachment, StoredJob } from '../store/store.ts';
-import { isTerminal, type JobDetailsHead, type JobSummary } from '../wire/job/job.ts';
-import type { WaitReason } from '../wire/job/wait-reason.ts';
+import { isTerminal } from '../wire/job/job.ts';
+import type { JobDetailsHead, JobSummary, WaitReason } from '../wire/job/job-records.ts';
 import { describeTimeline, numberRun } from './timeline.ts';
 
 /** Time from (re)queueing to the start of the attempt, or until now if the job still waits. Whole ms. */

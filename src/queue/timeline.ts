@@ -2,7 +2,8 @@
 // job has no notes: they are written only with a change of the row that is written anyway, or after an attempt to
 // deliver a webhook.
 import type { JobNote, StoredJob } from '../store/store.ts';
-import { isTerminal, type RunOfAttempt, type TimelineEntry } from '../wire/job/job.ts';
+import { isTerminal } from '../wire/job/job.ts';
+import type { RunOfAttempt, TimelineEntry } from '../wire/job/job-records.ts';
 
 type Tried = TimelineEntry & { attempt: number };
 

@@ -2,7 +2,7 @@
 import type { Clock } from '../base/clock.ts';
 import type { StoredJob } from '../store/store.ts';
 import { numberAttempt } from '../wire/job/job.ts';
-import type { WaitReason } from '../wire/job/wait-reason.ts';
+import type { WaitReason } from '../wire/job/job-records.ts';
 import type { KnownScaling, ScalingFacts } from '../wire/resources/scaling.ts';
 import type { Presence } from './leases/presence.ts';
 import type { QueueSettings } from './settings.ts';

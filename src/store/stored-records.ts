@@ -2,7 +2,8 @@
 // the records.
 import { createHash } from 'node:crypto';
 import type { AttemptUsage } from '../wire/job/attempt.ts';
-import type { FailedAttempt, JobError, JobStatus, TimelineEntry } from '../wire/job/job.ts';
+import type { JobStatus } from '../wire/job/job.ts';
+import type { FailedAttempt, JobError, TimelineEntry } from '../wire/job/job-records.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import type { EndpointDeployment, EndpointSettings } from '../wire/resources/endpoint.ts';
 import type { PayloadFileError } from './store.ts';

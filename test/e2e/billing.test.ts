@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
-import type { JobRecord } from '../../src/wire/job/job.ts';
+import type { JobRecord } from '../../src/wire/job/job-records.ts';
 import type { BillingPage } from '../../src/wire/resources/billing.ts';
 import type { BudgetRecord } from '../../src/wire/resources/budget.ts';
 import type { PodRecord } from '../../src/wire/resources/pod.ts';

@@ -1,7 +1,6 @@
 // Why a queued job waits, as a client sees it: real platform, real workers, processes all of them.
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { JobRecord } from '../../src/wire/job/job.ts';
-import type { WaitReason } from '../../src/wire/job/wait-reason.ts';
+import type { JobRecord, WaitReason } from '../../src/wire/job/job-records.ts';
 import type { DecisionRecord } from '../../src/wire/resources/scaling.ts';
 import { fixture, PlatformProcess, Process } from '../support/processes.ts';
 

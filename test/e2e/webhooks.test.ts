@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { jobDetails } from '../../src/wire/answer-schemas.ts';
+import { jobDetails } from '../../src/wire/job/job-records.ts';
 import { verifyPosted, WebhookReceiver } from '../support/network/webhook-receiver.ts';
 import { PlatformProcess, Process } from '../support/processes.ts';
 

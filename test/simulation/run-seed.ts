@@ -3,7 +3,8 @@ import './global-time.ts';
 
 import { openSqliteStore } from '../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../src/store/store.ts';
-import { isTerminal, type JobRecord } from '../../src/wire/job/job.ts';
+import { isTerminal } from '../../src/wire/job/job.ts';
+import type { JobRecord } from '../../src/wire/job/job-records.ts';
 import { createRandom } from '../support/random.ts';
 import { CALM, type Weather } from './flaky-link.ts';
 import type { WorldEvent } from './ledger.ts';

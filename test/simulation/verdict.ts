@@ -1,6 +1,7 @@
 // Checks how every job ended after a seed has been played.
-import type { JobRecord } from '../../src/wire/job/job.ts';
+
 import { isTerminal } from '../../src/wire/job/job.ts';
+import type { JobRecord } from '../../src/wire/job/job-records.ts';
 import { expectChunks, expectOutput, type JobPlan } from './job-plan.ts';
 import type { Ledger } from './ledger.ts';
 

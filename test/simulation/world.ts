@@ -4,7 +4,7 @@ import { type ResumableClock, SteadyTime } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
 import { Queue } from '../../src/queue/queue.ts';
 import { type Store, StoreUnavailableError, type UnusedPayload } from '../../src/store/store.ts';
-import type { JobRecord } from '../../src/wire/job/job.ts';
+import type { JobRecord } from '../../src/wire/job/job-records.ts';
 import type { WorkerLink } from '../../src/wire/link/worker-link.ts';
 import { ProblemError } from '../../src/wire/problem.ts';
 import { type EndpointDeployment, endpointSettings } from '../../src/wire/resources/endpoint.ts';

@@ -9,7 +9,8 @@ import type { WebhookSender } from '../../src/queue/webhooks/webhooks.ts';
 import { openSqliteStore } from '../../src/store/sqlite/sqlite.ts';
 import type { Store, StoredJob } from '../../src/store/store.ts';
 import type { AttemptUsage } from '../../src/wire/job/attempt.ts';
-import type { JobPolicy, JobRecord } from '../../src/wire/job/job.ts';
+import type { JobPolicy } from '../../src/wire/job/job.ts';
+import type { JobRecord } from '../../src/wire/job/job-records.ts';
 import {
   type Lease,
   type LeaseRef,

@@ -1,20 +1,17 @@
 // Converts the zod schemas of bodies to JSON Schema.
 import { z } from 'zod';
+import { kubernetesLimits, podKubernetes } from '../../wire/engine/kubernetes.ts';
 import {
   chunkPage,
-  endpointHealth,
-  inputSchemaRecord,
   jobList,
   jobRecord,
   jobReference,
-  platformState,
   problem,
   purgeAnswer,
   submittedJobs,
-} from '../../wire/answer-schemas.ts';
-import { kubernetesLimits, podKubernetes } from '../../wire/engine/kubernetes.ts';
+} from '../../wire/job/job-records.ts';
 import { runJobsRequest, runRequest } from '../../wire/job/job-schemas.ts';
-import { DESCRIBED_RESOURCES } from '../../wire/operations/operations.ts';
+import { DESCRIBED_RESOURCES, platformState } from '../../wire/operations/operations.ts';
 import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
 import {
   cpuFlavor,
@@ -25,6 +22,7 @@ import {
   gpuType,
   gpuTypeList,
 } from '../../wire/resources/catalog.ts';
+import { endpointHealth, inputSchemaRecord } from '../../wire/resources/endpoint.ts';
 import { issuedKey, keyRotation } from '../../wire/resources/key.ts';
 import { persistentMount, podActionRequest } from '../../wire/resources/pod.ts';
 import { decisionList, decisionRecord } from '../../wire/resources/scaling.ts';

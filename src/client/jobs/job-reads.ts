@@ -2,7 +2,8 @@
 import { sleep, systemClock } from '../../base/clock.ts';
 import type { Chunk } from '../../wire/chunk/chunk.ts';
 import { ChunkJoiner } from '../../wire/chunk/chunk-pieces.ts';
-import { isTerminal, JOB_STATUSES, type JobRecord, type JobStatus } from '../../wire/job/job.ts';
+import { isTerminal, JOB_STATUSES, type JobStatus } from '../../wire/job/job.ts';
+import type { JobRecord } from '../../wire/job/job-records.ts';
 import type { Json } from '../../wire/json.ts';
 import { JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes/routes.ts';
 import { type ApiCaller, callOf, parseAnswer, UnreachableError } from '../api-caller.ts';

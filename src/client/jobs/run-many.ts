@@ -1,6 +1,7 @@
 // Many jobs in one call, with results in the order of the jobs. runMany only submits them, many with each request; runAll
 // also waits for their ends and bounds how many run at a time.
-import { JobFailedError, type JobPolicy, type JobRecord } from '../../wire/job/job.ts';
+import { JobFailedError, type JobPolicy } from '../../wire/job/job.ts';
+import type { JobRecord } from '../../wire/job/job-records.ts';
 import { requireJsonInput } from '../../wire/job/json-input.ts';
 import type { ApiCaller } from '../api-caller.ts';
 import {

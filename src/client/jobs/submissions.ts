@@ -1,13 +1,7 @@
 // Composes and submits jobs of one endpoint. Jobs that come while requests are under way wait and share the next request.
 import { systemClock } from '../../base/clock.ts';
-import {
-  type JobPolicy,
-  type JobStatus,
-  LIMITS,
-  QUEUE_FULL_RETRY_MS,
-  type RunJobsAnswer,
-  type SubmittedJob,
-} from '../../wire/job/job.ts';
+import { type JobPolicy, type JobStatus, LIMITS, QUEUE_FULL_RETRY_MS } from '../../wire/job/job.ts';
+import type { RunJobsAnswer, SubmittedJob } from '../../wire/job/job-records.ts';
 import { requireJsonInput } from '../../wire/job/json-input.ts';
 import type { Problem } from '../../wire/problem.ts';
 import { JOB_ROUTES } from '../../wire/routes/routes.ts';

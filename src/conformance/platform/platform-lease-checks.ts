@@ -1,6 +1,6 @@
 // Checks how a platform handles leases: extended, cancelled, expired, returned. Most wait in real
 // time.
-import type { JobRecord } from '../../wire/job/job.ts';
+import type { JobRecord } from '../../wire/job/job-records.ts';
 import type { Lease } from '../../wire/link/worker-link.ts';
 import { type ConformanceCheck, demandSame, within } from '../checks.ts';
 import {

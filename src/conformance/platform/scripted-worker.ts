@@ -2,7 +2,7 @@
 // checks the answers. It submits the jobs that it takes.
 import { randomBytes } from 'node:crypto';
 import type { Client } from '../../client.ts';
-import type { JobRecord } from '../../wire/job/job.ts';
+import type { JobRecord } from '../../wire/job/job-records.ts';
 import {
   type Lease,
   type LeaseRef,

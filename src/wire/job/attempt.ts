@@ -46,36 +46,36 @@ export type AttemptError = TypeOf<typeof attemptError>;
 
 export const VRAM_SCOPES = ['process', 'devices'] as const;
 
-/** What one attempt used of the GPUs of its worker process. A figure that nothing measured is absent. */
+/** What one attempt used of the GPUs of its worker process. */
 const gpuUsage = record({
-  /**
-   * Number of devices × seconds of the attempt. Of time with other attempts in the same process, an
-   * equal share.
-   */
-  seconds: number,
-  /** Highest and mean device memory in use during the attempt, over all devices of the process. */
-  vramPeakBytes: optional(number),
-  vramMeanBytes: optional(number),
-  /**
-   * Whose memory that is. `process`: of the worker process and its children. `devices`: of all
-   * processes on the devices, because nvidia-smi did not list those of the worker.
-   */
-  vramScope: optional(word(VRAM_SCOPES)),
-  /** Share of time in which a kernel ran, 0 to 1, mean over the attempt and the devices. */
-  utilizationMean: optional(number),
-  /** Energy of the devices. Of time with other attempts in the same process, an equal share. */
-  energyJoules: optional(number),
-  /**
-   * Other attempts ran in the process meanwhile. Seconds and energy are shares; memory and utilization
-   * are those of all attempts together.
-   */
-  shared: flag,
+  seconds: {
+    ...number,
+    about: 'Devices × seconds; an equal share of time with other attempts in the process',
+  },
+  vramPeakBytes: optional(number, 'Highest device memory in use, over all devices of the process'),
+  vramMeanBytes: optional(number, 'Mean device memory in use'),
+  /** `devices`: nvidia-smi did not list the processes of the worker. */
+  vramScope: optional(
+    word(VRAM_SCOPES),
+    '`process`: memory of the worker process and its children; `devices`: of all processes on the devices',
+  ),
+  utilizationMean: optional(
+    number,
+    'Share of time in which a kernel ran, 0 to 1, mean over the attempt and the devices',
+  ),
+  energyJoules: optional(
+    number,
+    'Energy of the devices; an equal share of time with other attempts',
+  ),
+  shared: {
+    ...flag,
+    about: 'Other attempts ran in the process; memory and utilization are those of all together',
+  },
 });
 export type GpuUsage = TypeOf<typeof gpuUsage>;
 
 /** What one attempt used. */
 export const attemptUsage = record({
-  /** Absent on workers without a GPU. */
-  gpu: optional(gpuUsage),
+  gpu: optional(gpuUsage, 'Absent without a GPU; a figure that nothing measured is absent'),
 });
 export type AttemptUsage = TypeOf<typeof attemptUsage>;

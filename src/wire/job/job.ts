@@ -1,9 +1,7 @@
-// A job as clients see it: statuses, record, submission request and limits, and the error of one that ended without an
-// output. Workers load this file, so the zod schemas are in job-schemas.ts.
-
-import type { Problem } from '../problem.ts';
-import type { AttemptError, AttemptUsage, StopLevel } from './attempt.ts';
-import type { WaitReason } from './wait-reason.ts';
+// A job as clients see it: statuses, submission request and limits, and the error of one that ended without an output.
+// Workers load this file, so what needs zod is elsewhere: the records in job-records.ts, checks of requests in
+// job-schemas.ts.
+import type { JobRecord, RunOfAttempt } from './job-records.ts';
 
 export const JOB_STATUSES = [
   'IN_QUEUE',
@@ -72,86 +70,10 @@ export const ERROR_CODES = [
 ] as const;
 export type ErrorCode = (typeof ERROR_CODES)[number];
 
-/** Where an attempt stands if a client has retried its job. Both are absent in the first run. */
-export interface RunOfAttempt {
-  /** Number of the run, from 2: each retry by a client begins one. */
-  run?: number;
-  /** Number of the attempt in its run, from 1; `attempt` goes on counting over all runs. */
-  runAttempt?: number;
-}
-
 /** For people: `2`, or `1 of run 2`. */
 export function numberAttempt(of: RunOfAttempt & { attempt?: number }): string {
   const { attempt, run, runAttempt } = of;
   return run === undefined ? `${attempt}` : `${runAttempt} of run ${run}`;
-}
-
-export interface FailedAttempt extends RunOfAttempt {
-  attempt: number;
-  code: ErrorCode;
-  message: string;
-  workerId: string;
-  /** Unix ms. */
-  startedAt: number;
-  /** Unix ms. */
-  endedAt: number;
-  /** Absent if the worker reported none. */
-  usage?: AttemptUsage;
-  /**
-   * GPU type on which the attempt ran out of memory. Set if the next attempt needs a later type of the endpoint's
-   * `gpuTypeIds`.
-   */
-  outgrownGpuType?: string;
-}
-
-/**
- * `error` of a FAILED or TIMED_OUT job: the last attempt's error and the failed attempts of its last run.
- */
-export interface JobError extends AttemptError {
-  attempts: FailedAttempt[];
-}
-
-/** The job record of status and runsync. Durations are whole milliseconds. */
-export interface JobRecord<Output = unknown> {
-  id: string;
-  status: JobStatus;
-  /** From (re)queueing to the start of the attempt. */
-  delayTime: number;
-  /** Run time of the last attempt, or of the running one so far; 0 before the first. */
-  executionTime: number;
-  attempt: number;
-  output?: Output;
-  /** Size of a streamed output that is too large for the record; read it from the stream. */
-  outputBytes?: number;
-  error?: JobError;
-  workerId?: string;
-  group?: string;
-  progress?: unknown;
-  /** Of the last attempt, once it has ended; absent if the worker reported none. */
-  usage?: AttemptUsage;
-  /** Only while the job is IN_QUEUE. */
-  waitReason?: WaitReason;
-}
-
-/**
- * One row of the job list. Times are Unix ms. Lists without previews have no `run`. `runAttempt` is 0 before the first
- * attempt of a later run.
- */
-export interface JobSummary extends RunOfAttempt {
-  id: string;
-  status: JobStatus;
-  attempt: number;
-  submittedAt: number;
-  delayTime: number;
-  executionTime: number;
-  /** Of the running or the last attempt; absent before the first. */
-  workerId?: string;
-  /** Error of the last failed attempt, with the start of its message. In lists with previews. */
-  error?: Pick<AttemptError, 'code' | 'message'>;
-  /** Start of the input, as it was submitted; absent if the input is large. In lists with previews. */
-  inputPreview?: string;
-  /** In lists with previews. */
-  inputBytes?: number;
 }
 
 export const TIMELINE_EVENTS = [
@@ -171,61 +93,6 @@ export const TIMELINE_EVENTS = [
   'webhook_delivered',
   'webhook_given_up',
 ] as const;
-
-/** Something that happened to a job, or will: `due` lies in the future. */
-export interface TimelineEntry extends RunOfAttempt {
-  /** Unix ms. */
-  at: number;
-  event: (typeof TIMELINE_EVENTS)[number];
-  /** Of the job; of a webhook's events, the attempt to deliver it. Both from 1. Of `retried`, the last one before. */
-  attempt?: number;
-  workerId?: string;
-  /** Of `failed` and `lease_lost`, if that counted as a failure. */
-  code?: ErrorCode;
-  message?: string;
-  /** Of `model_wait`: how long the attempt waited in all for the start of a model process, ms. */
-  waitedMs?: number;
-  /** Of `stopped`. */
-  level?: StopLevel;
-  /** Of `webhook_failed`: when the platform tries again, Unix ms. */
-  nextAt?: number;
-  /** GPU type on which the attempt ran out of memory. */
-  outgrownGpuType?: string;
-  /** Of `ended`. */
-  status?: JobStatus;
-}
-
-/** What the record of a job leaves out. Times are Unix ms. */
-export interface JobDetails extends JobSummary {
-  /** When it was submitted, or last queued again. */
-  queuedAt: number;
-  /** The job does not start before; absent unless it waits for this time. */
-  availableAt?: number;
-  /** When the last attempt began; null while the job is IN_QUEUE. */
-  startedAt: number | null;
-  endedAt: number | null;
-  /** When the platform removes the job, in any status. */
-  expiresAt: number;
-  /** Longest run of an attempt, ms. */
-  executionTimeout: number;
-  maxAttempts: number;
-  priority: number;
-  group?: string;
-  /** Of the last attempt so far. */
-  chunks: number;
-  /** Size of the log so far. */
-  logBytes: number;
-  /** The oldest first. */
-  timeline: TimelineEntry[];
-  /** Of a running job that has reported some. */
-  progress?: unknown;
-  /** Only while the job is IN_QUEUE. */
-  waitReason?: WaitReason;
-  /** As it was submitted. */
-  input: object;
-}
-
-export type JobDetailsHead = Omit<JobDetails, 'input'>;
 
 /** Options of one job; whole numbers within LIMITS. */
 export interface JobPolicy {
@@ -268,14 +135,6 @@ export interface RunRequest {
 export interface RunJobsRequest {
   /** 1 to 100. */
   jobs: RunRequest[];
-}
-
-/** One job of such a request: accepted, or refused. */
-export type SubmittedJob = { id: string; status: JobStatus } | { error: Problem };
-
-/** The jobs in the order of the request. */
-export interface RunJobsAnswer {
-  jobs: SubmittedJob[];
 }
 
 /** The job ended with a status other than COMPLETED. */

@@ -39,14 +39,3 @@ export const WAIT_CODES = [
   'budget',
 ] as const;
 export type WaitCode = (typeof WAIT_CODES)[number];
-
-/** Why a queued job waits. Times are Unix ms. */
-export interface WaitReason {
-  code: WaitCode;
-  /** One or two sentences for people. */
-  message: string;
-  /** Since when, if known. */
-  since?: number;
-  /** When the wait ends or the next start is tried, if known. */
-  until?: number;
-}

@@ -7,6 +7,8 @@ export interface Field<T> {
   /** Returns the value without members that the message does not have. @throws FieldFault */
   read(value: unknown): T;
   readonly shape: Shape;
+  /** For the OpenAPI document, if clients see the field. */
+  readonly about?: string;
 }
 
 /** Absent is allowed; a field that is present must be valid. */
@@ -16,7 +18,7 @@ export interface OptionalField<T> extends Field<T> {
 
 export type Fields = Readonly<Record<string, Field<unknown>>>;
 
-/** What a field holds, for the test that compares worker.proto with these descriptions. */
+/** What a field holds, for the OpenAPI document, and for the test that compares worker.proto with these descriptions. */
 export type Shape =
   | { kind: 'text' | 'number' | 'flag' }
   | { kind: 'whole'; max: number }
@@ -148,8 +150,8 @@ export function list<T>(element: Field<T>, { max = MAX_LISTED, min = 0 }: Range 
   };
 }
 
-export function optional<T>(field: Field<T>): OptionalField<T> {
-  return { ...field, isOptional: true };
+export function optional<T>(field: Field<T>, about = field.about): OptionalField<T> {
+  return { ...field, ...(about !== undefined && { about }), isOptional: true };
 }
 
 export function record<F extends Fields>(fields: F): Field<RecordOf<F>> {

@@ -1,18 +1,18 @@
 // The job operations of an endpoint.
 import { z } from 'zod';
+import { ERROR_CODES, JOB_STATUSES, LIMITS } from '../job/job.ts';
+import type { JobRecord } from '../job/job-records.ts';
 import {
   chunkPage,
-  endpointHealth,
-  inputSchemaRecord,
   jobDetails,
   jobList,
   jobRecord,
   jobReference,
   purgeAnswer,
   submittedJobs,
-} from '../answer-schemas.ts';
-import { ERROR_CODES, JOB_STATUSES, type JobRecord, LIMITS } from '../job/job.ts';
+} from '../job/job-records.ts';
 import { idempotencyHeader, JOB_ID_PART, runJobsRequest, runRequest } from '../job/job-schemas.ts';
+import { endpointHealth, inputSchemaRecord } from '../resources/endpoint.ts';
 import { JOB_ROUTES } from '../routes/routes.ts';
 import {
   answerJson,

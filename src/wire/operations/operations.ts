@@ -2,7 +2,6 @@
 // platform itself, load-balanced workers and the OpenAI API are described here. Not listed: the verbs of workers
 // (docs/protocol.md) and the paths of RunPod's API.
 import { z } from 'zod';
-import { platformState } from '../answer-schemas.ts';
 import { LIMITS } from '../job/job.ts';
 import { ACTIVITY_OPERATIONS } from '../resources/activity.ts';
 import { BILLING_OPERATIONS } from '../resources/billing.ts';
@@ -33,6 +32,15 @@ import type { FixedResource } from './resource.ts';
 
 /** The methods that OpenAPI can describe; any other method is forwarded too. */
 const LB_METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
+
+export const platformState = z.object({
+  status: z.enum(['ok', 'ready']),
+  version: z.string(),
+  warnings: z
+    .array(z.string())
+    .exactOptional()
+    .describe('Problems that need attention while the platform keeps serving; only in /readyz'),
+});
 
 export const SYSTEM_OPERATIONS = describeOperations('platform', SYSTEM_ROUTES, {
   getHealth: {

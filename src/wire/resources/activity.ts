@@ -1,7 +1,7 @@
 // Schemas of what happens at endpoints: the overview of now, and time series of the last days.
 import { z } from 'zod';
-import { jobSummary, waitReason } from '../answer-schemas.ts';
 import { ERROR_CODES } from '../job/job.ts';
+import { jobSummary, waitReason } from '../job/job-records.ts';
 import { answerJson, describeOperations, pageCursor } from '../operations/operation.ts';
 import { ACTIVITY_ROUTES } from '../routes/routes.ts';
 import { ENDPOINT_TYPES } from './fields.ts';

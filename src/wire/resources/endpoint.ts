@@ -178,23 +178,28 @@ export const endpoints = describeResource({
 export const endpointList = endpoints.list;
 
 /** What an endpoint's handler accepts. */
-export interface InputSchemaRecord {
-  /** JSON Schema, as a worker sent it; null: none is known. */
-  schema: Readonly<Record<string, unknown>> | null;
-  /** Deployed version of the handler; null without one. */
-  version: number | null;
-  /** When the schema was last another one, Unix ms. */
-  updatedAt: number | null;
-}
+export const inputSchemaRecord = z.object({
+  schema: z
+    .custom<Readonly<Record<string, unknown>>>()
+    .meta({ type: 'object', additionalProperties: true })
+    .nullable()
+    .describe('JSON Schema, as a worker sent it, at most 64 KB; null: none is known'),
+  version: z.int().nullable().describe('Deployed version of the handler; null without one'),
+  updatedAt: z.int().nullable().describe('Unix ms; when the schema was last another one'),
+});
+export type InputSchemaRecord = z.infer<typeof inputSchemaRecord>;
+
+const count = z.int().min(0);
 
 /** The response of `GET /v2/<endpoint>/health`. */
-export interface EndpointHealth {
-  jobs: {
-    completed: number;
-    failed: number;
-    inProgress: number;
-    inQueue: number;
-    retried: number;
-  };
-  workers: { idle: number; running: number };
-}
+export const endpointHealth = z.object({
+  jobs: z.object({
+    completed: count,
+    failed: count,
+    inProgress: count,
+    inQueue: count,
+    retried: count,
+  }),
+  workers: z.object({ idle: count, running: count }),
+});
+export type EndpointHealth = z.infer<typeof endpointHealth>;

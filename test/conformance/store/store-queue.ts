@@ -1,12 +1,8 @@
 // Queries for jobs: the queue, leases, due times, the list.
 import { expect, it } from 'vitest';
 import { type JobSearch, numberGpuType, type StoredJob } from '../../../src/store/store.ts';
-import {
-  type FailedAttempt,
-  JOB_STATUSES,
-  type JobError,
-  type JobStatus,
-} from '../../../src/wire/job/job.ts';
+import { JOB_STATUSES, type JobStatus } from '../../../src/wire/job/job.ts';
+import type { FailedAttempt, JobError } from '../../../src/wire/job/job-records.ts';
 import { addJobs, ENDPOINT, makeJob, makeLease } from '../../support/store/stored-jobs.ts';
 import { idsOf, readJob, save, store } from './store-under-test.ts';
 

@@ -2,7 +2,7 @@
 import { createUuidV7 } from '../../../src/base/id.ts';
 import type { ShardedQueues } from '../../../src/queue/queues.ts';
 import { StoreUnavailableError } from '../../../src/store/store.ts';
-import type { JobRecord } from '../../../src/wire/job/job.ts';
+import type { JobRecord } from '../../../src/wire/job/job-records.ts';
 import { ProblemError } from '../../../src/wire/problem.ts';
 import { choosePlan, type JobPlan, SHORT_TIMEOUT_MS, TIMEOUT_MS } from '../job-plan.ts';
 import type { Ledger } from '../ledger.ts';

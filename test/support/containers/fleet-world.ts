@@ -22,8 +22,7 @@ import { type GoneWorker, WorkerPods } from '../../../src/control/scaling/worker
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import { OWNER, type Store } from '../../../src/store/store.ts';
-import type { JobRecord } from '../../../src/wire/job/job.ts';
-import type { WaitReason } from '../../../src/wire/job/wait-reason.ts';
+import type { JobRecord, WaitReason } from '../../../src/wire/job/job-records.ts';
 import type { Device, Lease, Outcome, ReportReply } from '../../../src/wire/link/worker-link.ts';
 import { type EndpointCreation, endpointCreation } from '../../../src/wire/resources/endpoint.ts';
 import { templateCreation } from '../../../src/wire/resources/template.ts';

@@ -7,7 +7,7 @@ import {
 } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { verifyWebhook, WEBHOOK_HEADERS } from '../../../src/client.ts';
-import type { JobRecord } from '../../../src/wire/job/job.ts';
+import type { JobRecord } from '../../../src/wire/job/job-records.ts';
 import { until } from '../until.ts';
 
 export interface Posted {

@@ -1,8 +1,8 @@
 // What the record of a job leaves out, and the lists of failed jobs.
 import { describe, expect, it } from 'vitest';
 import { jobsCommands } from '../../../src/cli/jobs/jobs.ts';
-import { jobDetails, jobList } from '../../../src/wire/answer-schemas.ts';
 import type { AttemptError } from '../../../src/wire/job/attempt.ts';
+import { jobDetails, jobList } from '../../../src/wire/job/job-records.ts';
 import type { FailedJobList } from '../../../src/wire/resources/activity.ts';
 import {
   ENDPOINT,

@@ -1,6 +1,6 @@
 // The reason why a job waits, in the record of a real queue, as its workers come and go.
 import { afterEach, expect, it } from 'vitest';
-import type { WaitReason } from '../../../src/wire/job/wait-reason.ts';
+import type { WaitReason } from '../../../src/wire/job/job-records.ts';
 import {
   completed,
   ENDPOINT,

@@ -1,28 +1,13 @@
-// Schemas of the API's responses about jobs and errors. Only the OpenAPI document uses them; outgoing
-// responses are not validated. The types are in job.ts, endpoint.ts, chunk.ts and problem.ts.
+// The records of jobs that clients read: the schemas for the OpenAPI document, and the types that follow from them.
+// Outgoing records are not validated.
 import { z } from 'zod';
-import type { Chunk } from './chunk/chunk.ts';
-import {
-  type AttemptError,
-  type AttemptUsage,
-  STOP_LEVELS,
-  STUCK_STATES,
-  VRAM_SCOPES,
-} from './job/attempt.ts';
-import {
-  ERROR_CODES,
-  JOB_STATUSES,
-  type JobDetailsHead,
-  type JobRecord,
-  type JobSummary,
-  type RunJobsAnswer,
-  TIMELINE_EVENTS,
-  type TimelineEntry,
-} from './job/job.ts';
-import { WAIT_CODES, type WaitReason } from './job/wait-reason.ts';
-import type { Json } from './json.ts';
-import { PROBLEMS, type Problem, type ProblemCode } from './problem.ts';
-import type { EndpointHealth, InputSchemaRecord } from './resources/endpoint.ts';
+import type { Chunk } from '../chunk/chunk.ts';
+import type { Json } from '../json.ts';
+import type { Field, Shape } from '../link/fields.ts';
+import { PROBLEMS, type Problem, type ProblemCode } from '../problem.ts';
+import { attemptError, attemptUsage, STOP_LEVELS } from './attempt.ts';
+import { ERROR_CODES, JOB_STATUSES, TIMELINE_EVENTS } from './job.ts';
+import { WAIT_CODES } from './wait-reason.ts';
 
 const jobStatus = z.enum(JOB_STATUSES);
 const errorCode = z.enum(ERROR_CODES);
@@ -31,24 +16,8 @@ const wholeMs = z.int().min(0);
 
 export const jobReference = z.object({ id: z.string(), status: jobStatus });
 
-const attemptError = z.object({
-  code: errorCode,
-  message: z.string(),
-  type: z.string().exactOptional(),
-  stack: z.string().exactOptional(),
-  stuck: z
-    .object({
-      state: z.enum(STUCK_STATES),
-      stack: z.string().exactOptional(),
-      chunks: count,
-      lastChunkMs: wholeMs.exactOptional(),
-      eventLoopUtilization: z.number().min(0).max(1).exactOptional(),
-      heapUsedBytes: count.exactOptional(),
-    })
-    .exactOptional(),
-}) satisfies z.ZodType<AttemptError>;
-
-const runOfAttempt = {
+/** Where an attempt stands if a client has retried its job. */
+const runOfAttempt = z.object({
   run: count
     .exactOptional()
     .describe('Run of the job, from 2: each retry by a client begins one. Absent in the first run'),
@@ -57,43 +26,8 @@ const runOfAttempt = {
     .describe(
       'Number of the attempt in its run; `attempt` counts over all runs. Absent in the first run',
     ),
-};
-
-const attemptUsage = z.object({
-  gpu: z
-    .object({
-      seconds: z
-        .number()
-        .min(0)
-        .describe('Devices × seconds; an equal share of time with other attempts in the process'),
-      vramPeakBytes: count.exactOptional().describe('Highest device memory in use'),
-      vramMeanBytes: count.exactOptional().describe('Mean device memory in use'),
-      vramScope: z
-        .enum(VRAM_SCOPES)
-        .exactOptional()
-        .describe(
-          '`process`: memory of the worker process and its children; `devices`: of all processes on the devices',
-        ),
-      utilizationMean: z
-        .number()
-        .min(0)
-        .max(1)
-        .exactOptional()
-        .describe('Share of time in which a kernel ran, mean over the devices'),
-      energyJoules: z
-        .number()
-        .min(0)
-        .exactOptional()
-        .describe('Energy of the devices; an equal share of time with other attempts'),
-      shared: z
-        .boolean()
-        .describe(
-          'Other attempts ran in the process; memory and utilization are those of all together',
-        ),
-    })
-    .exactOptional()
-    .describe('Absent without a GPU; a figure that nothing measured is absent'),
-}) satisfies z.ZodType<AttemptUsage>;
+});
+export type RunOfAttempt = z.infer<typeof runOfAttempt>;
 
 export const waitReason = z.object({
   code: z.enum(WAIT_CODES),
@@ -103,7 +37,33 @@ export const waitReason = z.object({
     .int()
     .exactOptional()
     .describe('When the wait ends or the next worker start is tried, Unix ms'),
-}) satisfies z.ZodType<WaitReason>;
+});
+/** Why a queued job waits. */
+export type WaitReason = z.infer<typeof waitReason>;
+
+const usage = toSchema(attemptUsage).exactOptional();
+
+const failedAttempt = z.object({
+  attempt: z.int().min(1),
+  ...runOfAttempt.shape,
+  code: errorCode,
+  message: z.string(),
+  workerId: z.string(),
+  startedAt: z.int().describe('Unix ms'),
+  endedAt: z.int().describe('Unix ms'),
+  usage,
+  outgrownGpuType: z
+    .string()
+    .exactOptional()
+    .describe(
+      'GPU type on which the attempt ran out of memory; set if the next attempt needed a later type',
+    ),
+});
+export type FailedAttempt = z.infer<typeof failedAttempt>;
+
+/** The error of the last attempt, and the failed attempts of the job's last run. */
+const jobError = toSchema(attemptError, z.object({ attempts: z.array(failedAttempt) }));
+export type JobError = z.infer<typeof jobError>;
 
 export const jobRecord = z.object({
   id: z.string(),
@@ -117,44 +77,27 @@ export const jobRecord = z.object({
   outputBytes: count
     .exactOptional()
     .describe('Size of an output that is too large for the record; read it from the stream'),
-  error: attemptError
-    .extend({
-      attempts: z.array(
-        z.object({
-          attempt: z.int().min(1),
-          ...runOfAttempt,
-          code: errorCode,
-          message: z.string(),
-          workerId: z.string(),
-          startedAt: z.int().describe('Unix ms'),
-          endedAt: z.int().describe('Unix ms'),
-          usage: attemptUsage.exactOptional(),
-          outgrownGpuType: z
-            .string()
-            .exactOptional()
-            .describe(
-              'GPU type on which the attempt ran out of memory; set if the next attempt needed a later type',
-            ),
-        }),
-      ),
-    })
-    .exactOptional(),
+  error: jobError.exactOptional(),
   workerId: z.string().exactOptional(),
   group: z.string().exactOptional().describe('`policy.group` of the job'),
   progress: z.unknown().exactOptional(),
-  usage: attemptUsage
-    .exactOptional()
-    .describe('What the last attempt used; set once it has ended, if its worker measures it'),
+  usage: usage.describe(
+    'What the last attempt used; set once it has ended, if its worker measures it',
+  ),
   waitReason: waitReason
     .exactOptional()
     .describe('Why the job waits; set only while its status is IN_QUEUE'),
-}) satisfies z.ZodType<JobRecord>;
+});
+/** The record of status and runsync. */
+export type JobRecord<Output = unknown> = Omit<z.infer<typeof jobRecord>, 'output'> & {
+  output?: Output;
+};
 
 export const jobSummary = z.object({
   id: z.string(),
   status: jobStatus,
   attempt: count,
-  ...runOfAttempt,
+  ...runOfAttempt.shape,
   submittedAt: z.int().describe('Unix ms'),
   delayTime: wholeMs,
   executionTime: wholeMs,
@@ -168,7 +111,12 @@ export const jobSummary = z.object({
     .exactOptional()
     .describe('First 300 characters of the input as JSON text; absent above 16 KB'),
   inputBytes: count.exactOptional(),
-}) satisfies z.ZodType<JobSummary>;
+});
+/**
+ * One row of the job list. Lists without previews have no `run`, `error` and `inputPreview`. `runAttempt` is 0 before the
+ * first attempt of a later run.
+ */
+export type JobSummary = z.infer<typeof jobSummary>;
 
 const timelineEntry = z.object({
   at: z.int().describe('Unix ms'),
@@ -185,7 +133,7 @@ const timelineEntry = z.object({
     .describe(
       'Attempt of the job; of events of the webhook, attempt to deliver it; of `retried`, the last one before',
     ),
-  ...runOfAttempt,
+  ...runOfAttempt.shape,
   workerId: z.string().exactOptional(),
   code: errorCode.exactOptional(),
   message: z.string().exactOptional(),
@@ -208,7 +156,9 @@ const timelineEntry = z.object({
     .exactOptional()
     .describe('Of `webhook_failed`: when the platform tries again, Unix ms'),
   status: jobStatus.exactOptional(),
-}) satisfies z.ZodType<TimelineEntry>;
+});
+/** Something that happened to a job, or will: `due` lies in the future. */
+export type TimelineEntry = z.infer<typeof timelineEntry>;
 
 export const jobDetails = jobSummary.extend({
   queuedAt: z.int().describe('Unix ms; when the job was submitted, or last queued again'),
@@ -233,7 +183,10 @@ export const jobDetails = jobSummary.extend({
     .meta({ type: 'object', additionalProperties: true })
     .exactOptional()
     .describe('As it was submitted; absent with `input=false`'),
-}) satisfies z.ZodType<JobDetailsHead & { input?: object }>;
+});
+export type JobDetailsHead = Omit<z.infer<typeof jobDetails>, 'input'>;
+/** What the record of a job leaves out. */
+export type JobDetails = JobDetailsHead & { input: object };
 
 export const jobList = z.object({
   jobs: z.array(jobSummary).describe('Newest first'),
@@ -242,42 +195,12 @@ export const jobList = z.object({
 
 export const purgeAnswer = z.object({ removed: count, status: z.literal('completed') });
 
-export const endpointHealth = z.object({
-  jobs: z.object({
-    completed: count,
-    failed: count,
-    inProgress: count,
-    inQueue: count,
-    retried: count,
-  }),
-  workers: z.object({ idle: count, running: count }),
-}) satisfies z.ZodType<EndpointHealth>;
-
-export const inputSchemaRecord = z.object({
-  schema: z
-    .custom<Readonly<Record<string, unknown>>>()
-    .meta({ type: 'object', additionalProperties: true })
-    .nullable()
-    .describe('JSON Schema, as a worker sent it, at most 64 KB; null: none is known'),
-  version: z.int().nullable().describe('Deployed version of the handler; null without one'),
-  updatedAt: z.int().nullable().describe('Unix ms; when the schema was last another one'),
-}) satisfies z.ZodType<InputSchemaRecord>;
-
 const streamedChunk = z.object({
   output: z.custom<Json>().describe('One yielded value, or a piece of a large one'),
   metrics: z.record(z.string(), z.number()),
 }) satisfies z.ZodType<Chunk>;
 
 export const chunkPage = z.array(streamedChunk);
-
-export const platformState = z.object({
-  status: z.enum(['ok', 'ready']),
-  version: z.string(),
-  warnings: z
-    .array(z.string())
-    .exactOptional()
-    .describe('Problems that need attention while the platform keeps serving; only in /readyz'),
-});
 
 // The cast is safe: `as const` makes the keys exactly this type.
 const problemCodes = Object.keys(PROBLEMS) as ProblemCode[];
@@ -299,4 +222,45 @@ export const submittedJobs = z.object({
       z.union([jobReference, z.object({ error: problem.describe('Why the job was refused') })]),
     )
     .describe('In the order of the request'),
-}) satisfies z.ZodType<RunJobsAnswer>;
+});
+/** The jobs in the order of the request, each accepted or refused. */
+export type RunJobsAnswer = z.infer<typeof submittedJobs>;
+export type SubmittedJob = RunJobsAnswer['jobs'][number];
+
+/** Makes the schema of a field of the worker link; that of a record with the members of `more`. */
+function toSchema<T, More = unknown>(field: Field<T>, more?: z.ZodType<More>): z.ZodType<T & More> {
+  const { shape } = more instanceof z.ZodObject ? more : { shape: {} };
+  // The shape of a field describes its values.
+  return describeField(field, shape) as z.ZodType<T & More>;
+}
+
+function describeField({ about, shape }: Field<unknown>, more: z.ZodRawShape = {}): z.ZodType {
+  const schema = describeShape(shape, more);
+  return about === undefined ? schema : schema.describe(about);
+}
+
+function describeShape(shape: Shape, more: z.ZodRawShape): z.ZodType {
+  switch (shape.kind) {
+    case 'text':
+      return z.string();
+    case 'number':
+      return z.number().min(0);
+    case 'flag':
+      return z.boolean();
+    case 'whole':
+      return count;
+    case 'word':
+      return z.enum(shape.words);
+    case 'list':
+      return z.array(describeField(shape.element));
+    case 'record': {
+      const members = Object.entries(shape.fields).map(([name, field]) => {
+        const schema = describeField(field);
+        return [name, 'isOptional' in field ? schema.exactOptional() : schema];
+      });
+      return z.object({ ...Object.fromEntries(members), ...more });
+    }
+    case 'union':
+      return z.union(shape.cases.map((each) => describeField(each)));
+  }
+}
