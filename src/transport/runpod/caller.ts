@@ -1,10 +1,11 @@
 // HTTP for RunPod's worker protocol: its addresses, its headers with the bare key, and the meaning of answers.
 // Callers decide about retries.
-import { request } from 'undici';
+import type { request } from 'undici';
 import { backoffMs, readRetryAfterMs } from '../../base/backoff.ts';
 import { OutgoingAgents } from '../../base/net/outgoing-agents.ts';
 import type { ChooseProxy } from '../../base/net/outgoing-proxy.ts';
 import { describeCallFailure, describeRedirect } from '../../base/net/request-hints.ts';
+import { loadUndici } from '../../base/net/undici.ts';
 import { LinkError } from '../../wire/link/worker-link.ts';
 
 /** Version of the protocol's public client whose behaviour this follows. */
@@ -94,7 +95,7 @@ export class RunPodCaller {
     const url = new URL(text);
     try {
       const dispatcher = await this.#agents.open(url);
-      const response = await request(url, { ...options, dispatcher });
+      const response = await loadUndici().request(url, { ...options, dispatcher });
       const { headers, statusCode: status } = response;
       const body = readJson(await response.body.text());
       const askedMs = readRetryAfterMs(headers['retry-after'], Date.now());
