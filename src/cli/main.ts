@@ -10,8 +10,10 @@ import {
   chooseVerb,
   EXIT,
   noVerb,
+  renderBlock,
+  renderGroupHelp,
+  renderHelp,
 } from './command.ts';
-import { renderBlock, renderGroupHelp, renderHelp } from './help.ts';
 import { asksForHelp } from './option-parser.ts';
 import { InvalidKeyError, UnknownWordError, UsageError } from './options.ts';
 import { print, printNote, watchOutput } from './output.ts';
@@ -76,7 +78,7 @@ export const COMMANDS: Readonly<Record<string, CommandEntry>> = {
   },
   templates: {
     summary: 'creates, lists, updates and deletes templates of pods and workers',
-    load: async () => (await import('./resources/templates.ts')).templatesCommands,
+    load: async () => (await import('./resources/pod-parts.ts')).templatesCommands,
   },
   pods: {
     summary: 'creates, lists, updates, starts, stops and terminates pods',
@@ -84,15 +86,15 @@ export const COMMANDS: Readonly<Record<string, CommandEntry>> = {
   },
   'network-volumes': {
     summary: 'creates, lists, grows and deletes network volumes',
-    load: async () => (await import('./resources/network-volumes.ts')).networkVolumesCommands,
+    load: async () => (await import('./resources/pod-parts.ts')).networkVolumesCommands,
   },
   registries: {
     summary: 'creates, lists, changes and deletes logins of image registries',
-    load: async () => (await import('./resources/registries.ts')).registriesCommands,
+    load: async () => (await import('./resources/pod-parts.ts')).registriesCommands,
   },
   budgets: {
     summary: 'limits what pods, endpoints and network volumes may cost',
-    load: async () => (await import('./resources/budgets.ts')).budgetsCommands,
+    load: async () => (await import('./resources/usage.ts')).budgetsCommands,
   },
   billing: {
     summary: 'prints what pods, endpoints and network volumes cost',

@@ -16,14 +16,13 @@ import {
   type DeviceSet,
   type DeviceSets,
 } from '../../worker/gpu/device-sets.ts';
-import { defineCommand, EXIT } from '../command.ts';
+import { defineCommand, EXIT, renderBlock } from '../command.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';
-import { renderBlock } from '../help.ts';
 import type { ParsedArguments } from '../option-parser.ts';
 import { flag, text } from '../options.ts';
 import { print } from '../output.ts';
-import { readPerWorker } from '../worker/worker-devices.ts';
 import { DEVICES_HELP } from '../worker/worker-flags.ts';
+import { readPerWorker } from '../worker/worker-machine.ts';
 
 const NODE_MAJOR = 24;
 /** With less free disk than this, an outbox may fail, bytes. */

@@ -1,6 +1,7 @@
 // `millrace profiles`, `login` and `logout`: store and remove the URL and the key of a platform, list profiles, choose the
 // current one.
-
+import { createInterface } from 'node:readline';
+import { Writable } from 'node:stream';
 import { ApiError } from '../../client/api-caller.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
 import {
@@ -12,22 +13,20 @@ import {
   type ExitMeanings,
 } from '../command.ts';
 import { readVariable } from '../config.ts';
-import { flag, readKeyOf, text, UsageError } from '../options.ts';
+import { cleanKey, flag, readKeyOf, text, UsageError } from '../options.ts';
 import { formatTable, print, printNote, readTableWidth } from '../output.ts';
-import {
-  checkProfileName,
-  DEFAULT_PROFILE,
-  locateProfiles,
-  readProfiles,
-  writeProfiles,
-} from '../profiles.ts';
-import { readKey } from '../prompt.ts';
 import {
   callPlatform,
   checkPlatformUrl,
+  checkProfileName,
   connectCaller,
+  DEFAULT_PROFILE,
   isReadable,
+  locateProfiles,
+  readProfiles,
+  writeProfiles,
 } from '../resources/client-options.ts';
+import { rejectOnInterrupt } from '../resources/resource-command.ts';
 
 /** Enough to tell keys apart, and far too little to guess one. */
 const SHOWN_OF_KEY = 7;
@@ -220,4 +219,41 @@ async function checkKey(url: string, key: string): Promise<void> {
       if (status !== FORBIDDEN) throw error;
     }
   });
+}
+
+const KEY_FORM = /^mr_[A-Za-z0-9_-]{43}$/;
+/** Far more than a key with white space around it. */
+const MAX_CHARS = 4_096;
+
+/** Asks at a terminal, without an echo; else the key is the whole standard input. @throws UsageError, without the text, if it is no key */
+async function readKey(prompt: string): Promise<string> {
+  const given = process.stdin.isTTY ? await ask(prompt) : await readInput();
+  const key = cleanKey(given);
+  if (KEY_FORM.test(key)) return key;
+  const found = key === '' ? 'standard input has no key' : 'that is not an API key';
+  throw new UsageError(`${found}; a key is "mr_" and 43 letters, digits, "-" or "_"`);
+}
+
+function ask(prompt: string): Promise<string> {
+  // The terminal is in raw mode, so only readline could echo, and it writes to nowhere.
+  const nowhere = new Writable({ write: (_chunk, _encoding, done) => done() });
+  const lines = createInterface({ input: process.stdin, output: nowhere, terminal: true });
+  printNote(prompt);
+  return new Promise<string>((resolve, reject) => {
+    lines.once('line', resolve);
+    rejectOnInterrupt(lines, reject);
+    lines.once('close', () => resolve(''));
+  }).finally(() => {
+    lines.close();
+    printNote('\n');
+  });
+}
+
+async function readInput(): Promise<string> {
+  let text = '';
+  for await (const chunk of process.stdin.setEncoding('utf8')) {
+    text += chunk;
+    if (text.length > MAX_CHARS) break;
+  }
+  return text;
 }

@@ -12,7 +12,7 @@ import type { ParsedArguments } from '../option-parser.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
 import { forceOnSecond, listenForStop } from '../stop-signals.ts';
 import { createTerminalLog } from '../terminal-log.ts';
-import { findUsableDevices } from '../worker/worker-devices.ts';
+import { findUsableDevices } from '../worker/worker-machine.ts';
 import { type RunFormat, RunOutput } from './run-output.ts';
 
 const options = {

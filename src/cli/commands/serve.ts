@@ -25,7 +25,7 @@ import { UsageError } from '../options.ts';
 import { outliveOutput, print } from '../output.ts';
 import { exitOn, listenForStop, type StopSignal, type StopSignals } from '../stop-signals.ts';
 import { createTerminalLog } from '../terminal-log.ts';
-import { findUsableDevices } from '../worker/worker-devices.ts';
+import { findUsableDevices } from '../worker/worker-machine.ts';
 
 /** Names of endpoints that the start prints. */
 const SHOWN_ENDPOINTS = 20;

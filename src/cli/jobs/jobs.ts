@@ -17,7 +17,6 @@ import {
   UsageError,
 } from '../options.ts';
 import { formatTable, print, readTableWidth } from '../output.ts';
-import { confirm, yesOption } from '../prompt.ts';
 import { callPlatform, connect } from '../resources/client-options.ts';
 import { parseObject, readObjectFile } from '../resources/request-body.ts';
 import {
@@ -25,9 +24,11 @@ import {
   addCursor,
   CALL_EXIT_CODES,
   callOptions,
+  confirm,
   defineApiVerb,
   pageOptions,
   showRecord,
+  yesOption,
 } from '../resources/resource-command.ts';
 import { followOptions, noteWaits, printLog, readDetails, shortenInput } from './job-output.ts';
 import { submitEach } from './submit-each.ts';

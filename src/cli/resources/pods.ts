@@ -7,13 +7,14 @@ import { type CommandGroup, EXIT, type Verb } from '../command.ts';
 import { checkArguments, parseSharedOptions } from '../option-parser.ts';
 import { flag, integer, type OptionValues, text, UsageError } from '../options.ts';
 import { print, printNote } from '../output.ts';
-import { confirm, yesOption } from '../prompt.ts';
 import { callPlatform, connectCaller } from './client-options.ts';
 import {
   CALL_EXIT_CODES,
   callOptions,
+  confirm,
   defineApiVerb,
   defineResourceVerbs,
+  yesOption,
 } from './resource-command.ts';
 
 const locked = flag({ help: 'let the platform refuse to stop, restart or terminate the pod' });

@@ -1,5 +1,7 @@
 // Defines commands that call a running platform and print its answer, and those that all resources share: list, create,
-// show, update and delete.
+// show, update and delete. A person at a terminal is asked before a command deletes data; a program is not.
+import { createInterface, type Interface } from 'node:readline';
+import { escapeControls } from '../../base/text/printable.ts';
 import type { ApiCaller } from '../../client/api-caller.ts';
 import {
   connectResources,
@@ -12,11 +14,10 @@ import {
 import type { Fields } from '../../wire/resources/field.ts';
 import { spellName } from '../../wire/routes/route.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
-import { type Command, EXIT, type ExitMeanings, type Verb } from '../command.ts';
+import { type Command, CommandError, EXIT, type ExitMeanings, type Verb } from '../command.ts';
 import { checkArguments, type Positional, parseSharedOptions } from '../option-parser.ts';
 import { flag, integer, type OptionTable, type OptionValues, text } from '../options.ts';
 import { formatTable, print, readTableWidth } from '../output.ts';
-import { confirm, yesOption } from '../prompt.ts';
 import { callPlatform, clientOptions, connectCaller } from './client-options.ts';
 import { bodyFileOption, composeBody, fieldOptions, flagsOf, readFields } from './request-body.ts';
 
@@ -32,6 +33,8 @@ export const pageOptions = {
     help: 'cursor of the page to print; each page prints the cursor of the next one',
   }),
 };
+
+export const yesOption = flag({ help: 'do not ask; without a terminal, the command never asks' });
 
 export interface ListKind<Item> {
   /** Plural name, also the member of the list's answer: `pods`. */
@@ -291,4 +294,34 @@ export function defineApiCommand<Table extends OptionTable>({
 }: Omit<ApiVerb<Table>, 'summary'> & { name: string }): Command {
   const { summary: _, ...verb } = defineApiVerb({ ...command, summary: '' });
   return { ...verb, name };
+}
+
+interface Terminal {
+  input: NodeJS.ReadableStream & { isTTY?: boolean };
+  output: NodeJS.WritableStream & { isTTY?: boolean };
+}
+
+/** Asks only if `yes` is false and a person can read and answer. @throws CommandError unless the answer is yes */
+export async function confirm(
+  question: string,
+  { yes }: { yes: boolean },
+  { input, output }: Terminal = { input: process.stdin, output: process.stderr },
+): Promise<void> {
+  if (yes || !input.isTTY || !output.isTTY) return;
+  const lines = createInterface({ input, output });
+  const answer = await new Promise<string>((resolve, reject) => {
+    rejectOnInterrupt(lines, reject);
+    lines.question(escapeControls(`${question} [y/N] `), resolve);
+    lines.once('close', () => resolve(''));
+  }).finally(() => lines.close());
+  if (!/^\s*y(es)?\s*$/i.test(answer)) throw new CommandError('nothing was changed');
+}
+
+export function rejectOnInterrupt(lines: Interface, reject: (error: Error) => void): void {
+  lines.once('SIGINT', () => reject(new InterruptedError('interrupted')));
+}
+
+/** The person has pressed Ctrl-C. */
+class InterruptedError extends CommandError {
+  override readonly exitCode: number = EXIT.interrupted;
 }

@@ -1,15 +1,28 @@
-// `millrace limits` and `millrace billing`: what a user may use, and what the use cost.
-import { connectBilling, connectLimits } from '../../client/platform-client.ts';
+// `millrace limits`, `millrace billing` and `millrace budgets`: what a user may use, what the use costs, and what it may cost.
+import { connectBilling, connectBudgets, connectLimits } from '../../client/platform-client.ts';
 import {
   BILLED_KINDS,
   BILLING_GROUPS,
   BILLING_STEPS,
   type BillingPage,
 } from '../../wire/resources/billing.ts';
+import type { BudgetRecord } from '../../wire/resources/budget.ts';
+import { BUDGET_FIELDS } from '../../wire/resources/fields.ts';
 import type { LimitsRecord } from '../../wire/resources/limits.ts';
+import type { CommandGroup } from '../command.ts';
 import { choice, integer, text } from '../options.ts';
 import { formatTable } from '../output.ts';
-import { defineApiCommand, pageOptions, showRecord } from './resource-command.ts';
+import {
+  type ApiRequest,
+  defineApiCommand,
+  defineApiVerb,
+  defineDeletion,
+  defineResourceVerbs,
+  type ListKind,
+  pageOptions,
+  showList,
+  showRecord,
+} from './resource-command.ts';
 
 export const limitsCommand = defineApiCommand({
   name: 'millrace limits',
@@ -104,4 +117,69 @@ function describeAmount({
 
 function hours(seconds: number): string {
   return (seconds / 3_600).toFixed(3);
+}
+
+const budgetListOptions = {
+  ...pageOptions,
+  user: text({
+    placeholder: 'USER',
+    help: "budgets of this user, * for all; needs the operator's admin key",
+  }),
+};
+
+const budgetColumns: ListKind<BudgetRecord>['columns'] = {
+  ID: ({ id }) => id,
+  NAME: ({ name }) => name,
+  USER: ({ userId }) => userId,
+  ENDPOINT: ({ endpointId, endpointName }) => endpointName ?? endpointId ?? 'all',
+  PERIOD: ({ period }) => period,
+  SPENT: ({ spent }) => spent,
+  LIMIT: ({ limit }) => String(limit),
+  STATE: ({ state }) => state,
+  'SET BY': ({ setBy }) => setBy,
+};
+
+const budgetVerbs = defineResourceVerbs({
+  name: 'budgets',
+  fields: BUDGET_FIELDS,
+  columns: budgetColumns,
+  create: {
+    examples: [
+      'millrace budgets create --name month --limit 500',
+      'millrace budgets create --name month --limit 500 --user ada',
+    ],
+  },
+  update: {
+    effect: 'A higher limit lets new pods and workers start within 10 seconds.',
+    examples: ['millrace budgets update month --limit 800'],
+  },
+});
+
+export const budgetsCommands: CommandGroup = {
+  name: 'millrace budgets',
+  description: [
+    'A budget limits what pods, endpoints and network volumes may cost in a day or a month.',
+    'Once it is used up, no new pods and workers start, and no volumes are created or grown; running ones continue.',
+  ],
+  verbs: {
+    ...budgetVerbs,
+    list: defineApiVerb({
+      summary: 'lists your budgets, newest first',
+      options: budgetListOptions,
+      examples: ['millrace budgets list', 'millrace budgets list --user ada'],
+      act: listBudgets,
+    }),
+    delete: defineDeletion('budgets', ''),
+  },
+  examples: [
+    'millrace budgets create --name month --limit 500',
+    'millrace budgets create --name sdxl --endpoint sdxl --period day --limit 20',
+  ],
+};
+
+async function listBudgets(request: ApiRequest<typeof budgetListOptions>): Promise<string> {
+  const budgets = connectBudgets(request.caller);
+  const { user } = request.values;
+  const listed = user === undefined ? budgets : budgets.ofUser(user);
+  return showList(listed, { plural: 'budgets', columns: budgetColumns }, request);
 }

@@ -308,6 +308,6 @@ async function detectDevices(values: WorkerFlags, log: Log): Promise<Device[]> {
       '--devices does not work with --unsupervised; set CUDA_VISIBLE_DEVICES in the environment',
     );
   }
-  const { findDevices } = await import('./worker-devices.ts');
+  const { findDevices } = await import('./worker-machine.ts');
   return findDevices(values, log);
 }

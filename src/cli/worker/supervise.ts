@@ -20,9 +20,8 @@ import { listenForStop, type StopSignals } from '../stop-signals.ts';
 import { createTerminalLog } from '../terminal-log.ts';
 import { openHealthPort } from './health-port.ts';
 import { openLink, planLink } from './platform-link.ts';
-import { planWorkers } from './worker-devices.ts';
 import { BREAKER_VARIABLE, DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
-import { checkGpuSampling, createGpuFeed } from './worker-machine.ts';
+import { checkGpuSampling, createGpuFeed, planWorkers } from './worker-machine.ts';
 
 /** Time beyond --drain-ms and --force-ms to deliver reports, send bye, and kill a thread, ms. */
 const EXIT_SLACK_MS = 15_000;

@@ -1,7 +1,6 @@
 // Every command's help is complete, because it is made of the tables that arguments are parsed by.
 import { describe, expect, it } from 'vitest';
-import { EXIT, listCommands } from '../../../src/cli/command.ts';
-import { renderGroupHelp, renderHelp } from '../../../src/cli/help.ts';
+import { EXIT, listCommands, renderGroupHelp, renderHelp } from '../../../src/cli/command.ts';
 import { flagName } from '../../../src/cli/options.ts';
 import { commands, groups } from '../../support/all-commands.ts';
 

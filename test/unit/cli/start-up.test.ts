@@ -37,7 +37,7 @@ async function listLoaded(file: string): Promise<string[]> {
 describe('the start of', () => {
   it('millrace --help loads no command and no package', async () => {
     const loaded = await listLoaded('main.ts');
-    const names = 'command config help main option-parser options output'.split(' ');
+    const names = 'command config main option-parser options output'.split(' ');
     expect(loaded.sort()).toEqual(names.map((name) => `cli/${name}.ts`));
   });
 
@@ -51,7 +51,7 @@ describe('the start of', () => {
   });
 
   it.each([
-    'resources/templates.ts',
+    'resources/pod-parts.ts',
     'endpoints/endpoints.ts',
     'deploy/target.ts',
     'resources/keys.ts',

@@ -1,8 +1,5 @@
 import { expect, it } from 'vitest';
-import {
-  describeDecisions,
-  explainDecisions,
-} from '../../../../src/cli/endpoints/endpoint-state.ts';
+import { describeDecisions, explainDecisions } from '../../../../src/cli/endpoints/endpoints.ts';
 import type { DecisionRecord } from '../../../../src/wire/resources/scaling.ts';
 
 const DECISION: DecisionRecord = {

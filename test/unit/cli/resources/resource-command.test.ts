@@ -1,7 +1,7 @@
 // The question before a command deletes data.
 import { PassThrough } from 'node:stream';
 import { expect, it } from 'vitest';
-import { confirm } from '../../../src/cli/prompt.ts';
+import { confirm } from '../../../../src/cli/resources/resource-command.ts';
 
 function openTerminal({ isTTY = true }: { isTTY?: boolean } = {}) {
   const input = Object.assign(new PassThrough(), { isTTY, setRawMode: () => input });

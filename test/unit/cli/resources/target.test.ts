@@ -2,11 +2,13 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } fr
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
-import { locateProfiles, readProfiles, writeProfiles } from '../../../../src/cli/profiles.ts';
 import {
   chooseTarget,
   type GivenTarget,
+  locateProfiles,
+  readProfiles,
   spellTarget,
+  writeProfiles,
 } from '../../../../src/cli/resources/client-options.ts';
 
 const HOME = { url: 'https://home.example', key: 'mr_home' };

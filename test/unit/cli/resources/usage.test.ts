@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { budgetsCommands } from '../../../../src/cli/resources/budgets.ts';
+import { budgetsCommands } from '../../../../src/cli/resources/usage.ts';
 import { createPlatform } from '../../../../src/client.ts';
 import { type Platform, startPlatform } from '../../../support/api/platform.ts';
 import { printVerb } from '../../../support/runs/verb-run.ts';
