@@ -1,6 +1,6 @@
 // The metrics that every process of Millrace has: those of Node.js and the version.
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-import { Counter, collectDefaultMetrics, Gauge, type Registry } from 'prom-client';
+import { Counter, collectDefaultMetrics, Gauge, type Metric, Registry } from 'prom-client';
 import { failedWrites } from './standard-streams.ts';
 
 type LoopDelay = ReturnType<typeof monitorEventLoopDelay>;
@@ -21,12 +21,8 @@ const DELAYS: Record<string, [help: string, readNs: (delay: LoopDelay) => number
   max: ['Longest iteration of the event loop since the last scrape.', ({ max }) => max],
 };
 
-/** Leaves out the metrics of Node.js if the registry already has them, as that of an embedding program may. */
 export function registerProcessMetrics(registry: Registry, version: string): void {
-  if (!registry.getSingleMetric('process_cpu_seconds_total')) {
-    collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });
-    measureDelay(registry);
-  }
+  registerNodeMetrics(registry);
   new Counter({
     name: 'millrace_output_failures_total',
     help: 'Writes to standard output or standard error that failed, and log lines that were dropped.',
@@ -43,6 +39,41 @@ export function registerProcessMetrics(registry: Registry, version: string): voi
     labelNames: ['version'],
     registers: [registry],
   }).set({ version }, 1);
+}
+
+/**
+ * All registries of the process share them: prom-client observes collections of garbage without end, so metrics of
+ * their own would keep each registry, and what its metrics read, in memory.
+ */
+let nodeMetrics: Registry | undefined;
+
+/** Does nothing if the registry already has the metrics of Node.js, as that of an embedding program may. */
+export function registerNodeMetrics(registry: Registry): void {
+  if (registry.getSingleMetric('process_cpu_seconds_total')) return;
+  nodeMetrics ??= measureNode();
+  for (const { name } of nodeMetrics.getMetricsAsArray()) {
+    const metric = nodeMetrics.getSingleMetric(name);
+    if (metric) registry.registerMetric(shareMetric(metric));
+  }
+}
+
+/** The metric with copies of its values, because a registry adds its labels to the values that it reads. */
+function shareMetric(metric: Metric): Metric {
+  return Object.create(metric, {
+    get: {
+      async value() {
+        const read = await metric.get();
+        return { ...read, values: read.values.map((value) => ({ ...value })) };
+      },
+    },
+  });
+}
+
+function measureNode(): Registry {
+  const registry = new Registry();
+  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });
+  measureDelay(registry);
+  return registry;
 }
 
 /**

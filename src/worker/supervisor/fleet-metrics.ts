@@ -1,6 +1,7 @@
 // The Prometheus metrics of a supervisor: those of its workers, of its devices, and its own. It loads
 // prom-client, so it is loaded only where metrics are requested.
-import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
+import { AggregatorRegistry, Counter, Gauge, Registry } from 'prom-client';
+import { registerNodeMetrics } from '../../base/process-metrics.ts';
 import type { HealthState } from '../gpu/device-health.ts';
 import { numberDevice } from '../gpu/device-sets.ts';
 import type { DeviceStatus } from '../gpu/monitor.ts';
@@ -33,7 +34,7 @@ export function createFleetMetrics({
 }: FleetMetricsOptions): FleetMetrics {
   const own = new Registry();
   own.setDefaultLabels({ worker: 'supervisor' });
-  collectDefaultMetrics({ register: own });
+  registerNodeMetrics(own);
   if (readSamplingSeconds) registerSampling(own, readSamplingSeconds);
   const devices = new Registry();
   const refreshDevices = registerDeviceMetrics(devices);

@@ -1,11 +1,9 @@
 // Lines of any length in what engines send: a log is read to its end, a document is refused.
-import { setImmediate } from 'node:timers/promises';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
 import { ChangeFeed, readDocuments, readLogTail } from '../../../src/engine/answers.ts';
 import { joinPieces } from '../../../src/engine/docker/docker-client.ts';
+import { countKept } from '../../support/garbage.ts';
 
 const MB = 1_048_576;
 const LONG = Buffer.alloc(MB, 'x');
@@ -13,21 +11,6 @@ const LONG = Buffer.alloc(MB, 'x');
 /** One line of 256 MB without its line feed. */
 async function* sendLongLine(): AsyncGenerator<Buffer> {
   for (let sent = 0; sent < 256; sent++) yield LONG;
-}
-
-/** Counts the objects that are still referenced, after a collection. */
-async function countKept(objects: readonly WeakRef<object>[]): Promise<number> {
-  // A reference that was made or read in this iteration of the event loop keeps its object.
-  await setImmediate();
-  collectGarbage();
-  return objects.filter((object) => object.deref() !== undefined).length;
-}
-
-function collectGarbage(): void {
-  setFlagsFromString('--expose-gc');
-  const collect: unknown = runInNewContext('globalThis.gc');
-  if (typeof collect !== 'function') throw new Error('V8 has no gc function');
-  collect();
 }
 
 function head(output: 1 | 2, bytes: number): Buffer {
