@@ -169,10 +169,10 @@ class QueueWorker implements Worker {
   }
 
   #describeInput(described: DescribedInput): void {
-    const isKnown = 'text' in described;
     // Without a schema, the platform forgets one that an earlier handler had.
-    this.#session.inputSchema = isKnown ? described.text : '';
-    if (!isKnown) this.#log.debug({ reason: described.missing }, 'handler has no input schema');
+    this.#session.inputSchema = described.kind === 'schema' ? described.text : '';
+    if (described.kind === 'schema') return;
+    this.#log.debug({ reason: described.reason }, 'handler has no input schema');
   }
 
   drain(): Promise<ShutdownResult> {

@@ -272,7 +272,9 @@ function describe(value: unknown): string {
 }
 
 /** JSON text of the schema, or why there is none. */
-export type DescribedInput = { readonly text: string } | { readonly missing: string };
+export type DescribedInput =
+  | { readonly kind: 'schema'; readonly text: string }
+  | { readonly kind: 'none'; readonly reason: string };
 
 interface DescribedHandler {
   readonly input: Schema | undefined;
@@ -288,14 +290,18 @@ const TARGET = 'draft-2020-12';
 export function describeInput({ input, inputSchema }: DescribedHandler): DescribedInput {
   try {
     const schema = inputSchema ?? (input && derive(input));
-    if (schema === undefined) return { missing: explainMissing(input) };
-    if (!isPlainObject(schema)) return { missing: 'its JSON Schema is not a plain object' };
+    if (schema === undefined) return none(explainMissing(input));
+    if (!isPlainObject(schema)) return none('its JSON Schema is not a plain object');
     const text = stringifyJson(schema, 'inputSchema');
     const fault = findSchemaFault(text);
-    return fault === undefined ? { text } : { missing: `its JSON Schema ${fault}` };
+    return fault === undefined ? { kind: 'schema', text } : none(`its JSON Schema ${fault}`);
   } catch (error) {
-    return { missing: describeThrown(error).message };
+    return none(describeThrown(error).message);
   }
+}
+
+function none(reason: string): DescribedInput {
+  return { kind: 'none', reason };
 }
 
 /** The input side: what a caller sends, before defaults and transformations. */

@@ -8,7 +8,7 @@ import type { AttemptError, StopLevel } from '../../wire/job/attempt.ts';
 import { nameTrace } from '../../wire/trace-context.ts';
 import type { ManagedExecution, StartStage } from './executor.ts';
 import type { StuckThread } from './thread-end.ts';
-import type { FromThread } from './thread-messages.ts';
+import type { FromThread, ReportedCapacity } from './thread-messages.ts';
 
 const DEFAULT_SETUP_TIMEOUT_MS = 600_000;
 
@@ -169,18 +169,6 @@ export class LaneJobs {
     this.#writeLog(lines);
     job.sink?.log(lines, 0);
   }
-}
-
-/** What a thread reports about its batches. */
-export interface ReportedCapacity {
-  /** Number of the last job that the thread had received. */
-  readonly received: number;
-  /** Further jobs that could start now or when an incomplete batch starts. */
-  readonly free: number;
-  /** Jobs that wait for their batch to start. */
-  readonly waiting: number;
-  /** Time until an incomplete batch starts and takes its free places with it, ms. */
-  readonly fillMs: number | undefined;
 }
 
 interface LaneCapacityOptions {

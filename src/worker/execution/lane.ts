@@ -15,15 +15,14 @@ import type { LoadedConfig } from '../../handler/loading/load.ts';
 import type { AttemptError } from '../../wire/job/attempt.ts';
 import { countSlots, type ManagedExecution, type StartStage } from './executor.ts';
 import { LaneCapacity, LaneJobs, LaneStart } from './lane-state.ts';
-import { isPacketFromThread } from './packet-check.ts';
+import { PortOutbox, unpack } from './port-outbox.ts';
 import { describeDeath, examineThread, type StuckThread } from './thread-end.ts';
 import {
   type FromThread,
   type LaneTask,
-  PortOutbox,
+  readPacket,
   type ThreadEnding,
   type ToThread,
-  unpack,
 } from './thread-messages.ts';
 
 interface LaneEvents {
@@ -223,9 +222,9 @@ export class Lane {
     void thread.terminate();
   }
 
-  #unpack(packet: unknown): void {
-    if (isPacketFromThread(packet))
-      unpack(packet, (message, payload) => this.#receive(message, payload));
+  #unpack(posted: unknown): void {
+    const packet = readPacket(posted);
+    if (packet) unpack(packet, (message, payload) => this.#receive(message, payload));
     else this.#failJobs();
   }
 

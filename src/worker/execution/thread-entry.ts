@@ -32,14 +32,8 @@ import {
   LogLines,
 } from '../../handler/log-lines.ts';
 import { describeThrown } from '../../handler/thrown.ts';
-import {
-  type FromThread,
-  type LaneTask,
-  PortOutbox,
-  type ThreadEnding,
-  type ToThread,
-  unpack,
-} from './thread-messages.ts';
+import { PortOutbox, unpack } from './port-outbox.ts';
+import type { FromThread, LaneTask, ThreadEnding, ToThread } from './thread-messages.ts';
 
 const { timeOrigin } = performance;
 /** On the timers from before a job replaces them. */
@@ -261,7 +255,7 @@ class ThreadLane implements ConsoleOwner {
     process.on('exit', (code) => {
       number ??= currentOwner.getStore()?.attemptNumber;
       this.#lines.end();
-      this.#outbox.push({ kind: 'exit', code, number, because, thrown });
+      this.#outbox.push({ kind: 'exit', code: Number(code), number, because, thrown });
       this.#outbox.flush();
     });
   }

@@ -1,14 +1,27 @@
-// The messages between a worker and its handler threads, and their transport: many messages in one
-// post, small payloads in one block of memory.
+// The messages between a worker and its handler threads, and the check of those from a thread: a handler can replace the
+// built-ins of its thread, and with them what the thread writes. The worker relies on nothing that is not checked here.
+// Threads import only types of this file: they need not load the descriptions.
 import type { MessagePort } from 'node:worker_threads';
 import type { ProcessGroups } from '../../base/process/process-groups.ts';
 import type { AttemptLimits } from '../../handler/attempt/invoke.ts';
 import type { StopReason } from '../../handler/attempt/stop.ts';
-import type { BatchEvent } from '../../handler/batch/settings.ts';
-import type { LoadedConfig } from '../../handler/loading/load.ts';
-import type { ThrownDescription } from '../../handler/thrown.ts';
-import type { Device, Outcome } from '../../wire/link/worker-link.ts';
-import type { ReportedCapacity } from './lane-state.ts';
+import {
+  type Field,
+  FieldFault,
+  flag,
+  list,
+  number,
+  type OptionalField,
+  optional,
+  record,
+  type TypeOf,
+  text,
+  union,
+  whole,
+  word,
+} from '../../wire/link/fields.ts';
+import { attemptOutcome, type Device } from '../../wire/link/worker-link.ts';
+import type { Packet } from './port-outbox.ts';
 
 /** The one long task of a thread. */
 export interface LaneTask {
@@ -48,144 +61,118 @@ export type ToThread =
   /** `thenWait`: the thread waits to be ended after the teardown. */
   | { kind: 'teardown'; thenWait: boolean };
 
-export type FromThread =
+const count = whole({ max: Number.MAX_SAFE_INTEGER });
+
+/** The member may also be present and undefined. */
+function maybe<T>(field: Field<T>): OptionalField<T | undefined> {
+  return optional<T | undefined>(field);
+}
+
+const loadedConfig = record({
+  timeoutMs: optional(number),
+  concurrency: optional(count),
+  setupTimeoutMs: optional(number),
+  isolation: optional(word(['thread', 'job'])),
+  refreshWorker: optional(flag),
+  failOnReturnedError: optional(flag),
+  batch: optional(record({ maxSize: count, maxWaitMs: number, maxInFlight: count })),
+  describedInput: optional(union('kind', { schema: { text: text() }, none: { reason: text() } })),
+});
+
+const fromThread = union('kind', {
   /** Sent before any code of the handler runs. */
-  | { kind: 'up'; threadId: number; heapLimitBytes: number }
-  | { kind: 'loaded'; config: LoadedConfig }
-  | { kind: 'ready' }
+  up: { threadId: count, heapLimitBytes: number },
+  loaded: { config: loadedConfig },
+  ready: {},
   /** The module could not be loaded, the named check failed, or setup threw. */
-  | { kind: 'failed'; reason: string; check: string | undefined }
+  failed: { reason: text(), check: maybe(text()) },
   /** Payload: the chunks' JSON joined by commas. */
-  | { kind: 'chunks'; number: number; sizes: number[] }
+  chunks: { number: count, sizes: list(count, { min: 1, max: Number.POSITIVE_INFINITY }) },
   /** Payload: JSON. */
-  | { kind: 'progress'; number: number }
-  | { kind: 'held'; number: number; isHeld: boolean }
+  progress: { number: count },
+  held: { number: count, isHeld: flag },
   /** Payload: NDJSON. Without a number it belongs to the thread, not to an attempt. */
-  | { kind: 'log'; number: number | undefined; dropped: number }
-  /** Payload: the output, if there is one. */
-  | {
-      kind: 'end';
-      number: number;
-      outcome: Outcome;
-      recycle: boolean | undefined;
-      contextLoss: string | undefined;
-    }
+  log: { number: maybe(count), dropped: count },
+  /** Payload: the output, if there is one. The outcome is checked as the platform checks it, which would refuse the report. */
+  end: {
+    number: count,
+    outcome: attemptOutcome,
+    recycle: maybe(flag),
+    contextLoss: maybe(text()),
+  },
   /** From the thread of a batch handler, when its capacity may have changed. */
-  | ({ kind: 'capacity' } & ReportedCapacity)
-  | { kind: 'batch'; event: BatchEvent }
+  capacity: {
+    /** Number of the last job that the thread had received. */
+    received: count,
+    /** Further jobs that could start now or when an incomplete batch starts. */
+    free: number,
+    /** Jobs that wait for their batch to start. */
+    waiting: number,
+    /** Time until an incomplete batch starts and takes its free places with it, ms. */
+    fillMs: maybe(number),
+  },
+  batch: {
+    event: union('kind', {
+      started: { size: number, of: number, waitMs: number },
+      split: { size: number },
+      failed: { size: number },
+    }),
+  },
   /** Teardown has run; the thread waits to be ended. */
-  | { kind: 'torn_down' }
-  | ThreadEnding;
+  torn_down: {},
+  /** Sent when the thread ends, with the attempt whose code caused the end, if known. */
+  exit: {
+    code: whole({ min: Number.MIN_SAFE_INTEGER, max: Number.MAX_SAFE_INTEGER }),
+    number: maybe(count),
+    /** `process.exit`, an uncaught exception, or an unhandled rejection. */
+    because: word(['exit', 'uncaught', 'rejection']),
+    /** The exception or the rejection, as the thread has it: the errors within it do not leave the thread. */
+    thrown: maybe(record({ message: text(), type: optional(text()), stack: optional(text()) })),
+  },
+});
 
-/** Sent when the thread ends, with the attempt whose code caused the end, if known. */
-export interface ThreadEnding {
-  kind: 'exit';
-  code: number;
-  number: number | undefined;
-  /** `process.exit`, an uncaught exception, or an unhandled rejection. */
-  because: 'exit' | 'uncaught' | 'rejection';
-  /** The exception or the rejection, as the thread has it: the errors within it do not leave the thread. */
-  thrown: ThrownDescription | undefined;
+export type FromThread = TypeOf<typeof fromThread>;
+export type ThreadEnding = Extract<FromThread, { kind: 'exit' }>;
+/** What a thread reports about its batches. */
+export type ReportedCapacity = Omit<Extract<FromThread, { kind: 'capacity' }>, 'kind'>;
+
+/** What a thread has posted; undefined if that is invalid. */
+export function readPacket(packet: unknown): Packet<FromThread> | undefined {
+  if (typeof packet !== 'object' || packet === null) return undefined;
+  const { messages: posted, payloads, shared }: Partial<Packet<unknown>> = packet;
+  if (!Array.isArray(posted) || !Array.isArray(payloads)) return undefined;
+  if (shared !== undefined && !(shared instanceof Uint8Array)) return undefined;
+  let sharedBytes = 0;
+  const messages: FromThread[] = [];
+  for (const [index, each] of posted.entries()) {
+    const payload: unknown = payloads[index];
+    const message = read(fromThread, each);
+    const bytes = readLength(payload);
+    if (!message || bytes === undefined) return undefined;
+    if (message.kind === 'chunks' && !fits(message.sizes, bytes)) return undefined;
+    if (typeof payload === 'number') sharedBytes += bytes;
+    messages.push(message);
+  }
+  return sharedBytes === (shared?.length ?? 0) ? { messages, payloads, shared } : undefined;
 }
 
-/** A number: the length of the payload in the shared block. */
-type Payload = number | Uint8Array | undefined;
-
-export interface Packet<Message> {
-  messages: Message[];
-  payloads: Payload[];
-  shared: Uint8Array | undefined;
+/** A number: the payload is in the shared block. */
+function readLength(payload: unknown): number | undefined {
+  if (payload === undefined) return 0;
+  return payload instanceof Uint8Array ? payload.length : read(count, payload);
 }
 
-/** Below this, copying into the shared block is cheaper than moving memory between threads. */
-const SHARE_BELOW_BYTES = 16 * 1024;
-/** At this size the packet leaves without waiting for the end of the iteration. */
-const FLUSH_BYTES = 1024 * 1024;
-
-interface PortOutboxOptions {
-  port: MessagePort;
-  /** Schedules the flush after the first message. */
-  schedule: (flush: () => void) => void;
-  /** `given`: payloads may be moved out of this thread. `lent`: others still read them. */
-  payloads: 'given' | 'lent';
-}
-
-export class PortOutbox<Message> {
-  readonly #options: PortOutboxOptions;
-  #messages: Message[] = [];
-  #payloads: (Uint8Array | undefined)[] = [];
-  #pendingBytes = 0;
-
-  constructor(options: PortOutboxOptions) {
-    this.#options = options;
-  }
-
-  push(message: Message, payload?: Uint8Array): void {
-    this.#messages.push(message);
-    this.#payloads.push(payload);
-    this.#pendingBytes += payload?.length ?? 0;
-    if (this.#pendingBytes >= FLUSH_BYTES) this.flush();
-    else if (this.#messages.length === 1) this.#options.schedule(() => this.flush());
-  }
-
-  flush(): void {
-    if (this.#messages.length === 0) return;
-    const transfer: ArrayBuffer[] = [];
-    const shared = packSmall(this.#payloads);
-    const payloads = this.#payloads.map((payload) => this.#place(payload, transfer));
-    const packet: Packet<Message> = { messages: this.#messages, shared, payloads };
-    this.#messages = [];
-    this.#payloads = [];
-    this.#pendingBytes = 0;
-    if (shared) transfer.push(getMemory(shared));
-    this.#options.port.postMessage(packet, transfer);
-  }
-
-  #place(payload: Uint8Array | undefined, transfer: ArrayBuffer[]): Payload {
-    if (payload === undefined || payload.length < SHARE_BELOW_BYTES) return payload?.length;
-    // Moving a view into a larger buffer would move the whole buffer.
-    const isWhole = payload.byteLength === payload.buffer.byteLength;
-    const own =
-      isWhole && this.#options.payloads === 'given' && payload.buffer instanceof ArrayBuffer
-        ? payload
-        : new Uint8Array(payload);
-    transfer.push(getMemory(own));
-    return own;
+/** Undefined if the value does not fit. */
+function read<T>(field: Field<T>, value: unknown): T | undefined {
+  try {
+    return field.read(value);
+  } catch (error) {
+    if (error instanceof FieldFault) return undefined;
+    throw error;
   }
 }
 
-/** Yields the messages of one post, each with its payload. */
-export function unpack<Message>(
-  { messages, payloads, shared }: Packet<Message>,
-  receive: (message: Message, payload: Uint8Array | undefined) => void,
-): void {
-  let at = 0;
-  for (const [index, message] of messages.entries()) {
-    const payload = payloads[index];
-    if (typeof payload !== 'number') {
-      receive(message, payload);
-    } else {
-      receive(message, shared?.subarray(at, at + payload) ?? new Uint8Array(0));
-      at += payload;
-    }
-  }
-}
-
-function packSmall(payloads: readonly (Uint8Array | undefined)[]): Uint8Array | undefined {
-  const small = payloads
-    .filter((payload) => payload !== undefined)
-    .filter(({ length }) => length < SHARE_BELOW_BYTES);
-  if (small.length === 0) return undefined;
-  const shared = new Uint8Array(small.reduce((sum, payload) => sum + payload.length, 0));
-  let at = 0;
-  for (const payload of small) {
-    shared.set(payload, at);
-    at += payload.length;
-  }
-  return shared;
-}
-
-function getMemory(bytes: Uint8Array): ArrayBuffer {
-  if (bytes.buffer instanceof ArrayBuffer) return bytes.buffer;
-  throw new TypeError('shared memory cannot be moved to another thread');
+/** Whether chunks of these sizes, joined by commas, have so many bytes. */
+function fits(sizes: readonly number[], bytes: number): boolean {
+  return sizes.reduce((sum, size) => sum + size, sizes.length - 1) === bytes;
 }

@@ -1,6 +1,6 @@
 // A job that replaces built-ins breaks at most the jobs of its own thread: real handlers in real threads.
 import { describe, expect, it } from 'vitest';
-import { isPacketFromThread } from '../../../src/worker/execution/packet-check.ts';
+import { readPacket } from '../../../src/worker/execution/thread-messages.ts';
 import { otherValue, replacingHandler } from '../../support/replaced-built-ins.ts';
 import { readOutput } from '../../support/workers/leases.ts';
 import { startThreads, writeHandler } from '../../support/workers/thread-script.ts';
@@ -53,13 +53,14 @@ describe('a message of a thread', () => {
   };
   const started = { kind: 'started', size: 1, of: 2, waitMs: 0 };
   const isAccepted = (message: object) =>
-    isPacketFromThread({ messages: [message], payloads: [undefined] });
+    readPacket({ messages: [message], payloads: [undefined] }) !== undefined;
 
   it.each([
     { kind: 'loaded', config: {} },
     { kind: 'end', number: 1, outcome: failed, contextLoss: 'lost' },
     { kind: 'batch', event: started },
     { kind: 'batch', event: { kind: 'split', size: 2 } },
+    { kind: 'exit', code: -1, number: undefined, because: 'exit', thrown: undefined },
   ])('is accepted: %j', (message) => {
     expect(isAccepted(message)).toBe(true);
   });
@@ -70,6 +71,11 @@ describe('a message of a thread', () => {
     { kind: 'end', number: 1, outcome: { ...failed, error: { ...failed.error, stack: 1 } } },
     { kind: 'end', number: 1, outcome: { ...failed, executionMs: Number.NaN } },
     { kind: 'end', number: 1, outcome: failed, contextLoss: {} },
+    { kind: 'end', outcome: failed },
+    { kind: 'held', number: 1, isHeld: 'yes' },
+    { kind: 'loaded', config: { timeoutMs: '1 s' } },
+    { kind: 'exit', code: 0, because: 'exit', thrown: { message: 1 } },
+    { kind: 'other' },
     { kind: 'batch' },
     { kind: 'batch', event: { ...started, waitMs: Number.NaN } },
     { kind: 'batch', event: { kind: 'other', size: 1 } },

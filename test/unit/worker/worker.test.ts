@@ -42,8 +42,12 @@ describe('a starting worker', () => {
   });
 
   it.each([
-    ['its handler’s input schema', { text: '{"type":"object"}' }, '{"type":"object"}'],
-    ['that its handler has no input schema', { missing: 'none' }, ''],
+    [
+      'its handler’s input schema',
+      { kind: 'schema', text: '{"type":"object"}' } as const,
+      '{"type":"object"}',
+    ],
+    ['that its handler has no input schema', { kind: 'none', reason: 'none' } as const, ''],
   ])('tells with each hello %s', async (_, describedInput, inputSchema) => {
     const { clock, executor, link, worker } = script({ handlerVersion: 7 });
     executor.onStart = async () => ({ describedInput });

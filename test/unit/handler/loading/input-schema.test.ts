@@ -12,7 +12,7 @@ const run = () => null;
 
 function describeHandler(exported: unknown): unknown {
   const described = describeInput(readHandler(exported, 'handler.ts'));
-  return 'text' in described ? JSON.parse(described.text) : described.missing;
+  return described.kind === 'schema' ? JSON.parse(described.text) : described.reason;
 }
 
 /** A schema of a library that is not installed. */

@@ -22,7 +22,7 @@ describe('starting', () => {
       "export default { run: () => 1, inputSchema: { type: 'object' } };",
     );
     const { describedInput } = await createThreads({ handlerPath }).executor.start();
-    expect(describedInput).toEqual({ text: '{"type":"object"}' });
+    expect(describedInput).toEqual({ kind: 'schema', text: '{"type":"object"}' });
   });
 
   it('runs setup with the devices once per thread, before the first job', async () => {
