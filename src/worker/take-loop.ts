@@ -31,6 +31,24 @@ interface TakeLoopOptions {
   /** The worker takes no jobs while this returns true. */
   isPaused: () => boolean;
   breaker: CircuitBreaker;
+  /** Woken when slots may be free. */
+  room: Wakeup;
+}
+
+/** Ends a wait of the loop. It exists before the loop, so that the parts which the loop needs can wake it. */
+export class Wakeup {
+  #resolve: () => void = () => {};
+
+  wake(): void {
+    this.#resolve();
+  }
+
+  /** Resolves with the next `wake`. */
+  wait(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#resolve = resolve;
+    });
+  }
 }
 
 export class TakeLoop {
@@ -40,6 +58,7 @@ export class TakeLoop {
   readonly #reporter: Reporter;
   readonly #isPaused: () => boolean;
   readonly #breaker: CircuitBreaker;
+  readonly #room: Wakeup;
   readonly #stopping = new AbortController();
   readonly #pace = new RetryPace({ baseMs: 100, maxMs: 5_000, jitter: 0.2 });
   readonly #earlyAnswers: EarlyAnswers;
@@ -47,10 +66,10 @@ export class TakeLoop {
   #lastProgressAt: number;
   #isFull = false;
   #takes = 0;
-  #wake: (() => void) | undefined;
 
-  constructor({ options, session, attempts, breaker, reporter, isPaused }: TakeLoopOptions) {
+  constructor({ options, session, attempts, breaker, reporter, isPaused, room }: TakeLoopOptions) {
     this.#breaker = breaker;
+    this.#room = room;
     this.#options = options;
     this.#earlyAnswers = new EarlyAnswers(options.clock);
     this.#session = session;
@@ -79,15 +98,10 @@ export class TakeLoop {
       : 'the platform does not answer takes';
   }
 
-  /** Checks again whether slots are free. */
-  wake(): void {
-    this.#wake?.();
-  }
-
   /** Takes nothing more; leases that still arrive are released. */
   stop(): void {
     this.#stopping.abort();
-    this.wake();
+    this.#room.wake();
   }
 
   /** Ends after `stop`. @throws LinkError `stale_incarnation` */
@@ -151,10 +165,7 @@ export class TakeLoop {
         return capacity;
       }
       this.#isFull = true;
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve;
-      });
-      this.#wake = undefined;
+      await this.#room.wait();
       this.#lastProgressAt = this.#options.clock.now();
       // Slots that become free in the same iteration of the event loop share one take.
       await new Promise<void>((resolve) => setImmediate(resolve));

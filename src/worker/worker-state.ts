@@ -1,14 +1,7 @@
 // The states of a worker, and its health: whether it is ready, and if not, why.
-
-import type { Attempts } from './attempts.ts';
-import type { CircuitBreaker } from './circuit-breaker.ts';
-import type { Executor } from './execution/executor.ts';
-import type { LeaseKeeper } from './lease-keeper.ts';
-import type { Outbox } from './outbox/outbox.ts';
-import type { Reporter } from './reports/reporter.ts';
-import type { Session } from './session.ts';
 import type { ShutdownResult } from './shutdown.ts';
-import type { TakeLoop } from './take-loop.ts';
+import type { CompleteWorkerOptions } from './worker-options.ts';
+import type { WorkerParts } from './worker-parts.ts';
 
 /**
  * `starting`: the handler's setup, then the first hello. `ready`: takes jobs. `draining`: takes
@@ -67,25 +60,21 @@ export interface WorkerHealth {
   outboxTrouble?: string;
 }
 
-interface WorkerParts {
+interface ObservedWorker {
+  options: CompleteWorkerOptions;
+  parts: WorkerParts;
   state: WorkerState;
-  attempts: Attempts;
-  breaker: CircuitBreaker;
-  executor: Executor;
-  leaseKeeper: LeaseKeeper;
-  outbox: Outbox;
-  reporter: Reporter;
-  session: Session;
-  takeLoop: TakeLoop;
 }
 
-export function describeHealth(parts: WorkerParts): WorkerHealth {
-  const { attempts, executor, reporter, state } = parts;
-  const reason = findTrouble(parts);
-  const { lastTakeAt } = parts.takeLoop;
-  const { lastRenewAt } = parts.leaseKeeper;
-  const { diskError: outboxTrouble } = parts.outbox;
-  const { sameError } = parts.breaker;
+export function describeHealth(worker: ObservedWorker): WorkerHealth {
+  const { options, parts, state } = worker;
+  const { executor, outbox } = options;
+  const { attempts, breaker, leaseKeeper, reporter, takeLoop } = parts;
+  const reason = findTrouble(worker);
+  const { lastTakeAt } = takeLoop;
+  const { lastRenewAt } = leaseKeeper;
+  const { diskError: outboxTrouble } = outbox;
+  const { sameError } = breaker;
   return {
     ready: reason === undefined,
     ...(reason !== undefined && { reason }),
@@ -102,8 +91,9 @@ export function describeHealth(parts: WorkerParts): WorkerHealth {
   };
 }
 
-function findTrouble(parts: WorkerParts): string | undefined {
-  const { attempts, breaker, executor, leaseKeeper, session, state, takeLoop } = parts;
+function findTrouble({ options, parts, state }: ObservedWorker): string | undefined {
+  const { executor } = options;
+  const { attempts, breaker, leaseKeeper, session, takeLoop } = parts;
   switch (state.name) {
     case 'starting':
       return session.trouble ?? `starting: waiting for the ${state.step}`;

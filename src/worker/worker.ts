@@ -1,25 +1,17 @@
 // The worker's lifecycle, from setup through taking and running jobs to shutdown. It owns the state
 // and the order of steps; the loops of other files do the work.
-import { sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { DescribedInput } from '../handler/loading/load.ts';
 import { LinkError } from '../wire/link/worker-link.ts';
-import { Attempts } from './attempts.ts';
-import { CircuitBreaker } from './circuit-breaker.ts';
 import { type Executor, HandlerNotLoadedError } from './execution/executor.ts';
-import { MemoryGuard } from './execution/memory-guard.ts';
-import { GpuAccounts } from './gpu/gpu-accounts.ts';
 import type { GpuFigures } from './gpu/usage-meter.ts';
-import { LeaseKeeper } from './lease-keeper.ts';
-import { Reporter } from './reports/reporter.ts';
-import { Session } from './session.ts';
 import { drainWorker, type ShutdownResult } from './shutdown.ts';
-import { TakeLoop } from './take-loop.ts';
 import {
   type CompleteWorkerOptions,
   completeWorkerOptions,
   type WorkerOptions,
 } from './worker-options.ts';
+import { openParts, type WorkerParts } from './worker-parts.ts';
 import {
   describeHealth,
   type Recycle,
@@ -70,17 +62,7 @@ class QueueWorker implements Worker {
   readonly #options: CompleteWorkerOptions;
   readonly #log: Log;
   readonly #executor: Executor;
-  readonly #session: Session;
-  readonly #reporter: Reporter;
-  readonly #attempts: Attempts;
-  readonly #takeLoop: TakeLoop;
-  readonly #leaseKeeper: LeaseKeeper;
-  readonly #memoryGuard: MemoryGuard | undefined;
-  /** Undefined without a GPU. */
-  readonly #gpus: GpuAccounts | undefined;
-  readonly #breaker: CircuitBreaker;
-  /** Aborts the session's waits. */
-  readonly #sessionEnd = new AbortController();
+  readonly #parts: WorkerParts;
   /** Aborts the wait for running jobs. */
   readonly #stopWaiting = new AbortController();
   #state: WorkerState = { name: 'starting', step: 'setup' };
@@ -91,50 +73,17 @@ class QueueWorker implements Worker {
   #resolveEnded: (state: WorkerState) => void = () => {};
 
   constructor(options: CompleteWorkerOptions) {
-    const { log, executor } = options;
     this.#options = options;
-    this.#log = log;
-    this.#executor = executor;
+    this.#log = options.log;
+    this.#executor = options.executor;
     this.ended = new Promise((resolve) => {
       this.#resolveEnded = resolve;
     });
-    const session = new Session(options, this.#sessionEnd.signal);
-    const onFatal = (error: unknown) => this.#fail(error);
-    const onAnswered = () => this.#takeLoop.wake();
-    const reporter = new Reporter({ options, session, onFatal, onAnswered });
-    this.#gpus = this.#createGpuAccounts();
-    this.#breaker = new CircuitBreaker({
-      clock: options.clock,
-      log,
-      failures: options.breakAfter,
-      state: options.breakerState,
-      onChange: (state) => options.observer?.breakerChanged(state),
-      onRelief: () => this.#takeLoop.wake(),
-      onRecycle: (reason) => this.recycle(reason),
-    });
-    const breaker = this.#breaker;
-    const attempts = new Attempts({ options, reporter, breaker, gpus: this.#gpus });
-    this.#session = session;
-    this.#reporter = reporter;
-    this.#attempts = attempts;
-    const isPaused = () =>
-      attempts.mustRecycle ||
-      (this.#memoryGuard?.isHigh ?? false) ||
-      (this.#gpus?.isHolding ?? false);
-    this.#takeLoop = new TakeLoop({ options, session, attempts, breaker, reporter, isPaused });
-    this.#memoryGuard = this.#createMemoryGuard();
-    const onDrain = () => {
-      void this.#beginShutdown('platform');
-    };
-    this.#leaseKeeper = new LeaseKeeper({ options, session, attempts, onDrain });
-    attempts.onChange(() => {
-      this.#takeLoop.wake();
-      if (attempts.mustRecycle && attempts.active === 0) this.#replaceWhenIdle();
-    });
-    executor.onBatch((event) => options.observer?.batchChanged(event));
-    executor.onChange(() => {
-      this.#takeLoop.wake();
-      if (executor.stuckThread !== undefined) this.#recycleNow(executor.stuckThread);
+    this.#parts = openParts(options, {
+      fail: (error) => this.#fail(error),
+      drain: () => void this.#beginShutdown('platform'),
+      recycle: (reason, pace) => (pace === 'now' ? this.#recycleNow(reason) : this.recycle(reason)),
+      replace: () => this.#replaceWhenIdle(),
     });
   }
 
@@ -146,10 +95,10 @@ class QueueWorker implements Worker {
     try {
       const { describedInput, timeoutMs } = await this.#executor.start();
       if (describedInput) this.#describeInput(describedInput);
-      if (timeoutMs !== undefined) this.#attempts.limitTo(timeoutMs);
+      if (timeoutMs !== undefined) this.#parts.attempts.limitTo(timeoutMs);
       if (this.#state.name !== 'starting') return;
       this.#state = { name: 'starting', step: 'hello' };
-      await this.#session.greet();
+      await this.#parts.session.greet();
     } catch (error) {
       // The worker was stopped meanwhile, which aborted the setup or the hello.
       if (this.#state.name !== 'starting') return;
@@ -162,15 +111,15 @@ class QueueWorker implements Worker {
       { workerId: this.#options.workerId, slots: this.#executor.slots },
       'worker ready',
     );
-    this.#memoryGuard?.start();
-    this.#reporter.resume();
-    this.#leaseKeeper.run().catch((error: unknown) => this.#fail(error));
-    this.#taking = this.#takeLoop.run().catch((error: unknown) => this.#fail(error));
+    this.#parts.memoryGuard?.start();
+    this.#parts.reporter.resume();
+    this.#parts.leaseKeeper.run().catch((error: unknown) => this.#fail(error));
+    this.#taking = this.#parts.takeLoop.run().catch((error: unknown) => this.#fail(error));
   }
 
   #describeInput(described: DescribedInput): void {
     // Without a schema, the platform forgets one that an earlier handler had.
-    this.#session.inputSchema = described.kind === 'schema' ? described.text : '';
+    this.#parts.session.inputSchema = described.kind === 'schema' ? described.text : '';
     if (described.kind === 'schema') return;
     this.#log.debug({ reason: described.reason }, 'handler has no input schema');
   }
@@ -178,7 +127,8 @@ class QueueWorker implements Worker {
   drain(): Promise<ShutdownResult> {
     if (this.#state.name === 'draining' && this.#state.askedBy === 'platform') {
       const { clock, drainMs } = this.#options;
-      void sleep(clock, drainMs, this.#sessionEnd.signal).then(() => this.#stopWaiting.abort());
+      const cancel = clock.after(drainMs, () => this.#stopWaiting.abort());
+      void this.ended.then(cancel);
     }
     return this.#beginShutdown('caller');
   }
@@ -196,7 +146,7 @@ class QueueWorker implements Worker {
   }
 
   noteGpuFigures(figures: GpuFigures): void {
-    this.#gpus?.note(figures);
+    this.#parts.gpus?.note(figures);
   }
 
   /**
@@ -204,12 +154,12 @@ class QueueWorker implements Worker {
    * the supervisor must not.
    */
   #replaceWhenIdle(): void {
-    if (this.#session.terms.replacesWorkers) void this.#beginShutdown('platform');
+    if (this.#parts.session.terms.replacesWorkers) void this.#beginShutdown('platform');
     else this.recycle(this.#describeNeed());
   }
 
   #describeNeed(): string {
-    const { contextLoss } = this.#attempts;
+    const { contextLoss } = this.#parts.attempts;
     if (contextLoss === undefined) return 'the handler asked for a new worker process';
     return `the process has lost its GPU context: ${contextLoss}`;
   }
@@ -221,41 +171,8 @@ class QueueWorker implements Worker {
     this.recycle(reason);
   }
 
-  #createGpuAccounts(): GpuAccounts | undefined {
-    const { clock, devices } = this.#options;
-    const count = devices.filter(({ kind }) => kind === 'gpu').length;
-    if (count === 0) return undefined;
-    return new GpuAccounts({
-      devices: count,
-      clock,
-      isIdle: () => this.#attempts.active === 0,
-      onRelief: () => this.#takeLoop.wake(),
-      onRecycle: (reason) => this.recycle(reason),
-    });
-  }
-
-  #createMemoryGuard(): MemoryGuard | undefined {
-    const { clock, log, memoryLimitBytes: limitBytes, readRssBytes } = this.#options;
-    if (limitBytes === undefined) return undefined;
-    const onRelief = () => this.#takeLoop.wake();
-    const onRecycle = (reason: string, pace: 'now' | 'idle') =>
-      pace === 'now' ? this.#recycleNow(reason) : this.recycle(reason);
-    const attempts = this.#attempts;
-    return new MemoryGuard({ clock, log, attempts, limitBytes, readRssBytes, onRelief, onRecycle });
-  }
-
   health(): WorkerHealth {
-    return describeHealth({
-      state: this.#state,
-      attempts: this.#attempts,
-      breaker: this.#breaker,
-      executor: this.#executor,
-      leaseKeeper: this.#leaseKeeper,
-      outbox: this.#options.outbox,
-      reporter: this.#reporter,
-      session: this.#session,
-      takeLoop: this.#takeLoop,
-    });
+    return describeHealth({ options: this.#options, parts: this.#parts, state: this.#state });
   }
 
   #beginShutdown(askedBy: ShutdownCause): Promise<ShutdownResult> {
@@ -270,10 +187,10 @@ class QueueWorker implements Worker {
     let result: ShutdownResult = { delivered, undelivered, abandoned: 0 };
     if (before !== 'failed') {
       this.#state = { name: 'draining', askedBy };
-      this.#log.info({ askedBy, running: this.#attempts.active }, 'worker draining');
+      this.#log.info({ askedBy, running: this.#parts.attempts.active }, 'worker draining');
     }
     if (before === 'ready') result = await this.#drainJobs(askedBy);
-    this.#endLoops();
+    this.#parts.close();
     await this.#stopExecutor();
     if (this.#state.name === 'draining') {
       this.#log.info({ result }, 'worker stopped');
@@ -287,8 +204,9 @@ class QueueWorker implements Worker {
    * for this machine.
    */
   #drainJobs(askedBy: ShutdownCause): Promise<ShutdownResult> {
-    this.#takeLoop.stop();
-    const [options, attempts, reporter] = [this.#options, this.#attempts, this.#reporter];
+    this.#parts.takeLoop.stop();
+    const options = this.#options;
+    const { attempts, reporter } = this.#parts;
     const jobsMs = askedBy === 'platform' ? undefined : options.drainMs;
     const stopWaiting = this.#stopWaiting.signal;
     return drainWorker({ options, jobsMs, attempts, reporter, taking: this.#taking, stopWaiting });
@@ -303,8 +221,8 @@ class QueueWorker implements Worker {
     // The messages of these errors say all; a setup's has its stack.
     const isExplained = error instanceof LinkError || error instanceof HandlerNotLoadedError;
     this.#log.fatal(isExplained ? { reason } : { err: error }, 'worker failed');
-    this.#endLoops();
-    this.#attempts.stopAll('lost');
+    this.#parts.close();
+    this.#parts.attempts.stopAll('lost');
     this.#stopWaiting.abort();
     void this.#stopExecutor().then(() => this.#finish({ ...failed, ...this.#describeRecycle() }));
   }
@@ -314,15 +232,6 @@ class QueueWorker implements Worker {
     const reason = stuckThread ?? this.#recycleReason;
     if (reason === undefined) return {};
     return { recycle: { reason, isStuck: stuckThread !== undefined } };
-  }
-
-  #endLoops(): void {
-    this.#takeLoop.stop();
-    this.#leaseKeeper.stop();
-    this.#reporter.stop();
-    this.#memoryGuard?.stop();
-    this.#breaker.stop();
-    this.#sessionEnd.abort();
   }
 
   /** Never rejects. */

@@ -21,8 +21,6 @@ interface GpuAccountsOptions {
   /** Number of GPUs of the process. */
   devices: number;
   clock: Clock;
-  /** Whether no attempt is active. */
-  isIdle: () => boolean;
   /** Called when taking may resume. */
   onRelief: () => void;
   onRecycle: (reason: string) => void;
@@ -87,14 +85,14 @@ export class GpuAccounts {
   }
 
   note(figures: GpuFigures): void {
-    const { clock, isIdle, onRecycle, onRelief } = this.#options;
+    const { clock, onRecycle, onRelief } = this.#options;
     const now = clock.now();
     this.#meter.sample(figures, now);
     this.#isMeasured = figures.vramBytes !== undefined;
     if (this.#nextFigures && figures.vramBytes === 0) this.#nextWaitAt = now + NO_MEMORY_MS;
     this.#nextFigures?.resolve('new');
     this.#nextFigures = undefined;
-    const verdict = this.#memory.judge(figures, { isIdle: isIdle(), now });
+    const verdict = this.#memory.judge(figures, now);
     if (verdict.kind === 'returned') onRelief();
     if (verdict.kind === 'kept') {
       const mib = Math.round(verdict.excessBytes / 2 ** 20);
@@ -123,6 +121,7 @@ type ReturnVerdict =
  * Decides whether device memory has come back after an attempt that ran out of it. Pure: the caller passes the time.
  */
 export class MemoryReturn<Key> {
+  /** Of the attempts that run: the memory in use before each. */
   readonly #levels = new Map<Key, Level | undefined>();
   #now: Level | undefined;
   #check: Check | undefined;
@@ -148,12 +147,13 @@ export class MemoryReturn<Key> {
   }
 
   /** Judges only while nothing runs: a running attempt may use what it needs. */
-  judge(figures: GpuFigures, { isIdle, now }: { isIdle: boolean; now: number }): ReturnVerdict {
+  judge(figures: GpuFigures, now: number): ReturnVerdict {
     const { vramBytes: bytes, vramScope: scope } = figures;
     this.#now = bytes === undefined ? undefined : { bytes, scope };
     const check = this.#check;
     if (!check || bytes === undefined || check.before.scope !== scope) return { kind: 'unknown' };
     if (!this.isPending(now)) this.#check = undefined;
+    const isIdle = this.#levels.size === 0;
     if (!isIdle || !this.#check || now - check.endedAt < SETTLE_MS) return { kind: 'unknown' };
     this.#check = undefined;
     const excessBytes = bytes - check.before.bytes;

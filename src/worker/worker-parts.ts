@@ -1,0 +1,164 @@
+// The parts of a worker, each made after those that it needs, and closed before them. worker.ts starts and drains them.
+import { Attempts } from './attempts.ts';
+import { CircuitBreaker } from './circuit-breaker.ts';
+import { MemoryGuard } from './execution/memory-guard.ts';
+import { GpuAccounts } from './gpu/gpu-accounts.ts';
+import { LeaseKeeper } from './lease-keeper.ts';
+import { Reporter } from './reports/reporter.ts';
+import { Session } from './session.ts';
+import { TakeLoop, Wakeup } from './take-loop.ts';
+import type { CompleteWorkerOptions } from './worker-options.ts';
+
+/** What parts ask of the worker. */
+export interface WorkerControl {
+  /** The worker cannot continue. */
+  fail(error: unknown): void;
+  /** The platform wants the worker to drain. */
+  drain(): void;
+  /** A new process must take over. `now`: do not wait for running jobs. */
+  recycle(reason: string, pace: 'now' | 'idle'): void;
+  /** A handler has asked for a new process, and no job runs. */
+  replace(): void;
+}
+
+export interface WorkerParts {
+  readonly session: Session;
+  readonly reporter: Reporter;
+  /** Undefined without a GPU. */
+  readonly gpus: GpuAccounts | undefined;
+  readonly breaker: CircuitBreaker;
+  readonly attempts: Attempts;
+  /** Undefined without a limit. */
+  readonly memoryGuard: MemoryGuard | undefined;
+  readonly takeLoop: TakeLoop;
+  readonly leaseKeeper: LeaseKeeper;
+  /** Stops all of them; further calls have no effect. Attempts run on. */
+  close(): void;
+}
+
+interface PartContext {
+  readonly options: CompleteWorkerOptions;
+  readonly control: WorkerControl;
+  /** More jobs may fit now: wakes the take loop. */
+  readonly room: Wakeup;
+  readonly closing: DisposableStack;
+}
+
+export function openParts(options: CompleteWorkerOptions, control: WorkerControl): WorkerParts {
+  const closing = new DisposableStack();
+  const context: PartContext = { options, control, room: new Wakeup(), closing };
+  const session = openSession(context);
+  const reporter = openReporter(context, session);
+  const gpus = openGpuAccounts(context);
+  const breaker = openBreaker(context);
+  const attempts = openAttempts(context, { reporter, gpus, breaker });
+  const memoryGuard = openMemoryGuard(context, attempts);
+  const before = { session, reporter, gpus, breaker, attempts, memoryGuard };
+  const takeLoop = openTakeLoop(context, before);
+  const leaseKeeper = openLeaseKeeper(context, before);
+  watchExecutor(context);
+  return { ...before, takeLoop, leaseKeeper, close: () => closing.dispose() };
+}
+
+function openSession({ closing, options }: PartContext): Session {
+  const end = new AbortController();
+  closing.defer(() => end.abort());
+  return new Session(options, end.signal);
+}
+
+function openReporter(
+  { closing, control, options, room }: PartContext,
+  session: Session,
+): Reporter {
+  const reporter = new Reporter({
+    options,
+    session,
+    onFatal: (error) => control.fail(error),
+    onAnswered: () => room.wake(),
+  });
+  return closing.adopt(reporter, () => reporter.stop());
+}
+
+function openGpuAccounts({ control, options, room }: PartContext): GpuAccounts | undefined {
+  const { clock, devices } = options;
+  const count = devices.filter(({ kind }) => kind === 'gpu').length;
+  if (count === 0) return undefined;
+  return new GpuAccounts({
+    devices: count,
+    clock,
+    onRelief: () => room.wake(),
+    onRecycle: (reason) => control.recycle(reason, 'idle'),
+  });
+}
+
+function openBreaker({ closing, control, options, room }: PartContext): CircuitBreaker {
+  const breaker = new CircuitBreaker({
+    clock: options.clock,
+    log: options.log,
+    failures: options.breakAfter,
+    state: options.breakerState,
+    onChange: (state) => options.observer?.breakerChanged(state),
+    onRelief: () => room.wake(),
+    onRecycle: (reason) => control.recycle(reason, 'idle'),
+  });
+  return closing.adopt(breaker, () => breaker.stop());
+}
+
+function openAttempts(
+  { control, options, room }: PartContext,
+  parts: Pick<WorkerParts, 'reporter' | 'gpus' | 'breaker'>,
+): Attempts {
+  const attempts = new Attempts({ options, ...parts });
+  attempts.onChange(() => {
+    room.wake();
+    if (attempts.mustRecycle && attempts.active === 0) control.replace();
+  });
+  return attempts;
+}
+
+function openMemoryGuard(
+  { closing, control, options, room }: PartContext,
+  attempts: Attempts,
+): MemoryGuard | undefined {
+  const { clock, log, memoryLimitBytes: limitBytes, readRssBytes } = options;
+  if (limitBytes === undefined) return undefined;
+  const guard = new MemoryGuard({
+    clock,
+    log,
+    attempts,
+    limitBytes,
+    readRssBytes,
+    onRelief: () => room.wake(),
+    onRecycle: (reason, pace) => control.recycle(reason, pace),
+  });
+  return closing.adopt(guard, () => guard.stop());
+}
+
+function openTakeLoop(
+  { closing, options, room }: PartContext,
+  parts: Omit<WorkerParts, 'takeLoop' | 'leaseKeeper' | 'close'>,
+): TakeLoop {
+  const { attempts, gpus, memoryGuard } = parts;
+  const isPaused = () =>
+    attempts.mustRecycle || (memoryGuard?.isHigh ?? false) || (gpus?.isHolding ?? false);
+  const loop = new TakeLoop({ ...parts, options, room, isPaused });
+  return closing.adopt(loop, () => loop.stop());
+}
+
+function openLeaseKeeper(
+  { closing, control, options }: PartContext,
+  { attempts, session }: Pick<WorkerParts, 'attempts' | 'session'>,
+): LeaseKeeper {
+  const onDrain = () => control.drain();
+  const keeper = new LeaseKeeper({ options, session, attempts, onDrain });
+  return closing.adopt(keeper, () => keeper.stop());
+}
+
+function watchExecutor({ control, options, room }: PartContext): void {
+  const { executor, observer } = options;
+  executor.onBatch((event) => observer?.batchChanged(event));
+  executor.onChange(() => {
+    room.wake();
+    if (executor.stuckThread !== undefined) control.recycle(executor.stuckThread, 'now');
+  });
+}
