@@ -1,24 +1,18 @@
 // The attempts whose leases the worker holds, until their outcome is acknowledged: starts, times
 // and stops them, and passes their output to the reporter.
 import { type EndHold, Holds } from '../handler/attempt/hold.ts';
-import type { Lease } from '../wire/link/worker-link.ts';
+import type { Lease, ReleaseReason, RenewRequest } from '../wire/link/worker-link.ts';
+import { nameTrace } from '../wire/trace-context.ts';
 import type { CircuitBreaker } from './circuit-breaker.ts';
-import type { ExecutionEnd, StopReason } from './execution/executor.ts';
-import type { GpuAccounts } from './gpu/gpu-accounts.ts';
 import {
-  type Attempt,
-  CANCELLED_BEFORE_BEGIN,
-  describeAttempt,
+  type Execution,
+  type ExecutionEnd,
   endWithoutContext,
-  NOT_STARTED,
-  nameLease,
-  RELEASED_AS_NEIGHBOUR,
-  RELEASED_AS_SUSPECT,
-  RELEASED_FOR_DRAIN,
-  type RenewedLease,
   readContextLoss,
-} from './held-attempt.ts';
-import type { Reporter } from './reports/reporter.ts';
+  type StopReason,
+} from './execution/executor.ts';
+import type { GpuAccounts } from './gpu/gpu-accounts.ts';
+import type { AttemptReportSink, Reporter } from './reports/reporter.ts';
 import { type CompleteWorkerOptions, watchChunks } from './worker-options.ts';
 
 interface AttemptsOptions {
@@ -140,7 +134,7 @@ export class Attempts {
     for (const lease of leases) {
       if (this.#attempts.has(lease.token)) continue;
       const attempt = this.#add(lease);
-      if (this.#contextLoss !== undefined) this.#end(attempt, RELEASED_AS_NEIGHBOUR);
+      if (this.#contextLoss !== undefined) this.#end(attempt, releasedAs('neighbour'));
       else if (lease.solo) this.#wait(attempt);
       else this.#begin(attempt);
     }
@@ -151,7 +145,7 @@ export class Attempts {
   /** Releases leases that arrived while the worker was already draining. */
   release(leases: readonly Lease[]): void {
     for (const lease of leases) {
-      if (!this.#attempts.has(lease.token)) this.#end(this.#add(lease), RELEASED_FOR_DRAIN);
+      if (!this.#attempts.has(lease.token)) this.#end(this.#add(lease), releasedAs('drain'));
     }
   }
 
@@ -171,7 +165,7 @@ export class Attempts {
   /** Releases attempts that have not begun. */
   releaseWaiting(): void {
     for (const attempt of this.#attempts.values()) {
-      if (attempt.phase.name === 'waiting') this.#end(attempt, RELEASED_FOR_DRAIN);
+      if (attempt.phase.name === 'waiting') this.#end(attempt, releasedAs('drain'));
     }
   }
 
@@ -199,7 +193,7 @@ export class Attempts {
   abandonAll(): number {
     const left = [...this.#attempts.values()].filter(({ phase }) => phase.name !== 'ended');
     for (const attempt of left) {
-      this.#end(attempt, attempt.isSuspect ? RELEASED_AS_SUSPECT : RELEASED_FOR_DRAIN);
+      this.#end(attempt, releasedAs(attempt.isSuspect ? 'suspect' : 'drain'));
     }
     return left.length;
   }
@@ -253,7 +247,9 @@ export class Attempts {
    */
   #wait(attempt: Attempt): void {
     const limitMs = attempt.lease.executionTimeoutMs / 2;
-    const cancelTimer = this.#options.clock.after(limitMs, () => this.#end(attempt, NOT_STARTED));
+    const cancelTimer = this.#options.clock.after(limitMs, () =>
+      this.#end(attempt, releasedAs('not_started')),
+    );
     attempt.phase = { name: 'waiting', cancelTimer };
   }
 
@@ -300,7 +296,7 @@ export class Attempts {
       phase.execution.stop(reason, detail);
     }
     if (phase.name === 'waiting') {
-      this.#end(attempt, reason === 'cancelled' ? CANCELLED_BEFORE_BEGIN : RELEASED_FOR_DRAIN);
+      this.#end(attempt, reason === 'cancelled' ? CANCELLED_BEFORE_BEGIN : releasedAs('drain'));
     }
   }
 
@@ -315,7 +311,7 @@ export class Attempts {
       this.#options.log.error(fields, 'worker process has lost its GPU context');
       for (const other of this.#attempts.values()) {
         if (other === attempt) continue;
-        if (other.phase.name === 'waiting') this.#end(other, RELEASED_AS_NEIGHBOUR);
+        if (other.phase.name === 'waiting') this.#end(other, releasedAs('neighbour'));
         else this.#stop(other, 'neighbour');
       }
     }
@@ -364,4 +360,56 @@ export class Attempts {
   #announce(): void {
     for (const listener of this.#changed) listener();
   }
+}
+
+/**
+ * `waiting`: must run alone and waits for the process to be empty. `running`: in the executor.
+ * `ended`: its outcome is being delivered. `waiting` and `running` attempts are active.
+ */
+type Phase =
+  | { readonly name: 'waiting'; readonly cancelTimer: () => void }
+  | { readonly name: 'running'; readonly execution: Execution; readonly cancelTimer: () => void }
+  | { readonly name: 'ended' };
+
+interface Attempt {
+  readonly lease: Lease;
+  readonly reports: AttemptReportSink;
+  /** When it waits for the start of a model process. */
+  readonly holds: Holds;
+  phase: Phase;
+  /** A renewal has named it. */
+  named: boolean;
+  /** The platform has ended the lease. Renewals confirm to the platform that the worker knows. */
+  stopping: boolean;
+  /** Nothing remains to be reported: the lease is over, though the handler may still run. */
+  settled: boolean;
+  /** When its handler was first stopped, Unix ms. */
+  stopAskedAt: number | undefined;
+  /** Stopped because one of several attempts used too much memory. */
+  isSuspect: boolean;
+}
+
+export type RenewedLease = RenewRequest['leases'][number];
+
+/** The end of an attempt whose job returns to the queue. */
+function releasedAs(reason: ReleaseReason): ExecutionEnd {
+  return { outcome: { kind: 'released', reason }, output: undefined };
+}
+
+const CANCELLED_BEFORE_BEGIN: ExecutionEnd = {
+  outcome: { kind: 'cancelled', executionMs: 0, stopped: 'signal' },
+  output: undefined,
+};
+
+/** Fields for log lines. */
+function describeAttempt({ lease: { jobId: job, attempt, traceparent } }: Attempt) {
+  return { job, attempt, ...nameTrace(traceparent) };
+}
+
+/** Names the lease for a renewal and marks it as named. */
+function nameLease(attempt: Attempt): RenewedLease {
+  attempt.named = true;
+  const { jobId, token } = attempt.lease;
+  const named = { jobId, token, stopping: attempt.stopping };
+  return attempt.phase.name === 'ended' ? { ...named, delivering: true } : named;
 }

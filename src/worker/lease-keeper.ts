@@ -2,8 +2,7 @@
 // the platform's messages: an attempt was ended, the worker must drain.
 import { sleep } from '../base/clock.ts';
 import type { LinkError, RenewReply } from '../wire/link/worker-link.ts';
-import type { Attempts } from './attempts.ts';
-import type { RenewedLease } from './held-attempt.ts';
+import type { Attempts, RenewedLease } from './attempts.ts';
 import { callWithin, EarlyAnswers, RetryPace, type Session, toLinkError } from './session.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 

@@ -7,6 +7,7 @@ import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
 import { findContextLoss } from '../../handler/thrown.ts';
 import type { AttemptError, AttemptUsage, StopLevel } from '../../wire/job/attempt.ts';
+import type { ErrorCode } from '../../wire/job/job.ts';
 import type { Lease, Outcome, ReleaseReason } from '../../wire/link/worker-link.ts';
 import type { StuckThread } from './thread-end.ts';
 
@@ -267,4 +268,28 @@ export class ManagedExecution implements Execution {
     const elapsedMs = this.#options.clock.now() - this.#startedAt;
     return Math.max(0, Math.round(elapsedMs - this.#holds.ms));
   }
+}
+
+/** The failure is the handler's own, not a consequence of a lost device context. */
+const HANDLER_FAULT: ReadonlySet<ErrorCode> = new Set([
+  'input_invalid',
+  'output_invalid',
+  'output_too_large',
+]);
+
+/** The end of an attempt in a process whose context on a device another attempt had lost before. */
+export function endWithoutContext(end: ExecutionEnd): ExecutionEnd {
+  const { outcome } = end;
+  return outcome.kind === 'failed' && !HANDLER_FAULT.has(outcome.error.code)
+    ? { outcome: { kind: 'released', reason: 'neighbour' }, output: undefined }
+    : end;
+}
+
+/** The end of an attempt. Words of its input do not count as the loss of a context. */
+export function readContextLoss(end: ExecutionEnd, { input }: Lease): ExecutionEnd {
+  const { contextLoss, outcome } = end;
+  if (contextLoss === undefined || !Buffer.from(input).includes(contextLoss)) return end;
+  const rest = { ...end, contextLoss: undefined };
+  if (outcome.kind !== 'failed') return rest;
+  return { ...rest, outcome: { ...outcome, error: { ...outcome.error, code: 'handler_error' } } };
 }
