@@ -41,6 +41,20 @@ export function registerProcessMetrics(registry: Registry, version: string): voi
   }).set({ version }, 1);
 }
 
+/** Makes the counters and gauges of a registry. */
+export function createMeters(registry: Registry) {
+  const registers = [registry];
+  return {
+    counter: <Label extends string>(
+      name: string,
+      help: string,
+      labelNames: readonly Label[] = [],
+    ) => new Counter({ name, help, labelNames, registers }),
+    gauge: <Label extends string>(name: string, help: string, labelNames: readonly Label[] = []) =>
+      new Gauge({ name, help, labelNames, registers }),
+  };
+}
+
 /**
  * All registries of the process share them: prom-client observes collections of garbage without end, so metrics of
  * their own would keep each registry, and what its metrics read, in memory.

@@ -1,31 +1,35 @@
-// Metrics for Prometheus: reads counts from the store at each scrape, records durations as requests end.
-import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
-import { registerProcessMetrics } from '../../base/process-metrics.ts';
+// The platform's metrics for Prometheus: reads counts from the store, the queue and the pods at each scrape, and records
+// durations as requests end.
+import { Histogram, type Registry } from 'prom-client';
+import { createMeters, registerProcessMetrics } from '../../base/process-metrics.ts';
+import type { CostTotal } from '../../control/billing/spending.ts';
+import type { Catalog } from '../../control/endpoints/catalog.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import type { PodState } from '../../control/pods/pod-state.ts';
 import { readActivity } from '../../queue/activity/activity.ts';
 import { type EndpointTimes, TIME_BUCKETS_S, type TimeCounts } from '../../queue/job-times.ts';
 import { StoreUnavailableError } from '../../queue/queue.ts';
 import type { Queues } from '../../queue/queues.ts';
+import { POD_STATUSES } from '../../wire/resources/pod.ts';
 import type { EventHub } from '../events/event-hub.ts';
 import type { ForwardedRequest } from '../forwarding/forwarder.ts';
 import { judgeEndpoint } from '../overviews.ts';
-import {
-  type CostMetricsOptions,
-  type PodMetricsOptions,
-  registerCostMetrics,
-  registerPodMetrics,
-} from './pod-metrics.ts';
 import { registerStoreMetrics, type StoreStatus } from './store-status.ts';
 
-export interface MetricsOptions
-  extends Omit<PodMetricsOptions, 'registry'>,
-    Omit<CostMetricsOptions, 'registry'> {
+export interface MetricsOptions {
   /** Belongs to one server: a registry accepts each metric name once. */
   registry: Registry;
   queue: Queues;
   endpoints: Endpoints;
   store: StoreStatus;
   version: string;
+  /** All pods. Undefined without an engine: there are no metrics of pods. */
+  listPods: (() => readonly PodState[]) | undefined;
+  catalog: Pick<Catalog, 'gpuTypes'> | undefined;
+  /** Undefined without an engine: there are no metrics of costs. */
+  readCosts: (() => readonly CostTotal[]) | undefined;
+  /** Whether this node manages the pods of all nodes. Metrics of the others would repeat or contradict its own. */
+  isLeader: () => boolean;
 }
 
 /** One answered request. `route` is the pattern, not the path: this bounds the number of series. */
@@ -54,18 +58,19 @@ const DURATION_BUCKETS_S = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 90
 export function createMetrics(options: MetricsOptions): ApiMetrics {
   const { endpoints, registry, version } = options;
   registerProcessMetrics(registry, version);
-  const refresh = registerEndpointMetrics(options);
-  const refreshWebhooks = registerWebhookMetrics(options);
-  const refreshGpus = registerGpuMetrics(options);
-  const refreshPods = registerPodMetrics(options);
-  const refreshCosts = registerCostMetrics(options);
-  const refreshStore = registerStoreMetrics(registry, options.store);
-  const crashes = new Counter({
-    name: 'millrace_worker_crashes_total',
-    help: 'Worker processes that crashed or could not start, as reported by their supervisor.',
-    labelNames: ['endpoint'],
-    registers: [registry],
-  });
+  const refreshes: Refresh[] = [
+    registerEndpointMetrics(options),
+    registerWebhookMetrics(options),
+    registerGpuMetrics(options),
+    registerPodMetrics(options),
+    registerCostMetrics(options),
+    registerStoreMetrics(registry, options.store),
+  ];
+  const crashes = createMeters(registry).counter(
+    'millrace_worker_crashes_total',
+    'Worker processes that crashed or could not start, as reported by their supervisor.',
+    ['endpoint'],
+  );
   endpoints.onChange(({ id, kind }) => {
     if (kind === 'deleted') crashes.remove({ endpoint: id });
   });
@@ -75,71 +80,57 @@ export function createMetrics(options: MetricsOptions): ApiMetrics {
     noteCrash(endpoint) {
       if (endpoints.has(endpoint)) crashes.inc({ endpoint });
     },
-    countEvents: (hub) => registerEvents(registry, hub),
+    countEvents: (hub) => void refreshes.push(registerEvents(registry, hub)),
     async collect() {
-      // If the store cannot be read, the other metrics are still returned: they show the failure.
-      await refresh().catch(ignoreStoreFailure);
-      await refreshWebhooks().catch(ignoreStoreFailure);
-      refreshGpus();
-      refreshPods();
-      refreshCosts();
-      await refreshStore();
+      for (const refresh of refreshes) {
+        try {
+          await refresh();
+        } catch (error) {
+          // The store itself counts and logs its failures. The other metrics are still returned: they show the failure.
+          if (!(error instanceof StoreUnavailableError)) throw error;
+        }
+      }
       return `${await registry.metrics()}${formatJobTimes(options.queue.jobTimes())}`;
     },
   };
 }
 
-/** The store itself counts and logs its failures. */
-function ignoreStoreFailure(error: unknown): void {
-  if (!(error instanceof StoreUnavailableError)) throw error;
-}
+/** Updates some metrics before a scrape. */
+type Refresh = () => void | Promise<void>;
 
-/** Returns a function that updates these metrics from the store and the queue. */
-function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions) {
-  const registers = [registry];
-  const info = new Gauge({
-    name: 'millrace_endpoint_info',
-    help: 'Name of each endpoint, as a label of a constant 1.',
-    labelNames: ['endpoint', 'endpoint_name'],
-    registers,
-  });
-  const jobs = new Gauge({
-    name: 'millrace_jobs',
-    help: 'Jobs that have not ended, by status.',
-    labelNames: ['endpoint', 'status'],
-    registers,
-  });
-  const depth = new Gauge({
-    name: 'millrace_queue_depth',
-    help: 'Queued jobs, delayed ones included.',
-    labelNames: ['endpoint'],
-    registers,
-  });
-  const ended = new Counter({
-    name: 'millrace_jobs_ended_total',
-    help: 'Jobs that ended, by status, since the endpoint was created.',
-    labelNames: ['endpoint', 'status'],
-    registers,
-  });
-  const retried = new Counter({
-    name: 'millrace_jobs_retried_total',
-    help: 'Automatic and requested retries since the endpoint was created.',
-    labelNames: ['endpoint'],
-    registers,
-  });
-  const workers = new Gauge({
-    name: 'millrace_workers',
-    help: 'Live workers by state: running (with a job) or idle.',
-    labelNames: ['endpoint', 'state'],
-    registers,
-  });
+function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions): Refresh {
+  const { counter, gauge } = createMeters(registry);
+  const info = gauge(
+    'millrace_endpoint_info',
+    'Name of each endpoint, as a label of a constant 1.',
+    ['endpoint', 'endpoint_name'],
+  );
+  const jobs = gauge('millrace_jobs', 'Jobs that have not ended, by status.', [
+    'endpoint',
+    'status',
+  ]);
+  const depth = gauge('millrace_queue_depth', 'Queued jobs, delayed ones included.', ['endpoint']);
+  const ended = counter(
+    'millrace_jobs_ended_total',
+    'Jobs that ended, by status, since the endpoint was created.',
+    ['endpoint', 'status'],
+  );
+  const retried = counter(
+    'millrace_jobs_retried_total',
+    'Automatic and requested retries since the endpoint was created.',
+    ['endpoint'],
+  );
+  const workers = gauge(
+    'millrace_workers',
+    'Live workers by state: running (with a job) or idle.',
+    ['endpoint', 'state'],
+  );
 
-  const states = new Gauge({
-    name: 'millrace_endpoint_state',
-    help: 'State of each endpoint, as a label of a constant 1; GET /v1/overview describes the states.',
-    labelNames: ['endpoint', 'state'],
-    registers,
-  });
+  const states = gauge(
+    'millrace_endpoint_state',
+    'State of each endpoint, as a label of a constant 1; GET /v1/overview describes the states.',
+    ['endpoint', 'state'],
+  );
 
   return async () => {
     const stored = await queue.endpoints();
@@ -171,26 +162,21 @@ function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions)
   };
 }
 
-function registerWebhookMetrics({ queue, registry }: MetricsOptions) {
-  const registers = [registry];
-  const attempts = new Counter({
-    name: 'millrace_webhook_attempts_total',
-    help: 'Attempts to deliver webhooks since the start of the platform, by result.',
-    labelNames: ['endpoint', 'result'],
-    registers,
-  });
-  const givenUp = new Counter({
-    name: 'millrace_webhooks_given_up_total',
-    help: 'Webhooks that the platform has given up since its start.',
-    labelNames: ['endpoint'],
-    registers,
-  });
-  const waiting = new Gauge({
-    name: 'millrace_webhooks_waiting',
-    help: 'Webhooks that wait for delivery.',
-    labelNames: ['endpoint'],
-    registers,
-  });
+function registerWebhookMetrics({ queue, registry }: MetricsOptions): Refresh {
+  const { counter, gauge } = createMeters(registry);
+  const attempts = counter(
+    'millrace_webhook_attempts_total',
+    'Attempts to deliver webhooks since the start of the platform, by result.',
+    ['endpoint', 'result'],
+  );
+  const givenUp = counter(
+    'millrace_webhooks_given_up_total',
+    'Webhooks that the platform has given up since its start.',
+    ['endpoint'],
+  );
+  const waiting = gauge('millrace_webhooks_waiting', 'Webhooks that wait for delivery.', [
+    'endpoint',
+  ]);
 
   return async () => {
     const all = await queue.webhookCounts();
@@ -206,16 +192,17 @@ function registerWebhookMetrics({ queue, registry }: MetricsOptions) {
   };
 }
 
-function registerGpuMetrics({ queue, registry }: MetricsOptions) {
-  const add = (name: string, help: string) =>
-    new Counter({ name, help, labelNames: ['endpoint'], registers: [registry] });
-  const seconds = add(
+function registerGpuMetrics({ queue, registry }: MetricsOptions): Refresh {
+  const { counter } = createMeters(registry);
+  const seconds = counter(
     'millrace_gpu_seconds_total',
     'Devices × seconds of ended attempts on GPUs, since the start of the platform.',
+    ['endpoint'],
   );
-  const joules = add(
+  const joules = counter(
     'millrace_gpu_energy_joules_total',
     'Energy of GPUs during ended attempts, where workers measure it, since the start of the platform.',
+    ['endpoint'],
   );
   return () => {
     seconds.reset();
@@ -227,44 +214,107 @@ function registerGpuMetrics({ queue, registry }: MetricsOptions) {
   };
 }
 
+export function registerPodMetrics({
+  catalog,
+  isLeader,
+  listPods,
+  registry,
+}: Pick<MetricsOptions, 'catalog' | 'isLeader' | 'listPods' | 'registry'>): Refresh {
+  if (!listPods) return () => {};
+  const { gauge } = createMeters(registry);
+  const statuses = gauge(
+    'millrace_pods',
+    'Pods by status; `endpoint` is empty for pods that are not workers of an endpoint.',
+    ['endpoint', 'status'],
+  );
+  const gpus = gauge(
+    'millrace_gpus',
+    'GPUs by type: free, allocated to a pod, or missing: allocated to a pod and not found on any machine.',
+    ['gpu_type', 'state'],
+  );
+  return () => {
+    statuses.reset();
+    gpus.reset();
+    if (!isLeader()) return;
+    const pods = listPods();
+    // Without any pod there are series as well, so that a dashboard shows 0 and not "no data".
+    for (const status of POD_STATUSES) statuses.set({ endpoint: '', status }, 0);
+    for (const { endpointId, status } of pods) statuses.inc({ endpoint: endpointId ?? '', status });
+    for (const { allocated, free, gpuType, missing } of countGpus(pods, catalog)) {
+      gpus.set({ gpu_type: gpuType, state: 'free' }, free);
+      gpus.set({ gpu_type: gpuType, state: 'allocated' }, allocated);
+      gpus.set({ gpu_type: gpuType, state: 'missing' }, missing);
+    }
+  };
+}
+
+/** A type that the catalog no longer has is listed while pods have GPUs of it. */
+function countGpus(pods: readonly PodState[], catalog: MetricsOptions['catalog']) {
+  const found = new Map(catalog?.gpuTypes().map(({ devices, id }) => [id, devices]));
+  const held = new Map<string, string[]>();
+  for (const { gpus, spec } of pods) {
+    if (spec.gpu) held.set(spec.gpu.id, [...(held.get(spec.gpu.id) ?? []), ...gpus]);
+  }
+  return [...new Set([...found.keys(), ...held.keys()])].map((gpuType) => {
+    const devices = new Set(found.get(gpuType));
+    const all = held.get(gpuType) ?? [];
+    const allocated = all.filter((uuid) => devices.has(uuid)).length;
+    return {
+      gpuType,
+      allocated,
+      free: devices.size - allocated,
+      missing: all.length - allocated,
+    };
+  });
+}
+
+function registerCostMetrics({ isLeader, readCosts, registry }: MetricsOptions): Refresh {
+  if (!readCosts) return () => {};
+  const { counter } = createMeters(registry);
+  const cost = counter(
+    'millrace_cost_dollars_total',
+    'What endpoints, pods and network volumes cost at the prices of the catalog, USD, since the start of the platform.',
+    ['kind', 'endpoint'],
+  );
+  const allocated = counter(
+    'millrace_gpu_allocated_seconds_total',
+    'GPUs × seconds of running containers, since the start of the platform. `endpoint` is empty for pods.',
+    ['endpoint'],
+  );
+  return () => {
+    cost.reset();
+    allocated.reset();
+    if (!isLeader()) return;
+    for (const { endpointId: endpoint, gpuSeconds, kind, usd } of readCosts()) {
+      cost.inc({ kind, endpoint }, usd);
+      if (kind !== 'volume') allocated.inc({ endpoint }, gpuSeconds);
+    }
+  };
+}
+
 function registerEvents(
   registry: Registry,
   hub: Pick<EventHub, 'connections' | 'spent' | 'topics'>,
-): void {
-  new Gauge({
-    name: 'millrace_event_connections',
-    help: 'Open event streams.',
-    registers: [registry],
-    collect() {
-      this.set(hub.connections);
-    },
-  });
-  new Gauge({
-    name: 'millrace_event_topics',
-    help: 'Topics that the node reads for event streams.',
-    registers: [registry],
-    collect() {
-      this.set(hub.topics);
-    },
-  });
-  new Counter({
-    name: 'millrace_event_reads_total',
-    help: 'Reads of topics for event streams; unchanged topics with a change number are not read.',
-    registers: [registry],
-    collect() {
-      this.reset();
-      this.inc(hub.spent.reads);
-    },
-  });
-  new Counter({
-    name: 'millrace_event_loop_seconds_total',
-    help: 'Time of the event loop that reading topics for event streams has taken.',
-    registers: [registry],
-    collect() {
-      this.reset();
-      this.inc(hub.spent.loopMs / 1_000);
-    },
-  });
+): Refresh {
+  const { counter, gauge } = createMeters(registry);
+  const connections = gauge('millrace_event_connections', 'Open event streams.');
+  const topics = gauge('millrace_event_topics', 'Topics that the node reads for event streams.');
+  const reads = counter(
+    'millrace_event_reads_total',
+    'Reads of topics for event streams; unchanged topics with a change number are not read.',
+  );
+  const seconds = counter(
+    'millrace_event_loop_seconds_total',
+    'Time of the event loop that reading topics for event streams has taken.',
+  );
+  return () => {
+    connections.set(hub.connections);
+    topics.set(hub.topics);
+    reads.reset();
+    reads.inc(hub.spent.reads);
+    seconds.reset();
+    seconds.inc(hub.spent.loopMs / 1_000);
+  };
 }
 
 function registerForwarding(registry: Registry): ApiMetrics['noteForwarded'] {

@@ -1,6 +1,7 @@
 // The store's condition as the API shows it: whether it accepts writes, and if not, why; and its metrics for
 // Prometheus.
-import { Counter, Gauge, type Registry } from 'prom-client';
+import type { Registry } from 'prom-client';
+import { createMeters } from '../../base/process-metrics.ts';
 
 export interface StoreStatus {
   /** Why new data cannot be stored; undefined if it can. Tests a real write. */
@@ -45,32 +46,31 @@ export const SOUND_STORE: StoreStatus = {
 
 /** Returns a function that updates these metrics from the store. */
 export function registerStoreMetrics(registry: Registry, store: StoreStatus): () => Promise<void> {
-  const registers = [registry];
-  const failures = new Counter({
-    name: 'millrace_store_failures_total',
-    help: 'Failures of the disk or the database since the start of the platform, by SQLite code, system error code or SQLSTATE.',
-    labelNames: ['code'],
-    registers,
-  });
-  const writable = new Gauge({
-    name: 'millrace_store_writable',
-    help: 'Whether new jobs can be stored: 1 or 0.',
-    registers,
-  });
-  const bytes = new Gauge({
-    name: 'millrace_store_bytes',
-    help: 'Size of the database and, on SQLite, of its write-ahead log and of the files of large payloads.',
-    labelNames: ['file'],
-    registers,
-  });
+  const { counter, gauge } = createMeters(registry);
+  const failures = counter(
+    'millrace_store_failures_total',
+    'Failures of the disk or the database since the start of the platform, by SQLite code, system error code or SQLSTATE.',
+    ['code'],
+  );
+  const writable = gauge('millrace_store_writable', 'Whether new jobs can be stored: 1 or 0.');
+  const bytes = gauge(
+    'millrace_store_bytes',
+    'Size of the database and, on SQLite, of its write-ahead log and of the files of large payloads.',
+    ['file'],
+  );
 
-  const free = new Gauge({
-    name: 'millrace_store_free_bytes',
-    help: 'Free space on the disk of the data folder, for a database on SQLite.',
-    labelNames: ['file'],
-    registers,
-  });
-  const shards = store.shards && registerShards(registers);
+  const free = gauge(
+    'millrace_store_free_bytes',
+    'Free space on the disk of the data folder, for a database on SQLite.',
+    ['file'],
+  );
+  const shards =
+    store.shards &&
+    gauge(
+      'millrace_shards',
+      'Shards of this node: those it serves, those it cannot open, and those it has left to other nodes for that reason.',
+      ['state'],
+    );
 
   return async () => {
     const fault = await store.findFault();
@@ -92,13 +92,4 @@ export function registerStoreMetrics(registry: Registry, store: StoreStatus): ()
     shards?.set({ state: 'failing' }, failing);
     shards?.set({ state: 'given_up' }, givenUp);
   };
-}
-
-function registerShards(registers: Registry[]): Gauge {
-  return new Gauge({
-    name: 'millrace_shards',
-    help: 'Shards of this node: those it serves, those it cannot open, and those it has left to other nodes for that reason.',
-    labelNames: ['state'],
-    registers,
-  });
 }

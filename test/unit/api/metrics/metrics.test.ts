@@ -1,8 +1,7 @@
 // What scrapes of a real platform show.
-
 import { Registry } from 'prom-client';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { registerPodMetrics } from '../../../../src/api/metrics/pod-metrics.ts';
+import { registerPodMetrics } from '../../../../src/api/metrics/metrics.ts';
 import { addToBill } from '../../../../src/control/billing/bill-rows.ts';
 import { CostTotals } from '../../../../src/control/billing/spending.ts';
 import { catalogFile } from '../../../../src/control/endpoints/catalog-contents.ts';
@@ -148,7 +147,7 @@ describe('the metrics of pods and GPUs', () => {
       ...{ listPods: () => world.pods.all(), isLeader: () => leads },
     });
     const read = async () => {
-      refresh();
+      await refresh();
       return (await registry.metrics())
         .split('\n')
         .filter((line) => /^millrace.* [1-9]/.test(line));
