@@ -95,7 +95,7 @@ export type { KubernetesLimits, PodKubernetes } from './wire/engine/kubernetes.t
 export type { AttemptUsage, GpuUsage, StuckPlace } from './wire/job/attempt.ts';
 export type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
 export type { ErrorCode, JobPolicy, JobStatus } from './wire/job/job.ts';
-export { JobFailedError } from './wire/job/job.ts';
+export { JobFailedError, WAIT_CODES, type WaitCode } from './wire/job/job.ts';
 export type {
   FailedAttempt,
   JobDetails,
@@ -105,7 +105,6 @@ export type {
   TimelineEntry,
   WaitReason,
 } from './wire/job/job-records.ts';
-export { WAIT_CODES, type WaitCode } from './wire/job/wait-reason.ts';
 export type { Json } from './wire/json.ts';
 export type { Problem, ProblemCode } from './wire/problem.ts';
 export type { FailedJobList } from './wire/resources/activity.ts';

@@ -3,14 +3,14 @@
 import { isUtf8 } from 'node:buffer';
 import { runInSlices } from '../base/slices.ts';
 import { MAX_METRICS_BYTES, type Metrics } from '../wire/chunk/chunk.ts';
-import { ENCODING, RESERVED_METRICS } from '../wire/chunk/chunk-pieces.ts';
 import {
   BOUNDARY,
   HEAD,
   METRICS_KEY,
   PIECE_BOUNDARY,
   viewBuffer,
-} from '../wire/chunk/chunk-split.ts';
+} from '../wire/chunk/chunk-bytes.ts';
+import { ENCODING, RESERVED_METRICS } from '../wire/chunk/chunk-pieces.ts';
 import { isPlainObject } from '../wire/json.ts';
 import { CLOSE_BRACE, CLOSE_BRACKET, COMMA, OPEN_BRACKET, QUOTE } from '../wire/json-bytes.ts';
 import type { Report, WorkerLink } from '../wire/link/worker-link.ts';

@@ -11,12 +11,11 @@ import type {
 import type { BudgetRecord } from '../wire/resources/budget.ts';
 import type { CpuFlavor, DataCenter, GpuType } from '../wire/resources/catalog.ts';
 import type { EndpointRecord } from '../wire/resources/endpoint.ts';
-import type { IssuedKeyRecord, KeyRecord } from '../wire/resources/key.ts';
+import type { IssuedKeyRecord, KeyRecord, SessionRecord } from '../wire/resources/key.ts';
 import type { LimitsRecord } from '../wire/resources/limits.ts';
 import type { NodeList } from '../wire/resources/nodes.ts';
 import type { PodAction, PodRecord } from '../wire/resources/pod.ts';
 import type { DecisionRecord } from '../wire/resources/scaling.ts';
-import type { SessionRecord } from '../wire/resources/session.ts';
 import type { VersionRecord } from '../wire/resources/version.ts';
 import { fillPath, listResourceRoutes } from '../wire/routes/route.ts';
 import {

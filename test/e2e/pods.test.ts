@@ -4,8 +4,12 @@ import { delimiter, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { cpuFlavorList, gpuTypeList } from '../../src/wire/resources/catalog.ts';
-import { type PodAction, type PodStatus, podRecord } from '../../src/wire/resources/pod.ts';
-import { podList } from '../../src/wire/resources/pod-operations.ts';
+import {
+  type PodAction,
+  type PodStatus,
+  podList,
+  podRecord,
+} from '../../src/wire/resources/pod.ts';
 import { sayingOf, standInFolder } from '../support/nvidia-smi/stand-in.ts';
 import { PlatformProcess } from '../support/processes.ts';
 

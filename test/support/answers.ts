@@ -2,8 +2,7 @@
 import { expect } from 'vitest';
 import { z } from 'zod';
 import { STUCK_STATES } from '../../src/wire/job/attempt.ts';
-import { ERROR_CODES, JOB_STATUSES } from '../../src/wire/job/job.ts';
-import { WAIT_CODES } from '../../src/wire/job/wait-reason.ts';
+import { ERROR_CODES, JOB_STATUSES, WAIT_CODES } from '../../src/wire/job/job.ts';
 
 const status = z.enum(JOB_STATUSES);
 const wholeMs = z.int().min(0);

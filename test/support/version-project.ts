@@ -4,8 +4,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { packFiles } from '../../src/archive/project-files.ts';
 import type { Platform } from '../../src/client/platform-client.ts';
-import type { EndpointRecord } from '../../src/wire/resources/endpoint.ts';
-import type { Rollout } from '../../src/wire/resources/rollout.ts';
+import type { EndpointRecord, Rollout } from '../../src/wire/resources/endpoint.ts';
 import { until } from './until.ts';
 
 /** Texts by path. */

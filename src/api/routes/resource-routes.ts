@@ -16,16 +16,14 @@ import type { FixedResource, Resource } from '../../wire/operations/resource.ts'
 import { ProblemError } from '../../wire/problem.ts';
 import { KEY_OPERATIONS, keyRotation, keys } from '../../wire/resources/key.ts';
 import {
+  LOG_BYTES,
+  POD_OPERATIONS,
   type PodCreation,
   type PodRecord,
   type PodUpdate,
   podActionRequest,
-} from '../../wire/resources/pod.ts';
-import {
-  LOG_BYTES,
-  POD_OPERATIONS,
   pods as podResource,
-} from '../../wire/resources/pod-operations.ts';
+} from '../../wire/resources/pod.ts';
 import { nameParameter, type ResourceOutline } from '../../wire/routes/route.ts';
 import { LOG_CUT_HEADER } from '../../wire/routes/routes.ts';
 import { check } from '../body/body.ts';

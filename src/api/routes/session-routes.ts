@@ -8,7 +8,7 @@ import {
   SESSION_OPERATIONS,
   type SessionRecord,
   sessionCreation,
-} from '../../wire/resources/session.ts';
+} from '../../wire/resources/key.ts';
 import {
   type Access,
   BEARER,

@@ -2,8 +2,7 @@
 // `millrace rollback` deploys an earlier version again.
 import { escapeLine } from '../../base/text/printable.ts';
 import type { Platform } from '../../client/platform-client.ts';
-import type { EndpointRecord } from '../../wire/resources/endpoint.ts';
-import type { Rollout } from '../../wire/resources/rollout.ts';
+import type { EndpointRecord, Rollout } from '../../wire/resources/endpoint.ts';
 import type { VersionRecord } from '../../wire/resources/version.ts';
 import { CommandError, defineCommand, EXIT } from '../command.ts';
 import type { ParsedArguments } from '../option-parser.ts';

@@ -1,7 +1,6 @@
 // Decides how a deployment of a version goes on: from the endpoint's stored rollout, its check worker and its
 // workers. Pure; workforce.ts carries the decisions out.
-import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
-import type { StoredRollout } from '../../wire/resources/rollout.ts';
+import type { EndpointDeployment, StoredRollout } from '../../wire/resources/endpoint.ts';
 
 export interface Deploying {
   version: number;

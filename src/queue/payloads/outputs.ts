@@ -3,9 +3,8 @@ import type { Clock } from '../../base/clock.ts';
 import { runInSlices } from '../../base/slices.ts';
 import type { ChunkBatch, JobKey, Reader, StoredJob } from '../../store/store.ts';
 import { MAX_CHUNK_BYTES } from '../../wire/chunk/chunk.ts';
+import { joinOutputs, splitInSlices, viewBuffer } from '../../wire/chunk/chunk-bytes.ts';
 import { ChunkOrderError } from '../../wire/chunk/chunk-pieces.ts';
-import { joinOutputs } from '../../wire/chunk/chunk-reassembly.ts';
-import { splitInSlices, viewBuffer } from '../../wire/chunk/chunk-split.ts';
 import { hasOutput } from '../records.ts';
 
 /** Estimates the size of the result of `readOutput`. */

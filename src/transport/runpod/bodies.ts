@@ -1,7 +1,7 @@
 // Encodes and decodes the bodies of RunPod's worker protocol. Payloads are JSON bytes that are
 // inserted unparsed; only incoming jobs are parsed, because they are one JSON value.
-import { joinOutputs } from '../../wire/chunk/chunk-reassembly.ts';
-import { HEAD, METRICS_KEY, viewBuffer } from '../../wire/chunk/chunk-split.ts';
+
+import { HEAD, joinOutputs, METRICS_KEY, viewBuffer } from '../../wire/chunk/chunk-bytes.ts';
 import { QUOTE } from '../../wire/json-bytes.ts';
 import type { Outcome, ReleaseReason } from '../../wire/link/worker-link.ts';
 

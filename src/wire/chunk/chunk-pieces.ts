@@ -1,5 +1,5 @@
 // Joins the pieces of split outputs: their order, and the values that they make. Browsers run this file too, so
-// it has no Buffer; chunk-reassembly.ts joins the bytes of chunks.
+// it has no Buffer; chunk-bytes.ts joins the bytes of chunks.
 import type { Json } from '../json.ts';
 import type { Chunk, Metrics } from './chunk.ts';
 

@@ -1,8 +1,8 @@
 // Defines the limits of a chunk and turns a yielded value into chunks. json.ts defines JSON values,
-// chunk-split.ts splits large outputs, chunk-pieces.ts and chunk-reassembly.ts join them again.
+// chunk-bytes.ts splits large outputs, and joins their bytes again; chunk-pieces.ts joins their values.
 import { isPlainObject, type Json, stringifyJson } from '../json.ts';
+import { HEAD, METRICS_KEY, splitJson, viewBuffer } from './chunk-bytes.ts';
 import { RESERVED_METRICS } from './chunk-pieces.ts';
-import { HEAD, METRICS_KEY, splitJson, viewBuffer } from './chunk-split.ts';
 
 /** Largest chunk: bytes of UTF-8, the whole object with its metrics. */
 export const MAX_CHUNK_BYTES = 1_000_000;

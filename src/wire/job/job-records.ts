@@ -6,8 +6,7 @@ import type { Json } from '../json.ts';
 import type { Field, Shape } from '../link/fields.ts';
 import { PROBLEMS, type Problem, type ProblemCode } from '../problem.ts';
 import { attemptError, attemptUsage, STOP_LEVELS } from './attempt.ts';
-import { ERROR_CODES, JOB_STATUSES, TIMELINE_EVENTS } from './job.ts';
-import { WAIT_CODES } from './wait-reason.ts';
+import { ERROR_CODES, JOB_STATUSES, TIMELINE_EVENTS, WAIT_CODES } from './job.ts';
 
 const jobStatus = z.enum(JOB_STATUSES);
 const errorCode = z.enum(ERROR_CODES);

@@ -1,6 +1,6 @@
 // Validates the requests of job.ts. Only the platform loads this file: zod is kept out of workers.
 import { z } from 'zod';
-import { NO_CONTROL_CHARACTERS, wellFormedText } from '../text.ts';
+import { NO_CONTROL_CHARACTERS, wellFormedText } from '../resources/field-schemas.ts';
 import { isWebhookUrl, MAX_WEBHOOK_CHARACTERS } from '../webhook.ts';
 import { type JobPolicy, LIMITS, type RunJobsRequest, type RunRequest } from './job.ts';
 

@@ -1,10 +1,15 @@
-// Schemas of an endpoint's settings, its deployment and its API requests and responses; its operations.
+// Schemas of an endpoint's settings, its deployment, the rollout of a version, and its API requests and responses; its operations.
 import { z } from 'zod';
 import { describeResource } from '../operations/resource.ts';
 import { RESOURCES } from '../routes/routes.ts';
-import { resourceName } from '../text.ts';
 import { exampleOf } from './field.ts';
-import { creationShape, recordShape, storedShape, updateShape } from './field-schemas.ts';
+import {
+  creationShape,
+  recordShape,
+  resourceName,
+  storedShape,
+  updateShape,
+} from './field-schemas.ts';
 import {
   ENDPOINT_FIELDS,
   ENDPOINT_ID,
@@ -15,7 +20,6 @@ import {
   SCALER_FIELDS,
   WORKER_FIELDS,
 } from './fields.ts';
-import { rollout, storedRollout } from './rollout.ts';
 
 export const endpointId = z
   .string()
@@ -102,6 +106,40 @@ const endpointUpdate = z.strictObject({
     .describe('must be REQUEST_COUNT for a load-balancing endpoint'),
 });
 export type EndpointUpdate = z.infer<typeof endpointUpdate>;
+
+/** `CHECKING`: one worker has to load the version. `ROLLING`: the others are being replaced. */
+export const ROLLOUT_STATES = ['CHECKING', 'ROLLING', 'DONE', 'FAILED'] as const;
+
+/** The last deployment of a version. */
+export const rollout = z.object({
+  version: z.int().min(1),
+  from: z.int().nullable().describe('Version that ran before; null: none, or the template'),
+  state: z
+    .enum(ROLLOUT_STATES)
+    .describe(
+      '`CHECKING`: one worker has to load the version; `ROLLING`: the other workers are being replaced; ' +
+        '`FAILED`: the version did not load, or its workers crashed while the others were being replaced; the earlier ' +
+        'version keeps running',
+    ),
+  reason: z
+    .string()
+    .nullable()
+    .describe("Why it failed, with the worker's last output, or what it waits for"),
+  workersReady: z.int().describe('Workers that run the version and have connected'),
+  workersTotal: z.int().describe('All workers, also those of earlier versions'),
+  startedAt: z.iso.datetime(),
+  endedAt: z.iso.datetime().nullable(),
+});
+export type Rollout = z.infer<typeof rollout>;
+
+export const storedRollout = z.strictObject({
+  ...rollout.shape,
+  /** When the check worker must have connected, Unix ms. */
+  checkUntil: z.number(),
+  /** What the workers ran before. */
+  fromSource: z.enum(['TEMPLATE', 'VERSION']),
+});
+export type StoredRollout = z.infer<typeof storedRollout>;
 
 /** How the platform runs an endpoint's workers. A declared endpoint has none. */
 export const endpointDeployment = z.strictObject({

@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { cpuFlavorList } from '../../../src/wire/resources/catalog.ts';
 import { issuedKey } from '../../../src/wire/resources/key.ts';
-import { podList } from '../../../src/wire/resources/pod-operations.ts';
+import { podList } from '../../../src/wire/resources/pod.ts';
 import type { PlatformProcess } from '../processes.ts';
 import type { Ground, ResourceKind } from './operations.ts';
 import type { Allowance } from './safety.ts';

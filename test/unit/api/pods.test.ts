@@ -1,8 +1,7 @@
 // The pod API over HTTP: each operation, and each status that it may answer with.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { HIDDEN_VALUE } from '../../../src/wire/resources/fields.ts';
-import { podRecord } from '../../../src/wire/resources/pod.ts';
-import { podList } from '../../../src/wire/resources/pod-operations.ts';
+import { podList, podRecord } from '../../../src/wire/resources/pod.ts';
 import { errorAt } from '../../support/answers.ts';
 import { readEvents } from '../../support/api/event-reader.ts';
 import { readJson, startPlatform } from '../../support/api/platform.ts';

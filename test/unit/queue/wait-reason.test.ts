@@ -3,8 +3,8 @@ import { describe, expect, it } from 'vitest';
 import type { PresentWorker } from '../../../src/queue/leases/presence.ts';
 import { countWorkers, describeWait, type WaitFacts } from '../../../src/queue/waits.ts';
 import type { StoredJob } from '../../../src/store/store.ts';
+import { WAIT_CODES } from '../../../src/wire/job/job.ts';
 import type { WaitReason } from '../../../src/wire/job/job-records.ts';
-import { WAIT_CODES } from '../../../src/wire/job/wait-reason.ts';
 import type { ScalingFacts } from '../../../src/wire/resources/scaling.ts';
 import { makeJob, NOW, T0 } from '../../support/store/job-states.ts';
 

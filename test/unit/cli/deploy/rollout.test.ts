@@ -7,8 +7,11 @@ import {
   findEnd,
   followRollout,
 } from '../../../../src/cli/deploy/rollout.ts';
-import { ENDPOINT_EXAMPLE, type EndpointRecord } from '../../../../src/wire/resources/endpoint.ts';
-import type { Rollout } from '../../../../src/wire/resources/rollout.ts';
+import {
+  ENDPOINT_EXAMPLE,
+  type EndpointRecord,
+  type Rollout,
+} from '../../../../src/wire/resources/endpoint.ts';
 
 const startedAt = '2026-01-15T09:31:00.000Z';
 const goal = { version: 3, startedAt };

@@ -3,7 +3,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { reservePlace } from '../../../../src/control/scaling/version-check.ts';
 import { beginRollout } from '../../../../src/control/versions/rollout.ts';
 import { OWNER } from '../../../../src/store/store.ts';
-import type { Rollout } from '../../../../src/wire/resources/rollout.ts';
+import type { Rollout } from '../../../../src/wire/resources/endpoint.ts';
 import type { ScalerInput } from '../../../../src/wire/resources/scaling.ts';
 import { FleetWorld, type FleetWorldOptions } from '../../../support/containers/fleet-world.ts';
 import { makeGpus } from '../../../support/containers/gpus.ts';

@@ -16,8 +16,8 @@ import {
 import {
   type EndpointDeployment,
   endpointCreation,
+  type StoredRollout,
 } from '../../../../src/wire/resources/endpoint.ts';
-import type { StoredRollout } from '../../../../src/wire/resources/rollout.ts';
 
 const NOW = 1_000_000;
 

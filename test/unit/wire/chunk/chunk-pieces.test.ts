@@ -1,9 +1,8 @@
 // Splitting a large output in slices gives the same pieces as splitting it at once, and they become one value again.
 import { describe, expect, it } from 'vitest';
 import { type Chunk, encodeJsonChunk, splitChunk } from '../../../../src/wire/chunk/chunk.ts';
+import { joinOutputs, splitInSlices } from '../../../../src/wire/chunk/chunk-bytes.ts';
 import { ChunkJoiner, ChunkOrderError } from '../../../../src/wire/chunk/chunk-pieces.ts';
-import { joinOutputs } from '../../../../src/wire/chunk/chunk-reassembly.ts';
-import { splitInSlices } from '../../../../src/wire/chunk/chunk-split.ts';
 
 const MAX_BYTES = 300_000;
 

@@ -9,12 +9,12 @@ import {
   type Metrics,
   splitChunk,
 } from '../../../../src/wire/chunk/chunk.ts';
+import { joinOutputs } from '../../../../src/wire/chunk/chunk-bytes.ts';
 import {
   ChunkOrderError,
   RESERVED_METRICS,
   reassemble,
 } from '../../../../src/wire/chunk/chunk-pieces.ts';
-import { joinOutputs } from '../../../../src/wire/chunk/chunk-reassembly.ts';
 import { type Json, NotJsonError } from '../../../../src/wire/json.ts';
 import { fc } from '../../../support/properties.ts';
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { runRequest } from '../../../src/wire/job/job-schemas.ts';
-import { endpointCreation } from '../../../src/wire/resources/endpoint.ts';
-import { keyCreation } from '../../../src/wire/resources/key.ts';
-import { resourceName } from '../../../src/wire/text.ts';
+import { runRequest } from '../../../../src/wire/job/job-schemas.ts';
+import { endpointCreation } from '../../../../src/wire/resources/endpoint.ts';
+import { resourceName } from '../../../../src/wire/resources/field-schemas.ts';
+import { keyCreation } from '../../../../src/wire/resources/key.ts';
 
 describe('a name', () => {
   it.each(['a', 'My endpoint', '大文字 🚀', 'x'.repeat(200)])('may be %s', (name) => {
