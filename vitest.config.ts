@@ -54,9 +54,9 @@ function locate(path: string): string {
 /** Unit tests that need root, or take more than 10 s. */
 const LONG_UNIT = [
   'cli/worker/handler-version',
-  'control/endpoints/endpoint-deletion',
   'engine/kubernetes/replaced-leader',
   'engine/process/{damaged-records,pod-user}',
+  'platform/compute/endpoint-remains',
   'process/{model-faults,model-stops}',
   'store/live/random-operations',
   'worker/containment',

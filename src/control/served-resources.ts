@@ -13,10 +13,9 @@ import { type Catalog, UserCatalog } from './endpoints/catalog.ts';
 import { openTemplates, type Templates, type TemplatesOptions } from './endpoints/templates.ts';
 import { hideVariables } from './keys/rights.ts';
 import type { UseSource } from './limits/quotas.ts';
-import type { NamedRecords } from './name-index.ts';
 import { Registries } from './registries/registries.ts';
 import { SecretSealer } from './registries/sealed-secret.ts';
-import { type CallerResources, forCallers } from './user-resources.ts';
+import { type CallerResources, forCallers, type NamedRecords } from './user-resources.ts';
 import {
   CallerVolumes,
   findMountable,

@@ -14,9 +14,10 @@ import {
   ResourceCount,
   requireRecordSize,
 } from './limits/quotas.ts';
-import { type NamedRecords, NameIndex } from './name-index.ts';
 import {
   cutNewest,
+  type NamedRecords,
+  NameIndex,
   Positions,
   type ResourcePage,
   type UserListing,

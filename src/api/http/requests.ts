@@ -4,7 +4,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { KeyHolder } from '../../control/keys/keys.ts';
-import type { NamedRecords } from '../../control/name-index.ts';
+import type { NamedRecords } from '../../control/user-resources.ts';
 import { JOB_STATUSES, type JobStatus } from '../../wire/job/job.ts';
 import { LIST_LIMIT } from '../../wire/operations/operation.ts';
 import { MAX_DESCRIBED, ProblemError } from '../../wire/problem.ts';

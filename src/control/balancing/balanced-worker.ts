@@ -1,5 +1,5 @@
 // One worker of a load-balancing endpoint: its address, from its pod, its connections, its health, and its number of
-// requests. request-line.ts assigns requests.
+// requests. balancer.ts assigns requests.
 import { isIPv6 } from 'node:net';
 import type { buildConnector, Pool } from 'undici';
 import { type Clock, sleep } from '../../base/clock.ts';

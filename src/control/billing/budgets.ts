@@ -13,10 +13,10 @@ import {
 } from '../../wire/resources/budget.ts';
 import { isOperator, maySee, type Rights } from '../keys/rights.ts';
 import { DEFAULT_QUOTAS, type Quotas, requireBelow, type UseSource } from '../limits/quotas.ts';
-import type { NamedRecords } from '../name-index.ts';
 import { StoredResources } from '../stored-resources.ts';
 import type {
   CallerResources,
+  NamedRecords,
   ResourcePage,
   UserListing,
   UserResources,

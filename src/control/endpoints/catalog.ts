@@ -11,8 +11,8 @@ import type {
 import type { StoredNetworkVolume } from '../../wire/resources/network-volume.ts';
 import type { PodMounts } from '../../wire/resources/pod.ts';
 import type { RegistryRecord } from '../../wire/resources/registry.ts';
-import type { NamedRecords } from '../name-index.ts';
 import type { PodCatalog } from '../pods/pod-spec.ts';
+import type { NamedRecords } from '../user-resources.ts';
 import type { CatalogContents, NetworkVolume, OfferedGpu } from './catalog-contents.ts';
 
 /** The parts of a pod's spec that the catalog provides. */

@@ -14,8 +14,8 @@ import {
 import { defaultsOf, pickFields } from '../../wire/resources/field.ts';
 import { type EndpointType, JOB_FIELDS, WORKER_FIELDS } from '../../wire/resources/fields.ts';
 import type { PodMounts } from '../../wire/resources/pod.ts';
-import type { NamedRecords } from '../name-index.ts';
 import { type EngineTraits, findMountMisfit } from '../pods/pod-spec.ts';
+import type { NamedRecords } from '../user-resources.ts';
 import type { Catalog, UserCatalog } from './catalog.ts';
 import { type EngineKind, findTemplateFault, readTemplate } from './templates.ts';
 

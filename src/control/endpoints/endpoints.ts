@@ -1,5 +1,5 @@
 // Manages endpoints: their owners, settings and deployments. The queue has their jobs, the fleet
-// starts their workers, endpoint-deletion.ts removes the rest of deleted ones.
+// starts their workers, platform/compute/endpoint-remains.ts removes the rest of deleted ones.
 import { isDeepStrictEqual } from 'node:util';
 import type { z } from 'zod';
 import { ChangeNumbers } from '../../base/change-numbers.ts';
@@ -30,9 +30,10 @@ import {
   requireRecordSize,
   requireWorkersMax,
 } from '../limits/quotas.ts';
-import { type NamedRecords, NameIndex } from '../name-index.ts';
 import {
   cutNewest,
+  type NamedRecords,
+  NameIndex,
   Positions,
   type ResourcePage,
   type UserListing,

@@ -12,8 +12,7 @@ import {
   type WriteOptions,
 } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { NamedRecords } from '../name-index.ts';
-import { Positions } from '../user-resources.ts';
+import { type NamedRecords, Positions } from '../user-resources.ts';
 import {
   describeHolder,
   generateKey,

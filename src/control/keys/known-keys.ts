@@ -5,7 +5,7 @@ import { createUuidV7 } from '../../base/id.ts';
 import type { StoredKey, Transaction } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
-import { NameIndex } from '../name-index.ts';
+import { NameIndex } from '../user-resources.ts';
 import type { HeldGrant } from './rights.ts';
 
 export interface KeyHolder extends HeldGrant {

@@ -4,8 +4,12 @@ import type { Clock } from '../../base/clock.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { IssuedKeyRecord, KeyCreation, KeyRecord } from '../../wire/resources/key.ts';
 import { DEFAULT_QUOTAS, type Quotas, requireBelow } from '../limits/quotas.ts';
-import type { NamedRecords } from '../name-index.ts';
-import { cutNewest, type PageBounds, type ResourcePage } from '../user-resources.ts';
+import {
+  cutNewest,
+  type NamedRecords,
+  type PageBounds,
+  type ResourcePage,
+} from '../user-resources.ts';
 import type { HeldKey, KeyGrant, Keys, KeysCheck } from './keys.ts';
 import {
   checkGrant,

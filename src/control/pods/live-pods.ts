@@ -1,5 +1,5 @@
 // All pods, in memory and in the store: a change is on disk before anybody sees it.
-// pod-lifecycle.ts and pod-observation.ts decide which changes are allowed.
+// pod-lifecycle.ts decides which changes are allowed.
 import { isDeepStrictEqual } from 'node:util';
 import { ChangeNumbers } from '../../base/change-numbers.ts';
 import type { Clock } from '../../base/clock.ts';
@@ -7,9 +7,8 @@ import type { Container } from '../../engine/engine.ts';
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
 import { allocateGpus, type GpuWish } from '../limits/capacity.ts';
-import { type NamedRecords, NameIndex } from '../name-index.ts';
 import { SecretSealer } from '../registries/sealed-secret.ts';
-import { Positions } from '../user-resources.ts';
+import { type NamedRecords, NameIndex, Positions } from '../user-resources.ts';
 import { giveGpus, listBoundGpus } from './pod-lifecycle.ts';
 import { type Bill, type BilledChange, billedAs } from './pod-meter.ts';
 import { type PodState, readPod, writePod } from './pod-state.ts';

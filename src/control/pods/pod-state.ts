@@ -1,5 +1,5 @@
 // Schema of a pod's stored state, JSON in the store, and what that says of the use of volumes and registries.
-// pod-lifecycle.ts and pod-observation.ts decide the transitions.
+// pod-lifecycle.ts decides the transitions.
 import { z } from 'zod';
 import type { StoredResource } from '../../store/store.ts';
 import { podKubernetes } from '../../wire/engine/kubernetes.ts';

@@ -13,9 +13,15 @@ import {
   type StateVolume,
 } from '../../engine/engine.ts';
 import type { LivePods } from './live-pods.ts';
-import { giveUp, noteDelay, notePull, type PodStep, settleRemoval } from './pod-lifecycle.ts';
+import {
+  giveUp,
+  noteDelay,
+  notePull,
+  type PodStep,
+  settleRemoval,
+  type Unreachable,
+} from './pod-lifecycle.ts';
 import type { BilledChange, LastSight, PodMeter } from './pod-meter.ts';
-import type { Unreachable } from './pod-observation.ts';
 import type { PodCatalog } from './pod-spec.ts';
 import type { PodState } from './pod-state.ts';
 

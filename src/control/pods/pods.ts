@@ -17,8 +17,8 @@ import {
   type PodMachine,
 } from '../limits/capacity.ts';
 import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from '../limits/quotas.ts';
-import type { NamedRecords } from '../name-index.ts';
 import type { SecretSealer } from '../registries/sealed-secret.ts';
+import type { NamedRecords } from '../user-resources.ts';
 import { LivePods, type PodListener } from './live-pods.ts';
 import { act, createPod, recreate, terminate } from './pod-lifecycle.ts';
 import { type Bill, PodMeter } from './pod-meter.ts';

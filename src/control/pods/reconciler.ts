@@ -4,9 +4,8 @@ import { isDeepStrictEqual } from 'node:util';
 import { type BackoffOptions, backoffMs } from '../../base/backoff.ts';
 import { type Container, EngineError } from '../../engine/engine.ts';
 import type { PodAspect } from './live-pods.ts';
-import { decideStep, noteDelay } from './pod-lifecycle.ts';
+import { decideStep, noteDelay, noteUnreachable, observe } from './pod-lifecycle.ts';
 import type { LastSight } from './pod-meter.ts';
-import { noteUnreachable, observe } from './pod-observation.ts';
 import type { PodState } from './pod-state.ts';
 import { PodSteps, type PodStepsOptions } from './pod-steps.ts';
 

@@ -17,10 +17,9 @@ import {
 import { templateRecord } from '../../wire/resources/template.ts';
 import type { Catalog } from '../endpoints/catalog.ts';
 import type { Quotas } from '../limits/quotas.ts';
-import type { NamedRecords } from '../name-index.ts';
 import { describeUses, type PodUse } from '../pods/pod-state.ts';
 import { StoredResources } from '../stored-resources.ts';
-import type { ResourcePage, UserListing, UserResources } from '../user-resources.ts';
+import type { NamedRecords, ResourcePage, UserListing, UserResources } from '../user-resources.ts';
 import { type SecretSealer, sealedSecret, UnopenedSecretError } from './sealed-secret.ts';
 
 /** As it is stored; a declared one has no secret here. */

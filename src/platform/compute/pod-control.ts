@@ -10,7 +10,7 @@ import type { Catalog, UserCatalog } from '../../control/endpoints/catalog.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Templates } from '../../control/endpoints/templates.ts';
 import type { Keys } from '../../control/keys/keys.ts';
-import type { Unreachable } from '../../control/pods/pod-observation.ts';
+import type { Unreachable } from '../../control/pods/pod-lifecycle.ts';
 import type { PodState, Pods } from '../../control/pods/pods.ts';
 import { Reconciler } from '../../control/pods/reconciler.ts';
 import type { Decisions } from '../../control/scaling/decisions.ts';

@@ -5,7 +5,7 @@ import type { ResumableClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { ClusterView, NodeView } from '../../cluster/cluster-rows.ts';
 import type { PodMachine } from '../../control/limits/capacity.ts';
-import type { Unreachable } from '../../control/pods/pod-observation.ts';
+import type { Unreachable } from '../../control/pods/pod-lifecycle.ts';
 import type { PodState } from '../../control/pods/pods.ts';
 import { EngineError } from '../../engine/engine.ts';
 import { askNode, NODE_CALLS } from '../nodes/node-calls.ts';

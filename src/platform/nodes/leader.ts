@@ -3,10 +3,10 @@
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { OpenShard } from '../../cluster/local-shards.ts';
-import type { EndpointDeletion, EndpointJobs } from '../../control/endpoints/endpoint-deletion.ts';
 import type { Keys } from '../../control/keys/keys.ts';
 import type { Queue } from '../../queue/queue.ts';
 import type { Compute } from '../compute/compute.ts';
+import type { EndpointDeletion, EndpointJobs } from '../compute/endpoint-remains.ts';
 import type { WorkerHost } from '../compute/pod-control.ts';
 import type { MachineInfo } from '../machines/machine-messages.ts';
 import type { Machines } from '../machines/machines.ts';

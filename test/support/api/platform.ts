@@ -1,6 +1,5 @@
 // A platform for tests: store in memory, queue and HTTP server on a free port, with keys to call it. Not made
 // by `createPlatformServer`: tests replace its clock, store, balancer and the server's own options.
-
 import { randomBytes } from 'node:crypto';
 import { connect } from 'node:net';
 import { Writable } from 'node:stream';
@@ -22,7 +21,6 @@ import {
   type CatalogFile,
   composeCatalog,
 } from '../../../src/control/endpoints/catalog-contents.ts';
-import { EndpointDeletion } from '../../../src/control/endpoints/endpoint-deletion.ts';
 import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
 import type { EngineKind } from '../../../src/control/endpoints/templates.ts';
 import { Keys } from '../../../src/control/keys/keys.ts';
@@ -34,6 +32,7 @@ import { listServed, openSpecResources } from '../../../src/control/served-resou
 import { inspectUpload } from '../../../src/control/versions/version-archives.ts';
 import { Versions, type VersionsOptions } from '../../../src/control/versions/versions.ts';
 import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-engine.ts';
+import { EndpointDeletion } from '../../../src/platform/compute/endpoint-remains.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../src/store/store.ts';

@@ -7,11 +7,11 @@ import {
   giveGpus,
   giveUp,
   listActions,
+  observe,
   recreate,
   settleRemoval,
   terminate,
 } from '../../../../src/control/pods/pod-lifecycle.ts';
-import { observe } from '../../../../src/control/pods/pod-observation.ts';
 import { POD_ACTIONS, type PodAction } from '../../../../src/wire/resources/pod.ts';
 import {
   describeChange,

@@ -1,6 +1,6 @@
 // Pods whose node is gone: nothing is concluded about their containers until it is back.
 import { describe, expect, it, onTestFinished } from 'vitest';
-import type { Unreachable } from '../../../../src/control/pods/pod-observation.ts';
+import type { Unreachable } from '../../../../src/control/pods/pod-lifecycle.ts';
 import { PodWorld } from '../../../support/containers/pod-world.ts';
 
 const GONE: Unreachable = { why: 'node a is gone', isGone: true };

@@ -5,12 +5,11 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { letOthersRun, ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
-import { EndpointDeletion } from '../../../../src/control/endpoints/endpoint-deletion.ts';
 import { Endpoints } from '../../../../src/control/endpoints/endpoints.ts';
+import { EndpointDeletion } from '../../../../src/platform/compute/endpoint-remains.ts';
 import { Queue } from '../../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
-import type { Store } from '../../../../src/store/store.ts';
-import { OWNER } from '../../../../src/store/store.ts';
+import { OWNER, type Store } from '../../../../src/store/store.ts';
 import { addJobs, makeJob } from '../../../support/store/stored-jobs.ts';
 import { syncAtOnce } from '../../../support/sync-at-once.ts';
 

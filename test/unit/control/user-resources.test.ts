@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { NameIndex } from '../../../src/control/name-index.ts';
+import { NameIndex, Positions } from '../../../src/control/user-resources.ts';
 import { ProblemError } from '../../../src/wire/problem.ts';
 import { isDnsLabel } from '../../../src/wire/routes/route.ts';
 
@@ -72,4 +72,17 @@ describe('a name', () => {
     const refusal = /^12 endpoints .*: ep_1, .*, ep_10 and 2 more$/;
     expect(() => names.resolve('ann', 'chat')).toThrow(refusal);
   });
+});
+
+it('gives a later record a greater position, even if the clock was set back', () => {
+  const positions = new Positions(0);
+  const made = [2_000, 2_000, 1_000, 2_001].map((now) => positions.next(now));
+  expect(made).toEqual(made.toSorted((a, b) => a - b));
+  expect(new Set(made).size).toBe(4);
+});
+
+it('uses no position again after a restart, even if its record was removed', () => {
+  const before = new Positions(0);
+  const made = Array.from({ length: 900 }, () => before.next(1_000));
+  expect(new Positions(0).next(1_001)).toBeGreaterThan(Math.max(...made));
 });
