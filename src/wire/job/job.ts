@@ -138,7 +138,8 @@ export interface RunJobsRequest {
 }
 
 /**
- * Why a queued job waits. queue/waits.ts decides, docs/why-jobs-wait.md explains each code. `no_gpu`, `no_capacity`, `budget`, `at_maximum` and `crashed` are also causes of scaling decisions.
+ * Why a queued job waits. queue/waits.ts decides, docs/why-jobs-wait.md explains each code. `no_gpu`,
+ * `no_capacity`, `budget`, `at_maximum` and `crashed` are also causes of scaling decisions.
  */
 export const WAIT_CODES = [
   /** The delay of the job's policy is not over. */
