@@ -39,46 +39,33 @@ interface GroupCommitOptions {
   connection: SqliteConnection;
   /** Called with each failure of the disk or the file, after which the next transaction may succeed. */
   onFailure: (error: unknown) => void;
-  /** Called if the disk fails to store a commit: from then on everything rejects. Default: ignored. */
-  onLost?: ((error: unknown) => void) | undefined;
-  /** Called when the disk is full, before operations run again in the space of the reserve. Default: ignored. */
-  onFull?: (() => void) | undefined;
-  /** Default: everything is attempted, however full the disk is. */
+  /** Called if the disk fails to store a commit: from then on everything rejects. */
+  onLost: (error: unknown) => void;
+  /** Called when the disk is full, before operations run again in the space of the reserve. */
+  onFull: () => void;
+  /** Undefined: everything is attempted, however full the disk is. */
   gate: SpaceGate | undefined;
-  /** Default: operations change nothing but the database. */
-  memory?: MemoryState | undefined;
-  /** Called when a commit is on disk, with its number of statements and its payload bytes. Default: ignored. */
-  onCommit?: ((statements: number, payloadBytes: number) => void) | undefined;
-  /** Puts the last commits, with so many payload bytes, on disk. Default: a commit is as durable as it gets. */
-  sync?: ((bytes: number) => Promise<void>) | undefined;
-  /** Does the same beside further commits. Default: `sync` does all. */
-  syncEarly?: ((bytes: number) => Promise<void>) | undefined;
+  /** Undefined: operations change nothing but the database. */
+  memory: MemoryState | undefined;
+  /** Called when a commit is on disk, with its number of statements and its payload bytes. */
+  onCommit: (statements: number, payloadBytes: number) => void;
 }
 
 export class GroupCommit {
-  readonly #connection: SqliteConnection;
-  readonly #onFailure: (error: unknown) => void;
-  readonly #gate: SpaceGate | undefined;
-  readonly #memory: MemoryState | undefined;
+  readonly #options: GroupCommitOptions;
   /** When commits are on disk. */
   readonly durability: Durability;
-  readonly #onFull: () => void;
-  readonly #onCommit: (statements: number, payloadBytes: number) => void;
   readonly #queue: PendingWrite[] = [];
   #scheduled = false;
   #batch: Batch | undefined;
   #commits = 0;
 
-  constructor({ connection, gate, memory, sync, syncEarly, ...listeners }: GroupCommitOptions) {
-    this.#connection = connection;
-    this.#onFailure = listeners.onFailure;
-    this.#onFull = listeners.onFull ?? (() => {});
-    this.#onCommit = listeners.onCommit ?? (() => {});
-    this.#gate = gate;
-    this.#memory = memory;
+  constructor(options: GroupCommitOptions) {
+    const { connection, onLost } = options;
+    this.#options = options;
     this.durability = new Durability({
-      sync,
-      syncEarly,
+      sync: connection.sync,
+      syncEarly: connection.syncEarly,
       onFree: (isUrgent) => {
         if (isUrgent && this.#queue.length > 0) this.#commitBatch();
         // Also what the commit has put back.
@@ -86,7 +73,7 @@ export class GroupCommit {
       },
       onLost: (error, lost) => {
         for (const operation of this.#queue.splice(0)) operation.reject(lost);
-        listeners.onLost?.(error);
+        onLost(error);
       },
     });
   }
@@ -99,14 +86,16 @@ export class GroupCommit {
   write<T>(start: () => Step<T>, options: WriteOptions = {}): Promise<T> {
     const { lost } = this.durability;
     if (lost) return Promise.reject(lost);
-    if (this.#gate && !this.#gate.admits(options)) return Promise.reject(describeFullDisk());
+    const { gate } = this.#options;
+    if (gate && !gate.admits(options)) return Promise.reject(describeFullDisk());
     return new Promise((resolve, reject) => {
       this.#queue.push(new CallersWrite({ start, options }, resolve, reject));
       this.#schedule();
     });
   }
 
-  readonly #runSteps = <T>(steps: Step<T>): T => this.#connection.runSteps(steps, this.#runQuery);
+  readonly #runSteps = <T>(steps: Step<T>): T =>
+    this.#options.connection.runSteps(steps, this.#runQuery);
   readonly #runQuery = (query: Query): Row[] => this.#run(query);
 
   /** Commits all requested operations. Never rejects. */
@@ -133,6 +122,7 @@ export class GroupCommit {
   }
 
   #commitBatch(): void {
+    const { connection, gate, memory, onCommit } = this.#options;
     const operations = this.#takePending();
     if (operations.length === 0) return;
     const batch: Batch = {
@@ -145,13 +135,13 @@ export class GroupCommit {
     this.#batch = batch;
     try {
       // An earlier rollback may have failed together with the disk.
-      if (this.#connection.inTransaction) this.#connection.execute('rollback');
+      if (connection.inTransaction) connection.execute('rollback');
       this.#runAll(operations, batch);
-      this.#runWrites(batch, () => this.#writeMemory());
-      if (batch.hasBegun) this.#connection.execute('commit');
+      if (memory) this.#runWrites(batch, () => this.#runSteps(memory.write()));
+      if (batch.hasBegun) connection.execute('commit');
     } catch (error) {
       this.#rollBack();
-      this.#memory?.forget();
+      memory?.forget();
       this.#batch = undefined;
       if (batch.refusal === undefined) this.#fail(operations, error);
       else this.#separate(operations, error);
@@ -159,12 +149,12 @@ export class GroupCommit {
     } finally {
       this.#batch = undefined;
     }
-    this.#memory?.settle();
+    memory?.settle();
     if (batch.hasBegun) this.#commits++;
-    this.#gate?.spend(batch.bytes);
+    gate?.spend(batch.bytes);
     const settle = () => {
       for (const operation of operations) operation.settle();
-      this.#onCommit(batch.written, batch.bytes);
+      onCommit(batch.written, batch.bytes);
     };
     const { bytes, written } = batch;
     const fail = (lost: StoreUnavailableError) => {
@@ -180,7 +170,7 @@ export class GroupCommit {
    * a cancellation.
    */
   #takePending(): PendingWrite[] {
-    const gate = this.#gate;
+    const { gate } = this.#options;
     if (!gate?.isFull) {
       return this.#queue[0]?.isAlone ? this.#queue.splice(0, 1) : this.#takeTogether(MAX_WEIGHT);
     }
@@ -207,8 +197,8 @@ export class GroupCommit {
    * The first failure for lack of space releases the reserve; operations that may use it run again.
    */
   #fail(operations: readonly PendingWrite[], error: unknown): void {
-    this.#onFailure(error);
-    const gate = this.#gate;
+    const { gate, onFailure } = this.#options;
+    onFailure(error);
     const again = new Set<PendingWrite>();
     if (gate && !gate.isFull && isOutOfSpace(error) && this.#makeSpace(gate)) {
       for (const operation of operations) if (gate.admits(operation.options)) again.add(operation);
@@ -220,18 +210,20 @@ export class GroupCommit {
 
   /** Returns false if the disk is not merely full: the failure then applies to all operations. */
   #makeSpace(gate: SpaceGate): boolean {
+    const { onFailure, onFull } = this.#options;
     try {
       gate.close();
-      this.#onFull();
+      onFull();
       return true;
     } catch (error) {
-      this.#onFailure(error);
+      onFailure(error);
       return false;
     }
   }
 
   /** Also runs operations that the operations themselves request, up to the limits. */
   #runAll(operations: PendingWrite[], batch: Batch): void {
+    const { gate } = this.#options;
     let weight = 0;
     for (let i = 0; i < operations.length; i++) {
       const operation = operations[i];
@@ -240,16 +232,12 @@ export class GroupCommit {
       // The operation may have got the error, but nothing of the batch can be committed.
       if (batch.failure) throw batch.failure;
       weight += weightOf(operation.options);
-      if (this.#gate?.isFull || operation.isAlone) continue;
+      if (gate?.isFull || operation.isAlone) continue;
       if (batch.bytes >= MAX_BYTES) this.#queue.unshift(...operations.splice(i + 1));
       else if (i === operations.length - 1) {
         operations.push(...this.#takeTogether(MAX_WEIGHT - weight));
       }
     }
-  }
-
-  #writeMemory(): void {
-    if (this.#memory) this.#runSteps(this.#memory.write());
   }
 
   /** Throws what ends the batch: a failure, or a refusal. */
@@ -278,18 +266,17 @@ export class GroupCommit {
     const batch = this.#batch;
     if (!batch) throw new Error('An operation ran on after its transaction');
     if (batch.failure) throw batch.failure;
+    const { connection } = this.#options;
     try {
       for (const param of query.params) {
         if (typeof param === 'object' && param !== null) batch.bytes += param.byteLength;
       }
       if (!batch.hasBegun) this.#begin(batch);
-      const rows = this.#connection.run(query);
-      if (!query.sql.startsWith('select')) {
-        batch.written++;
-      }
+      const rows = connection.run(query);
+      if (!query.sql.startsWith('select')) batch.written++;
       return rows;
     } catch (error) {
-      if (isStorageFailure(error) || !this.#connection.inTransaction) {
+      if (isStorageFailure(error) || !connection.inTransaction) {
         batch.failure = error instanceof Error ? error : new Error(String(error));
       }
       throw error;
@@ -297,13 +284,14 @@ export class GroupCommit {
   }
 
   #begin(batch: Batch): void {
-    this.#connection.execute('begin immediate');
+    this.#options.connection.execute('begin immediate');
     batch.hasBegun = true;
   }
 
   #rollBack(): void {
+    const { connection } = this.#options;
     try {
-      if (this.#connection.inTransaction) this.#connection.execute('rollback');
+      if (connection.inTransaction) connection.execute('rollback');
     } catch {
       // The next batch begins with another attempt, and fails if that fails.
     }

@@ -100,8 +100,6 @@ export class SqliteDriver implements SqlDriver {
       onCommit: (statements, payloadBytes) => this.#copies?.noteCommit(statements, payloadBytes),
       gate,
       memory,
-      sync: this.#connection.sync,
-      syncEarly: this.#connection.syncEarly,
     });
     const { syncDatabase } = this.#connection;
     if (syncDatabase) this.#copies = this.#createCopies(syncDatabase);

@@ -63,7 +63,14 @@ describe('writes', () => {
 
   it('are answered after they waited for what runs alone, also if one of them throws', async () => {
     const connection = new SqliteConnection({ path: join(folder, 'own.db') });
-    const commits = new GroupCommit({ connection, gate: undefined, onFailure: () => {} });
+    const ignore = () => {};
+    const listeners = { onFailure: ignore, onLost: ignore, onFull: ignore, onCommit: ignore };
+    const commits = new GroupCommit({
+      connection,
+      gate: undefined,
+      memory: undefined,
+      ...listeners,
+    });
     const alone = Promise.withResolvers<void>();
     const ended = commits.durability.runAlone(() => alone.promise);
     await endTurn();
