@@ -1,5 +1,4 @@
 // Stores the decisions of lifecycle.ts and wakes the waiting callers once they are on disk.
-import type { Clock } from '../base/clock.ts';
 import {
   ENDING,
   type JobKey,
@@ -7,21 +6,16 @@ import {
   NO_TURN,
   type Reader,
   type RecordPiece,
-  type Store,
   type StoredDelivery,
   type StoredJob,
   type Transaction,
 } from '../store/store.ts';
 import { isTerminal } from '../wire/job/job.ts';
-import type { JobTimes } from './job-times.ts';
-import type { JobTracing } from './job-tracing.ts';
 import { type JobEvent, next } from './lifecycle/lifecycle.ts';
 import type { Decision, Moment, Transition } from './lifecycle/transition.ts';
 import { joinChunks } from './payloads/outputs.ts';
-import { composeRecord, hasOutput, type RecordFormats } from './records.ts';
-import type { QueueSettings } from './settings.ts';
-import type { Signals } from './signals.ts';
-import type { Deliveries } from './webhooks/deliveries.ts';
+import type { QueueParts } from './queue-parts.ts';
+import { composeRecord, hasOutput } from './records.ts';
 
 /** Most jobs of a slice, some milliseconds. */
 const SLICE_JOBS = 128;
@@ -52,18 +46,18 @@ export interface Slice {
   isLast: boolean;
 }
 
-export interface ChangesOptions {
-  store: Store;
-  clock: Clock;
-  random: () => number;
-  settings: QueueSettings;
-  signals: Signals;
-  deliveries: Deliveries;
-  jobTimes: JobTimes;
-  /** For the records of webhooks. */
-  formats: RecordFormats;
-  tracing: JobTracing | undefined;
-}
+type ChangesOptions = Pick<
+  QueueParts,
+  | 'clock'
+  | 'deliveries'
+  | 'formats'
+  | 'jobTimes'
+  | 'random'
+  | 'settings'
+  | 'signals'
+  | 'store'
+  | 'tracing'
+>;
 
 export class Changes {
   readonly #options: ChangesOptions;

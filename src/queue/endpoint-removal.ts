@@ -3,26 +3,22 @@
 import { letOthersRun } from '../base/clock.ts';
 import type { Reader, StoredEndpoint } from '../store/store.ts';
 import { ProblemError } from '../wire/problem.ts';
-import type { Changes } from './changes.ts';
-import type { JobTimes } from './job-times.ts';
-import type { Presence } from './leases/presence.ts';
-import type { GpuTotals } from './leases/worker-loads.ts';
-import type { Signals } from './signals.ts';
-import type { Deliveries } from './webhooks/deliveries.ts';
+import type { QueueParts } from './queue-parts.ts';
 
 /** Deliveries removed in one operation. */
 const DELIVERIES_AT_ONCE = 8;
 
-export interface EndpointRemovalOptions {
-  changes: Changes;
-  presence: Presence;
-  signals: Signals;
-  deliveries: Deliveries;
-  gpuTotals: GpuTotals;
-  jobTimes: JobTimes;
-  inputSchemas: { forgetEndpoint(endpointId: string): void };
-  closing: AbortSignal;
-}
+type EndpointRemovalOptions = Pick<
+  QueueParts,
+  | 'changes'
+  | 'closing'
+  | 'deliveries'
+  | 'gpuTotals'
+  | 'inputSchemas'
+  | 'jobTimes'
+  | 'presence'
+  | 'signals'
+>;
 
 export class EndpointRemoval {
   readonly #options: EndpointRemovalOptions;

@@ -1,19 +1,16 @@
 // The operations of clients on existing jobs: read, wait for, cancel, retry, list, purge.
-import type { Clock } from '../base/clock.ts';
 import type { Waiter } from '../base/waiters.ts';
 import {
   findOutgrownGpu,
   type JobKey,
   type Reader,
-  type Store,
   type StoredJob,
   type Transaction,
 } from '../store/store.ts';
 import { isTerminal, type JobStatus } from '../wire/job/job.ts';
 import type { JobDetailsHead, JobSummary, WaitReason } from '../wire/job/job-records.ts';
 import { ProblemError } from '../wire/problem.ts';
-import type { Changes } from './changes.ts';
-import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
+import { readEndpoint } from './endpoint-removal.ts';
 import {
   describePreviews,
   type FailedListing,
@@ -25,13 +22,8 @@ import {
 } from './job-lists.ts';
 import { listLaterTypes } from './leases/presence.ts';
 import type { JobEvent } from './lifecycle/lifecycle.ts';
-import type { LargePayloads } from './payloads/large-payloads.ts';
-import {
-  type FreshOutputs,
-  measureOutput,
-  type OutputBounds,
-  readOutput,
-} from './payloads/outputs.ts';
+import { measureOutput, type OutputBounds, readOutput } from './payloads/outputs.ts';
+import type { QueueParts } from './queue-parts.ts';
 import {
   addMembers,
   type ComposeRecord,
@@ -40,10 +32,8 @@ import {
   hasOutput,
   toSummary,
 } from './records.ts';
-import type { QueueSettings } from './settings.ts';
-import type { Signals } from './signals.ts';
-import type { JobRef, Positions } from './submissions.ts';
-import type { WaitFacts, Waits } from './waits.ts';
+import type { JobRef } from './submissions.ts';
+import type { WaitFacts } from './waits.ts';
 
 /** Past participles for the error messages. */
 const DONE = { cancel: 'cancelled', retry: 'retried', set_ttl: 'given another ttl' } as const;
@@ -100,19 +90,20 @@ export interface JobPage {
   next: number | undefined;
 }
 
-export interface JobsOptions {
-  store: Store;
-  clock: Clock;
-  signals: Signals;
-  changes: Changes;
-  removal: EndpointRemoval;
-  positions: Positions;
-  payloads: LargePayloads;
-  outputs: FreshOutputs;
-  settings: QueueSettings;
-  waits: Waits;
-  closing: AbortSignal;
-}
+type JobsOptions = Pick<
+  QueueParts,
+  | 'changes'
+  | 'clock'
+  | 'closing'
+  | 'outputs'
+  | 'payloads'
+  | 'positions'
+  | 'removal'
+  | 'settings'
+  | 'signals'
+  | 'store'
+  | 'waits'
+>;
 
 /**
  * Every method with a job ID throws ProblemError `not_found` if the job does not exist (any more).

@@ -1,36 +1,29 @@
-// The queue as a whole: creates its parts, starts and stops them, and gives each endpoint its worker
-// link.
-import { setMaxListeners } from 'node:events';
+// The queue as a whole: starts and stops its parts, and gives each endpoint its worker link.
 import type { ResumableClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { JobKey, Store, StoredEndpoint } from '../store/store.ts';
+import type { Store, StoredEndpoint } from '../store/store.ts';
 import { type LeaseRef, RUNPOD_WORKER_VERSION, type WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { EndpointHealth, InputSchemaRecord } from '../wire/resources/endpoint.ts';
 import { QueueActivity } from './activity/activity.ts';
-import { Changes } from './changes.ts';
-import { EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
-import { InputSchemas } from './input-schemas.ts';
-import { JobTimes } from './job-times.ts';
-import { JobTracing, type TracingOptions } from './job-tracing.ts';
+import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
+import type { JobTimes } from './job-times.ts';
+import type { TracingOptions } from './job-tracing.ts';
 import { Jobs } from './jobs.ts';
 import { Leases } from './leases/leases.ts';
 import { OpenLeases } from './leases/open-leases.ts';
-import { Presence, type PresentWorker } from './leases/presence.ts';
+import type { PresentWorker } from './leases/presence.ts';
 import { Renewals } from './leases/renewals.ts';
-import { drainWorker, GpuTotals, WorkerLoads } from './leases/worker-loads.ts';
-import { LargePayloads } from './payloads/large-payloads.ts';
-import { FreshOutputs } from './payloads/outputs.ts';
-import { Absence, RecordedTime } from './recorded-time.ts';
+import { drainWorker, type GpuTotals, type WorkerLoads } from './leases/worker-loads.ts';
+import { createParts, type QueueParts } from './queue-parts.ts';
 import type { RecordFormats } from './records.ts';
 import { Reports } from './reports/reports.ts';
 import { Streams } from './reports/streams.ts';
-import { completeSettings, type QueueSettings } from './settings.ts';
-import { Signals } from './signals.ts';
-import { type Arrivals, Positions, Submissions } from './submissions.ts';
+import type { QueueSettings } from './settings.ts';
+import { Submissions } from './submissions.ts';
 import { extendLeases, sweep } from './sweeper.ts';
-import { type FindScaling, Waits } from './waits.ts';
-import { Deliveries, type DeliveryCounts } from './webhooks/deliveries.ts';
+import type { FindScaling } from './waits.ts';
+import type { DeliveryCounts } from './webhooks/deliveries.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
 
 /** Operations of the queue reject with this error if the disk is full or failing. */
@@ -74,96 +67,47 @@ export class Queue {
   readonly activity: QueueActivity;
   readonly removal: EndpointRemoval;
   readonly settings: QueueSettings;
-  readonly #parts;
+  readonly #parts: QueueParts;
   readonly #leases: Leases;
   readonly #renewals: Renewals;
   readonly #reports: Reports;
-  readonly #deliveries: Deliveries;
-  readonly #absence: Absence;
-  readonly #recordedTime: RecordedTime;
   readonly #closing = new AbortController();
-  #sweeping: Promise<void> = Promise.resolve();
-  #recording: Promise<void> = Promise.resolve();
   readonly #isRecording: boolean;
   readonly #wrapLink: NonNullable<QueueOptions['wrapLink']>;
+  #sweeping: Promise<void> = Promise.resolve();
+  #recording: Promise<void> = Promise.resolve();
 
   constructor(options: QueueOptions) {
-    const { clock, findScaling = () => 'none', formats = {}, log, random = Math.random } = options;
-    this.#recordedTime = new RecordedTime(options);
-    const { store } = this.#recordedTime;
-    const settings = completeSettings(options.settings);
-    this.settings = settings;
-    const presence = new Presence();
-    const signals = new Signals(clock, presence);
-    const closing = this.#closing.signal;
-    const sender = options.webhooks;
-    const { ranMs } = this.#recordedTime;
-    const tracing = options.tracing && new JobTracing(options.tracing, clock);
-    const delivering = { settings: settings.webhooks, sender, tracing };
-    const sending = { store, clock, log, random, ...delivering, closing };
-    const onUnused = () => signals.payloadUnused();
-    const onNoted = (job: JobKey) => signals.jobNoted(job);
-    this.#deliveries = new Deliveries({ ...sending, ranMs, onUnused, onNoted });
-    const deliveries = this.#deliveries;
-    const jobTimes = new JobTimes();
-    const changing = { store, clock, random, settings, signals, deliveries, jobTimes, formats };
-    const changes = new Changes({ ...changing, tracing });
-    // Every open long poll listens to this signal, so thousands of listeners are normal.
-    setMaxListeners(0, closing);
-    const arrivals: Arrivals = new Map();
-    const gpuTotals = new GpuTotals(clock.now());
-    const inputSchemas = new InputSchemas(store);
-    const removing = { changes, presence, signals, deliveries, gpuTotals, jobTimes, closing };
-    this.removal = new EndpointRemoval({ ...removing, inputSchemas });
-    const { removal } = this;
-    const shared = {
-      store,
-      clock,
-      log,
-      settings,
-      presence,
-      signals,
-      changes,
-      tracing,
-      inputSchemas,
-    };
-    const positions = new Positions(clock);
-    const payloads = new LargePayloads({ store, settings, onUnused });
-    const outputs = new FreshOutputs(clock);
-    const own = { arrivals, removal, positions, payloads, outputs, gpuTotals, jobTimes, closing };
-    this.#parts = { ...shared, ...own };
-    this.submissions = new Submissions({ ...this.#parts, webhooks: sender });
-    const waits = new Waits({ clock, presence, settings, findScaling });
-    this.jobs = new Jobs({ ...this.#parts, waits });
-    this.streams = new Streams(this.#parts);
-    this.#absence = new Absence({ store, clock, log });
-    this.openLeases = new OpenLeases({ store, absence: this.#absence });
-    this.workerLoads = new WorkerLoads(this.#parts);
-    this.activity = new QueueActivity({
-      ...{ ...this.#parts, waits, workerLoads: this.workerLoads, findScaling },
-      times: () => jobTimes.all,
-      owns: options.owns ?? (() => true),
-    });
+    const parts = createParts(options, this.#closing.signal);
+    this.#parts = parts;
+    this.settings = parts.settings;
+    this.removal = parts.removal;
+    this.workerLoads = parts.workerLoads;
+    this.submissions = new Submissions(parts);
+    this.jobs = new Jobs(parts);
+    this.streams = new Streams(parts);
+    this.openLeases = new OpenLeases(parts);
+    this.activity = new QueueActivity(parts);
+    this.#leases = new Leases(parts);
+    this.#renewals = new Renewals(parts);
+    this.#reports = new Reports(parts);
     this.#isRecording = options.isRecording ?? false;
     this.#wrapLink = options.wrapLink ?? ((link) => link);
-    this.#leases = new Leases(this.#parts);
-    this.#renewals = new Renewals(this.#parts);
-    this.#reports = new Reports(this.#parts);
   }
 
   /** Continues an earlier run: extends leases and deadlines by `leaseMs`, then starts the sweeper. */
   async start(): Promise<void> {
-    const { clock, positions, presence, store } = this.#parts;
-    const wasSetBack = await this.#recordedTime.resume();
+    const { absence, clock, deliveries, positions, presence, recordedTime, store } = this.#parts;
+    const wasSetBack = await recordedTime.resume();
     await positions.resume(store);
     for (const worker of await store.read((tx) => tx.workers())) {
       presence.arrive(worker, clock.now());
     }
-    await this.#absence.end({ wasSetBack });
+    await absence.end({ wasSetBack });
     const leased = await extendLeases(this.#parts, 0);
     for (const job of leased) presence.jobChanged(undefined, job);
     this.#sweeping = sweep(this.#parts);
-    await this.#deliveries.start();
+    await deliveries.start();
     if (this.#isRecording) this.#recording = this.activity.record();
   }
 
@@ -179,7 +123,7 @@ export class Queue {
 
   /** Callers reach the platform from now on. */
   reached(): void {
-    this.#absence.reached();
+    this.#parts.absence.reached();
   }
 
   /**
@@ -187,14 +131,15 @@ export class Queue {
    * told to send again later: they lose nothing in a short absence.
    */
   bridge(tokens: readonly string[]): void {
-    this.#absence.bridge(tokens);
+    this.#parts.absence.bridge(tokens);
   }
 
   /** Answers every open wait with the current state; does not close the store. */
   async close(): Promise<void> {
+    const { absence, deliveries } = this.#parts;
     this.#closing.abort();
-    await Promise.all([this.#sweeping, this.#recording, this.#deliveries.close()]);
-    await this.#absence.begin();
+    await Promise.all([this.#sweeping, this.#recording, deliveries.close()]);
+    await absence.begin();
   }
 
   /**
@@ -249,7 +194,7 @@ export class Queue {
    */
   async webhookCounts(): Promise<Map<string, WebhookCounts>> {
     const all = new Map<string, WebhookCounts>();
-    for (const [endpointId, counts] of this.#deliveries.counts) {
+    for (const [endpointId, counts] of this.#parts.deliveries.counts) {
       all.set(endpointId, { counts, waiting: 0 });
     }
     for (const { count, endpointId } of await this.#parts.store.read((tx) =>

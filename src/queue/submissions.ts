@@ -23,26 +23,18 @@ import {
   readQueue,
   type Submission,
 } from './admission.ts';
-import type { JobTracing } from './job-tracing.ts';
-import type { LargePayloads } from './payloads/large-payloads.ts';
+import type { QueueParts } from './queue-parts.ts';
 import type { Signals } from './signals.ts';
-import type { WebhookSender } from './webhooks/webhooks.ts';
 
 export interface JobRef {
   id: string;
   status: JobStatus;
 }
 
-interface SubmissionsOptions {
-  store: Store;
-  clock: Clock;
-  signals: Signals;
-  webhooks: WebhookSender | undefined;
-  arrivals: Arrivals;
-  positions: Positions;
-  payloads: LargePayloads;
-  tracing: JobTracing | undefined;
-}
+type SubmissionsOptions = Pick<
+  QueueParts,
+  'arrivals' | 'clock' | 'payloads' | 'positions' | 'signals' | 'store' | 'tracing' | 'webhooks'
+>;
 
 /**
  * Inputs of jobs that are being stored, by job ID: a take at the same moment does not need to read

@@ -1,13 +1,7 @@
 // Processes jobs when their time has come: expired leases and deadlines, ended delays and retentions.
-import type { Clock } from '../base/clock.ts';
-import type { Log } from '../base/log.ts';
 import { AT_ONCE, Loop, MAX_SLEEP_MS, NEVER } from '../base/loop.ts';
-import { ENDING, logLevelOf, type Store, type StoredJob } from '../store/store.ts';
-import type { Changes } from './changes.ts';
-import type { Presence } from './leases/presence.ts';
-import type { LargePayloads } from './payloads/large-payloads.ts';
-import type { QueueSettings } from './settings.ts';
-import type { Signals } from './signals.ts';
+import { ENDING, logLevelOf, type StoredJob } from '../store/store.ts';
+import type { QueueParts } from './queue-parts.ts';
 
 /** Database pages of 4 KB returned to the file system in one step. */
 const RECLAIM_PAGES = 500;
@@ -15,17 +9,18 @@ const RECLAIM_PAGES = 500;
 /** The queue forgets an idle worker that was silent for this many lease durations. */
 const SILENT_LEASES = 20;
 
-export interface SweeperOptions {
-  store: Store;
-  clock: Clock;
-  log: Log;
-  signals: Signals;
-  changes: Changes;
-  presence: Presence;
-  settings: QueueSettings;
-  payloads: LargePayloads;
-  closing: AbortSignal;
-}
+type SweeperOptions = Pick<
+  QueueParts,
+  | 'changes'
+  | 'clock'
+  | 'closing'
+  | 'log'
+  | 'payloads'
+  | 'presence'
+  | 'settings'
+  | 'signals'
+  | 'store'
+>;
 
 /** Runs until `closing` aborts. */
 export async function sweep(options: SweeperOptions): Promise<void> {

@@ -1,11 +1,10 @@
 // Says why a job waits: the reason follows from facts about its endpoint, its group, workers and GPUs.
-import type { Clock } from '../base/clock.ts';
 import type { StoredJob } from '../store/store.ts';
 import { numberAttempt } from '../wire/job/job.ts';
 import type { WaitReason } from '../wire/job/job-records.ts';
 import type { KnownScaling, ScalingFacts } from '../wire/resources/scaling.ts';
 import type { Presence } from './leases/presence.ts';
-import type { QueueSettings } from './settings.ts';
+import type { QueueParts } from './queue-parts.ts';
 
 /** Status reads are frequent: the workers of an endpoint are counted once in this time, ms. */
 const COUNTED_MS = 200;
@@ -15,12 +14,7 @@ const MAX_COUNTED = 1_000;
 /** The scaler's view of an endpoint's workers. Never rejects. */
 export type FindScaling = (endpointId: string) => KnownScaling | Promise<KnownScaling>;
 
-export interface WaitsOptions {
-  clock: Clock;
-  presence: Presence;
-  settings: QueueSettings;
-  findScaling: FindScaling;
-}
+type WaitsOptions = Pick<QueueParts, 'clock' | 'findScaling' | 'presence' | 'settings'>;
 
 export class Waits {
   readonly #options: WaitsOptions;

@@ -1,19 +1,13 @@
 // What an endpoint has done lately and does now, minute by minute.
-import type { Clock } from '../../base/clock.ts';
-import type { Log } from '../../base/log.ts';
-import type { Store } from '../../store/store.ts';
 import type { EndpointActivity } from '../../wire/resources/activity.ts';
 import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import { readEndpoint } from '../endpoint-removal.ts';
-import { type EndpointTimes, TIME_BUCKETS_S } from '../job-times.ts';
-import type { Presence } from '../leases/presence.ts';
-import type { WorkerLoads } from '../leases/worker-loads.ts';
+import { TIME_BUCKETS_S } from '../job-times.ts';
+import type { QueueParts } from '../queue-parts.ts';
 import type { Queues } from '../queues.ts';
-import type { QueueSettings } from '../settings.ts';
-import type { Signals } from '../signals.ts';
-import { countWorkers, type FindScaling, type Waits } from '../waits.ts';
+import { countWorkers } from '../waits.ts';
 import { COUNTED, createMinute, type Minute } from './minute.ts';
-import { ActivityRecorder } from './recorder.ts';
+import { ActivityRecorder, type RecorderOptions } from './recorder.ts';
 
 /** By endpoint; without those that nobody answers for now. Never rejects. */
 export type ReadActivity = (
@@ -38,21 +32,8 @@ export async function readActivity(
   return found;
 }
 
-export interface ActivityOptions {
-  store: Store;
-  clock: Clock;
-  log: Log;
-  settings: QueueSettings;
-  presence: Presence;
-  waits: Waits;
-  workerLoads: WorkerLoads;
-  signals: Pick<Signals, 'onQueued'>;
-  findScaling: FindScaling;
-  times: () => ReadonlyMap<string, Readonly<EndpointTimes>>;
-  /** Whether the endpoint is one of the queue. */
-  owns: (endpointId: string) => boolean;
-  closing: AbortSignal;
-}
+type ActivityOptions = Omit<RecorderOptions, 'countWorkers' | 'oldestQueuedAt'> &
+  Pick<QueueParts, 'presence' | 'settings' | 'waits' | 'workerLoads'>;
 
 export class QueueActivity {
   readonly #options: ActivityOptions;
@@ -60,11 +41,10 @@ export class QueueActivity {
 
   constructor(options: ActivityOptions) {
     this.#options = options;
-    const { signals, workerLoads } = options;
+    const { workerLoads } = options;
     this.#recorder = new ActivityRecorder({
       ...options,
       countWorkers: (id, scaling) => this.#countWorkers(id, scaling),
-      onQueued: (listener) => signals.onQueued(listener),
       oldestQueuedAt: async (id) => (await workerLoads.load(id)).oldestQueuedAt,
     });
   }
@@ -85,7 +65,8 @@ export class QueueActivity {
     const oldest = load?.oldestQueuedAt ?? null;
     const now = clock.now();
     return {
-      ...{ waiting: endpoint.inQueue, running: endpoint.inProgress },
+      waiting: endpoint.inQueue,
+      running: endpoint.inProgress,
       oldestWaitMs: oldest === null ? null : Math.max(0, now - oldest),
       waitReason: next ? await waits.describe(next) : null,
       jobsPerSecond: this.#recorder.jobsPerSecond(endpointId),

@@ -1,12 +1,10 @@
 // Observes the endpoints of a queue every few seconds, and writes what happened in each minute to the store.
-import type { Clock } from '../../base/clock.ts';
-import type { Log } from '../../base/log.ts';
 import { Loop } from '../../base/loop.ts';
 import { yieldToLoop } from '../../base/slices.ts';
-import { ENDING, logLevelOf, type Store, type StoredEndpoint } from '../../store/store.ts';
+import { ENDING, logLevelOf, type StoredEndpoint } from '../../store/store.ts';
 import type { EndpointActivity } from '../../wire/resources/activity.ts';
 import type { KnownScaling } from '../../wire/resources/scaling.ts';
-import type { EndpointTimes } from '../job-times.ts';
+import type { QueueParts } from '../queue-parts.ts';
 import {
   addCounts,
   COUNTED,
@@ -41,19 +39,13 @@ const HOURS_PER_ITERATION = 12;
 const MAX_UNWRITTEN = 24;
 const MS_PER_S = 1_000;
 
-export interface RecorderOptions {
-  store: Store;
-  clock: Clock;
-  log: Log;
-  times: () => ReadonlyMap<string, Readonly<EndpointTimes>>;
+export interface RecorderOptions
+  extends Pick<
+    QueueParts,
+    'clock' | 'closing' | 'findScaling' | 'jobTimes' | 'log' | 'owns' | 'signals' | 'store'
+  > {
   countWorkers: (endpointId: string, scaling: KnownScaling) => EndpointActivity['workers'];
-  findScaling: (endpointId: string) => KnownScaling | Promise<KnownScaling>;
   oldestQueuedAt: (endpointId: string) => Promise<number | null>;
-  /** As `Signals.onQueued`. */
-  onQueued: (listener: (endpointId: string) => void) => () => void;
-  /** Whether the endpoint's jobs are in this store: that of shard 0 names the endpoints of all shards. */
-  owns: (endpointId: string) => boolean;
-  closing: AbortSignal;
 }
 
 interface Hour {
@@ -105,7 +97,8 @@ export class ActivityRecorder {
     const { clock, closing, log } = options;
     this.#startedAt = clock.now();
     this.#loop = new Loop({
-      ...{ clock, closing },
+      clock,
+      closing,
       pass: async () => {
         await this.observe();
         return clock.now() + OBSERVED_MS;
@@ -116,7 +109,7 @@ export class ActivityRecorder {
 
   /** Resolves when the queue closes; never rejects. */
   async run(): Promise<void> {
-    const stopListening = this.#options.onQueued((endpointId) => {
+    const stopListening = this.#options.signals.onQueued((endpointId) => {
       const recorded = this.#recorded.get(endpointId);
       if (recorded) recorded.oldestQueuedAt = undefined;
     });
@@ -201,7 +194,7 @@ export class ActivityRecorder {
   }
 
   async #observeOne(endpoint: StoredEndpoint, now: number): Promise<Recorded> {
-    const { countWorkers, findScaling, times } = this.#options;
+    const { countWorkers, findScaling, jobTimes } = this.#options;
     const { id } = endpoint;
     const known = this.#recorded.get(id);
     const isKnown = known?.createdAt === endpoint.createdAt;
@@ -214,7 +207,7 @@ export class ActivityRecorder {
     const totals = readTotals(endpoint);
     for (const name of COUNTED) minute[name] += Math.max(0, totals[name] - recorded.totals[name]);
     recorded.totals = totals;
-    const of = times().get(id);
+    const of = jobTimes.all.get(id);
     for (const kind of ['wait', 'execution'] as const) {
       const counts = of?.[kind].counts ?? [];
       const before = recorded.times[kind];
@@ -317,7 +310,7 @@ export class ActivityRecorder {
 
   /** Goes on behind the last row: what happened since then counts for the minute that begins. */
   async #resume(endpoint: StoredEndpoint, now: number): Promise<Recorded> {
-    const { store, times } = this.#options;
+    const { jobTimes, store } = this.#options;
     const { id } = endpoint;
     const rows = await store.read((tx) => tx.resources({ kind: KIND, parent: id, limit: 2 }));
     const hours = rows.map(({ body }) => storedHour.parse(JSON.parse(body)));
@@ -325,7 +318,7 @@ export class ActivityRecorder {
     const ends = hours.flatMap((each) => each.minutes.map(toEnds));
     const isNew = endpoint.createdAt >= this.#startedAt;
     const totals = { ...(isNew ? NO_TOTALS : readTotals(endpoint)), ...stored?.totals };
-    const of = times().get(id);
+    const of = jobTimes.all.get(id);
     const hour = Math.floor(now / HOUR_MS) * HOUR_MS;
     // After a takeover by a node whose clock is behind, the last row may be that of the next hour.
     const found = hours[rows.findIndex(({ position }) => position === hour)];
@@ -333,7 +326,8 @@ export class ActivityRecorder {
       createdAt: endpoint.createdAt,
       totals,
       times: {
-        ...{ wait: [...(of?.wait.counts ?? [])], execution: [...(of?.execution.counts ?? [])] },
+        wait: [...(of?.wait.counts ?? [])],
+        execution: [...(of?.execution.counts ?? [])],
         refused: of?.refused ?? 0,
       },
       observedAt: now,
@@ -352,7 +346,12 @@ export class ActivityRecorder {
 }
 
 const NO_TOTALS: Counted = {
-  ...{ submitted: 0, completed: 0, failed: 0, timedOut: 0, cancelled: 0, retried: 0 },
+  submitted: 0,
+  completed: 0,
+  failed: 0,
+  timedOut: 0,
+  cancelled: 0,
+  retried: 0,
 };
 
 function toEnds({ at, completed, failed, refused, timedOut }: Minute): Ends {

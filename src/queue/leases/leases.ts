@@ -1,7 +1,6 @@
 // Gives leases to workers and ends them: hello, take, bye. renewals.ts extends leases.
-import type { Clock } from '../../base/clock.ts';
 import type { Waiter } from '../../base/waiters.ts';
-import type { Store, StoredJob, TakeableJobs, Transaction } from '../../store/store.ts';
+import type { StoredJob, TakeableJobs, Transaction } from '../../store/store.ts';
 import {
   CAPABILITIES,
   type Lease,
@@ -12,16 +11,11 @@ import {
   type WorkerHello,
   type WorkerWelcome,
 } from '../../wire/link/worker-link.ts';
-import type { Changes, StepOn } from '../changes.ts';
-import type { EndpointRemoval } from '../endpoint-removal.ts';
-import { type InputSchemas, putInputSchema } from '../input-schemas.ts';
-import type { JobTracing } from '../job-tracing.ts';
-import type { LargePayloads } from '../payloads/large-payloads.ts';
-import type { QueueSettings } from '../settings.ts';
-import type { Signals } from '../signals.ts';
-import type { Arrivals } from '../submissions.ts';
+import type { StepOn } from '../changes.ts';
+import { putInputSchema } from '../input-schemas.ts';
+import type { QueueParts } from '../queue-parts.ts';
 import { completeLeases, endLeases, type GivenLease, leaseJob, repeatLeases } from './handover.ts';
-import { acceptOutgrown, type HeldLease, type Presence, type PresentWorker } from './presence.ts';
+import { acceptOutgrown, type HeldLease, type PresentWorker } from './presence.ts';
 
 /**
  * A take returns no more leases after their inputs reach this total size, so that the first job does
@@ -45,21 +39,21 @@ const ENDPOINT_GONE_RETRY_MS = 10_000;
 
 const OFFERED: ReadonlySet<string> = new Set(CAPABILITIES);
 
-export interface LeasesOptions {
-  store: Store;
-  clock: Clock;
-  settings: QueueSettings;
-  presence: Presence;
-  signals: Signals;
-  changes: Changes;
-  arrivals: Arrivals;
-  removal: EndpointRemoval;
-  payloads: LargePayloads;
-  tracing: JobTracing | undefined;
-  inputSchemas: InputSchemas;
-  /** Aborts when the queue closes: every wait ends. */
-  closing: AbortSignal;
-}
+export type LeasesOptions = Pick<
+  QueueParts,
+  | 'arrivals'
+  | 'changes'
+  | 'clock'
+  | 'closing'
+  | 'inputSchemas'
+  | 'payloads'
+  | 'presence'
+  | 'removal'
+  | 'settings'
+  | 'signals'
+  | 'store'
+  | 'tracing'
+>;
 
 export class Leases {
   readonly #options: LeasesOptions;

@@ -1,8 +1,8 @@
 // Finds leases by job and attempt, for RunPod workers: they name the job and the attempt but cannot keep
 // a token. This file only reads; callers decide what a lease allows.
-import type { JobKey, Store, StoredJob } from '../../store/store.ts';
+import type { JobKey, StoredJob } from '../../store/store.ts';
 import type { LeaseRef } from '../../wire/link/worker-link.ts';
-import type { Absence } from '../recorded-time.ts';
+import type { QueueParts } from '../queue-parts.ts';
 
 export interface OpenLease extends LeaseRef {
   workerId: string;
@@ -19,10 +19,7 @@ export interface OpenLease extends LeaseRef {
   isBroken: boolean;
 }
 
-export interface OpenLeasesOptions {
-  store: Store;
-  absence: Pick<Absence, 'isBroken'>;
-}
+type OpenLeasesOptions = Pick<QueueParts, 'absence' | 'store'>;
 
 export class OpenLeases {
   readonly #options: OpenLeasesOptions;

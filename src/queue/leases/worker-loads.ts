@@ -1,15 +1,9 @@
 // Reports the load and the workers of an endpoint, for scaling decisions.
-import type { Clock } from '../../base/clock.ts';
-import {
-  numberGpuType,
-  type OutgrownLoad,
-  type Store,
-  type StoredEndpoint,
-} from '../../store/store.ts';
+import { numberGpuType, type OutgrownLoad, type StoredEndpoint } from '../../store/store.ts';
 import type { GpuUsage } from '../../wire/job/attempt.ts';
-import type { QueueSettings } from '../settings.ts';
+import type { QueueParts } from '../queue-parts.ts';
 import type { Signals } from '../signals.ts';
-import { listLaterTypes, type Presence, type PresentWorker } from './presence.ts';
+import { listLaterTypes, type PresentWorker } from './presence.ts';
 
 /** Upper bound of the count: no endpoint has so many workers. */
 const MAX_READY = 10_000;
@@ -51,14 +45,10 @@ export interface WorkerLoad {
   draining: boolean;
 }
 
-export interface WorkerLoadsOptions {
-  store: Store;
-  clock: Clock;
-  settings: QueueSettings;
-  presence: Presence;
-  signals: Signals;
-  gpuTotals: GpuTotals;
-}
+type WorkerLoadsOptions = Pick<
+  QueueParts,
+  'clock' | 'gpuTotals' | 'presence' | 'settings' | 'signals' | 'store'
+>;
 
 export class WorkerLoads {
   readonly #options: WorkerLoadsOptions;

@@ -1,5 +1,4 @@
 // Handles worker reports: judges each one, applies its effect in the same operation, and answers it.
-import type { Log } from '../../base/log.ts';
 import { yieldToLoop } from '../../base/slices.ts';
 import {
   ENDING,
@@ -16,31 +15,22 @@ import {
   type ReportRequest,
 } from '../../wire/link/worker-link.ts';
 import { nameTrace } from '../../wire/trace-context.ts';
-import type { Changes, StepOn } from '../changes.ts';
-import { listLaterTypes, type Presence } from '../leases/presence.ts';
-import type { GpuTotals } from '../leases/worker-loads.ts';
+import type { StepOn } from '../changes.ts';
+import { listLaterTypes } from '../leases/presence.ts';
 import { boundOutcome, boundSpan, boundUsage } from '../lifecycle/attempt-end.ts';
 import { type JobEvent, judgeReport } from '../lifecycle/lifecycle.ts';
-import type { LargePayloads } from '../payloads/large-payloads.ts';
-import type { FreshOutputs } from '../payloads/outputs.ts';
+import type { QueueParts } from '../queue-parts.ts';
 import type { QueueSettings } from '../settings.ts';
-import type { Signals } from '../signals.ts';
 
 /** Small reports of one call that are applied in one iteration of the event loop. */
 const REPORTS_PER_SLICE = 128;
 
 const APPLIED: ReportReply = { answer: 'applied' };
 
-export interface ReportsOptions {
-  payloads: LargePayloads;
-  outputs: FreshOutputs;
-  signals: Signals;
-  presence: Presence;
-  changes: Changes;
-  settings: QueueSettings;
-  gpuTotals: GpuTotals;
-  log: Log;
-}
+type ReportsOptions = Pick<
+  QueueParts,
+  'changes' | 'gpuTotals' | 'log' | 'outputs' | 'payloads' | 'presence' | 'settings' | 'signals'
+>;
 
 export class Reports {
   readonly #options: ReportsOptions;

@@ -1,21 +1,17 @@
 // Reads a job's chunks from a position on and waits for the next ones.
-import type { Clock } from '../../base/clock.ts';
 import {
   ENDING,
   type JobKey,
   type Reader,
-  type Store,
   type StoredJob,
   type Transaction,
 } from '../../store/store.ts';
 import { encodeJsonChunk, MAX_CHUNK_BYTES } from '../../wire/chunk/chunk.ts';
 import { isTerminal, type JobStatus } from '../../wire/job/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { EndpointRemoval } from '../endpoint-removal.ts';
-import type { LargePayloads } from '../payloads/large-payloads.ts';
 import { SplitOutputs, sliceBatches } from '../payloads/outputs.ts';
+import type { QueueParts } from '../queue-parts.ts';
 import { hasForeignFormat, hasOutput } from '../records.ts';
-import type { Signals } from '../signals.ts';
 
 /** An output up to this size is one chunk, with `{"output":,"metrics":{}}` around it. */
 const MAX_WHOLE_BYTES = MAX_CHUNK_BYTES - 24;
@@ -53,14 +49,10 @@ export interface StreamPage {
   needsMark: boolean;
 }
 
-export interface StreamsOptions {
-  store: Store;
-  clock: Clock;
-  signals: Signals;
-  removal: EndpointRemoval;
-  payloads: LargePayloads;
-  closing: AbortSignal;
-}
+type StreamsOptions = Pick<
+  QueueParts,
+  'clock' | 'closing' | 'payloads' | 'removal' | 'signals' | 'store'
+>;
 
 export class Streams {
   readonly #options: StreamsOptions;

@@ -1,12 +1,10 @@
 // Delivers the records of ended jobs to their webhooks, until the receiver accepts them or the platform
 // gives up. At least once: a platform that dies between the response and the commit sends again.
-import { type Clock, sleep } from '../../base/clock.ts';
+import { sleep } from '../../base/clock.ts';
 import { createUuidV7 } from '../../base/id.ts';
-import type { Log } from '../../base/log.ts';
 import { Loop, RETRY_MS } from '../../base/loop.ts';
 import {
   ENDING,
-  type JobKey,
   type JobNote,
   logLevelOf,
   OWNER,
@@ -17,7 +15,7 @@ import {
   type StoredJob,
   type Transaction,
 } from '../../store/store.ts';
-import type { JobTracing } from '../job-tracing.ts';
+import type { QueueParts } from '../queue-parts.ts';
 import { addNote } from '../timeline.ts';
 import { Receivers } from './receivers.ts';
 import {
@@ -27,27 +25,21 @@ import {
   nameReceiver,
   type SendAttempt,
   type SendResult,
-  type WebhookSender,
-  type WebhookSettings,
 } from './webhooks.ts';
 
-interface DeliveriesOptions {
-  store: Store;
-  clock: Clock;
-  /** Run time of the platform over all its starts, ms. */
-  ranMs: () => number;
-  log: Log;
-  random: () => number;
-  settings: WebhookSettings;
-  /** Undefined: nothing is sent; deliveries wait for a platform with a sender. */
-  sender: WebhookSender | undefined;
-  /** Called when the output of a removed delivery may have become unused. */
-  onUnused: () => void;
-  /** Called when the job has a new note. */
-  onNoted: (job: JobKey) => void;
-  tracing: JobTracing | undefined;
-  closing: AbortSignal;
-}
+type DeliveriesOptions = Pick<
+  QueueParts,
+  | 'clock'
+  | 'closing'
+  | 'log'
+  | 'random'
+  | 'ranMs'
+  | 'settings'
+  | 'signals'
+  | 'store'
+  | 'tracing'
+  | 'webhooks'
+>;
 
 /** An ended job, its record and its webhook's URL. */
 interface Ending {
@@ -71,7 +63,7 @@ export class Deliveries {
 
   constructor(options: DeliveriesOptions) {
     this.#options = options;
-    this.#receivers = new Receivers(options.settings);
+    this.#receivers = new Receivers(options.settings.webhooks);
     const { clock, closing, log } = options;
     this.#loop = new Loop({
       clock,
@@ -98,8 +90,8 @@ export class Deliveries {
 
   /** Continues the deliveries of an earlier run. */
   async start(): Promise<void> {
-    const { sender, store } = this.#options;
-    if (!sender) return;
+    const { store, webhooks } = this.#options;
+    if (!webhooks) return;
     for (const { nextAt, ...key } of await store.read((tx) => tx.receivers())) {
       this.#receivers.note(key, nextAt);
     }
@@ -129,19 +121,19 @@ export class Deliveries {
 
   /** The delivery is on disk now. */
   arrived(delivery: StoredDelivery): void {
-    if (!this.#options.sender) return;
+    if (!this.#options.webhooks) return;
     this.#receivers.note(delivery, delivery.nextAt);
     this.#loop.wake();
   }
 
   /** Call this after `closing` has aborted: waits briefly for running attempts. */
   async close(): Promise<void> {
-    const { clock, sender, settings } = this.#options;
-    const cancel = clock.after(settings.closeMs, () => this.#aborting.abort());
+    const { clock, settings, webhooks } = this.#options;
+    const cancel = clock.after(settings.webhooks.closeMs, () => this.#aborting.abort());
     await this.#running;
     await Promise.all(this.#underWay.values());
     cancel();
-    await sender?.close();
+    await webhooks?.close();
   }
 
   /** Returns when the next attempt is due, Unix ms. */
@@ -158,7 +150,7 @@ export class Deliveries {
   async #serve(receiver: ReceiverKey): Promise<void> {
     const { clock, ranMs, settings, store } = this.#options;
     const now = clock.now();
-    const isOld = (delivery: StoredDelivery) => isTooOld(delivery, ranMs(), settings);
+    const isOld = (delivery: StoredDelivery) => isTooOld(delivery, ranMs(), settings.webhooks);
     const limit = this.#receivers.capacityFor(receiver) + this.#receivers.underWay(receiver);
     this.#receivers.beginRead(receiver);
     try {
@@ -206,11 +198,11 @@ export class Deliveries {
 
   /** Never rejects. @returns whether the receiver accepted the record; undefined if aborted */
   async #attempt(delivery: StoredDelivery): Promise<boolean | undefined> {
-    const { clock, log, random, ranMs, sender, settings, store, tracing } = this.#options;
+    const { clock, log, random, ranMs, settings, store, tracing, webhooks } = this.#options;
     try {
-      if (!sender) return undefined;
+      if (!webhooks) return undefined;
       const trace = tracing && (await tracing.beginWebhook(delivery, store));
-      const made = await sender.send(
+      const made = await webhooks.send(
         trace ? { ...delivery, trace: trace.context } : delivery,
         () => readRecord(store, delivery),
         this.#aborting.signal,
@@ -218,7 +210,10 @@ export class Deliveries {
       if (!made) return undefined;
       trace?.end(made);
       const after = decideAfterAttempt(delivery, made, {
-        ...{ now: clock.now(), ranMs: ranMs(), random, settings },
+        now: clock.now(),
+        ranMs: ranMs(),
+        random,
+        settings: settings.webhooks,
       });
       this.#note(delivery, made, after);
       await this.#settle(delivery, after, noteAttempt(delivery, made, after, clock.now()));
@@ -266,7 +261,7 @@ export class Deliveries {
 
   async #remove(delivery: StoredDelivery, note: JobNote): Promise<void> {
     await this.#write(delivery, note, (tx) => tx.removeDelivery(delivery));
-    this.#options.onUnused();
+    this.#options.signals.payloadUnused();
   }
 
   /** Changes the delivery, and adds the note to its job, if that is still there, in the same commit. */
@@ -281,7 +276,7 @@ export class Deliveries {
       const job = tx.job(key);
       if (job) tx.saveJob(job, { ...job, notes: addNote(job.notes, note) }, 0);
     }, ENDING);
-    this.#options.onNoted(key);
+    this.#options.signals.jobNoted(key);
   }
 
   #note(delivery: StoredDelivery, { detail, result }: SendAttempt, after: AfterAttempt): void {

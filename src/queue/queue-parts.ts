@@ -1,0 +1,109 @@
+// The parts of a queue that its operations share. They are made here, in the order of their dependencies.
+import { setMaxListeners } from 'node:events';
+import type { ResumableClock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { Store } from '../store/store.ts';
+import { Changes } from './changes.ts';
+import { EndpointRemoval } from './endpoint-removal.ts';
+import { InputSchemas } from './input-schemas.ts';
+import { JobTimes } from './job-times.ts';
+import { JobTracing } from './job-tracing.ts';
+import { Presence } from './leases/presence.ts';
+import { GpuTotals, WorkerLoads } from './leases/worker-loads.ts';
+import { LargePayloads } from './payloads/large-payloads.ts';
+import { FreshOutputs } from './payloads/outputs.ts';
+import type { QueueOptions } from './queue.ts';
+import { Absence, RecordedTime } from './recorded-time.ts';
+import type { RecordFormats } from './records.ts';
+import { completeSettings, type QueueSettings } from './settings.ts';
+import { Signals } from './signals.ts';
+import { type Arrivals, Positions } from './submissions.ts';
+import { type FindScaling, Waits } from './waits.ts';
+import { Deliveries } from './webhooks/deliveries.ts';
+import type { WebhookSender } from './webhooks/webhooks.ts';
+
+export interface QueueParts {
+  /** Its writes also store the time. */
+  store: Store;
+  recordedTime: RecordedTime;
+  /** Run time of the platform over all its starts, ms. */
+  ranMs: () => number;
+  absence: Absence;
+  clock: ResumableClock;
+  log: Log;
+  /** Uniform in [0, 1). */
+  random: () => number;
+  settings: QueueSettings;
+  /** For the records of webhooks. */
+  formats: RecordFormats;
+  /** Undefined: nothing is sent; deliveries wait for a platform with a sender. */
+  webhooks: WebhookSender | undefined;
+  tracing: JobTracing | undefined;
+  findScaling: FindScaling;
+  /** Whether the endpoint's jobs are in this store: that of shard 0 names the endpoints of all shards. */
+  owns: (endpointId: string) => boolean;
+  presence: Presence;
+  signals: Signals;
+  deliveries: Deliveries;
+  jobTimes: JobTimes;
+  gpuTotals: GpuTotals;
+  changes: Changes;
+  inputSchemas: InputSchemas;
+  removal: EndpointRemoval;
+  arrivals: Arrivals;
+  positions: Positions;
+  payloads: LargePayloads;
+  outputs: FreshOutputs;
+  waits: Waits;
+  workerLoads: WorkerLoads;
+  /** Aborts when the queue closes: every wait ends. */
+  closing: AbortSignal;
+}
+
+export function createParts(options: QueueOptions, closing: AbortSignal): QueueParts {
+  // Every open long poll listens to this signal, so thousands of listeners are normal.
+  setMaxListeners(0, closing);
+  const { clock, findScaling = () => 'none', formats = {}, log, webhooks } = options;
+  const { owns = () => true, random = Math.random } = options;
+  const recordedTime = new RecordedTime(options);
+  const { ranMs, store } = recordedTime;
+  const settings = completeSettings(options.settings);
+  const presence = new Presence();
+  const signals = new Signals(clock, presence);
+  const tracing = options.tracing && new JobTracing(options.tracing, clock);
+  const basic = {
+    store,
+    recordedTime,
+    ranMs,
+    clock,
+    log,
+    random,
+    settings,
+    formats,
+    webhooks,
+    tracing,
+    findScaling,
+    owns,
+    presence,
+    signals,
+    closing,
+    absence: new Absence({ store, clock, log }),
+    jobTimes: new JobTimes(),
+    gpuTotals: new GpuTotals(clock.now()),
+    inputSchemas: new InputSchemas(store),
+  };
+  const deliveries = new Deliveries(basic);
+  const changes = new Changes({ ...basic, deliveries });
+  return {
+    ...basic,
+    deliveries,
+    changes,
+    removal: new EndpointRemoval({ ...basic, deliveries, changes }),
+    arrivals: new Map(),
+    positions: new Positions(clock),
+    payloads: new LargePayloads({ store, settings, onUnused: () => signals.payloadUnused() }),
+    outputs: new FreshOutputs(clock),
+    waits: new Waits(basic),
+    workerLoads: new WorkerLoads(basic),
+  };
+}
