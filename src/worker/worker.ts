@@ -4,7 +4,7 @@ import type { Log } from '../base/log.ts';
 import type { DescribedInput } from '../handler/loading/load.ts';
 import { LinkError } from '../wire/link/worker-link.ts';
 import { type Executor, HandlerNotLoadedError } from './execution/executor.ts';
-import type { GpuFigures } from './gpu/usage-meter.ts';
+import type { GpuFigures } from './gpu/gpu-accounts.ts';
 import { drainWorker, type ShutdownResult } from './shutdown.ts';
 import {
   type CompleteWorkerOptions,

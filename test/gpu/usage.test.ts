@@ -2,9 +2,9 @@
 import { execFileSync } from 'node:child_process';
 import { expect, it } from 'vitest';
 import { silentLog } from '../../src/base/log.ts';
+import type { GpuFigures } from '../../src/worker/gpu/gpu-accounts.ts';
 import { GpuUsageFeed } from '../../src/worker/gpu/gpu-usage-feed.ts';
 import { findProgram } from '../../src/worker/gpu/program.ts';
-import type { GpuFigures } from '../../src/worker/gpu/usage-meter.ts';
 
 const EVERY_MS = 1_000;
 const SAMPLES = 15;

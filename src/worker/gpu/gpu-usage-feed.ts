@@ -1,4 +1,4 @@
-// Samples the GPUs and gives each worker process the figures of its own devices. usage-meter.ts
+// Samples the GPUs and gives each worker process the figures of its own devices. gpu-accounts.ts
 // attributes the figures to attempts.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { backoffMs } from '../../base/backoff.ts';
@@ -6,7 +6,7 @@ import { type Clock, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { readProcess, TICKS_PER_SECOND } from '../../base/process/process-table.ts';
 import { readLines } from '../../base/text/line-reader.ts';
-import type { GpuFigures } from './usage-meter.ts';
+import type { GpuFigures } from './gpu-accounts.ts';
 
 /** A worker process whose devices are sampled. */
 export interface FedWorker {

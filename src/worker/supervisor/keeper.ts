@@ -5,9 +5,9 @@ import type { Log } from '../../base/log.ts';
 import { EXIT_REFUSED, type WorkerIdentity } from '../../wire/link/worker-link.ts';
 import type { BreakerState } from '../circuit-breaker.ts';
 import type { DeviceSet } from '../gpu/device-sets.ts';
+import type { GpuFigures } from '../gpu/gpu-accounts.ts';
 import type { FedWorker } from '../gpu/gpu-usage-feed.ts';
 import type { JobActivity } from '../gpu/memory-watch.ts';
-import type { GpuFigures } from '../gpu/usage-meter.ts';
 import type { WatchedWorker } from './device-watch.ts';
 import {
   judgeProcessEnd,

@@ -1,7 +1,7 @@
 // The channel between a worker process and its parent, a supervisor or `millrace dev`: its messages, and the worker's
 // end, which reports the worker's state and carries out commands. Both have the same version, so a message is identified by its type alone.
 import type { BreakerState } from '../circuit-breaker.ts';
-import type { GpuFigures } from '../gpu/usage-meter.ts';
+import type { GpuFigures } from '../gpu/gpu-accounts.ts';
 import type { WorkerMetrics } from '../health/worker-metrics.ts';
 import type { Worker, WorkerHealth } from '../worker.ts';
 import { NO_OBSERVER, type WorkerObserver } from '../worker-options.ts';

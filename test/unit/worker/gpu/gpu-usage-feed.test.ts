@@ -7,12 +7,12 @@ import { Writable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { createLog } from '../../../../src/base/log.ts';
 import { readProcess } from '../../../../src/base/process/process-table.ts';
+import type { GpuFigures } from '../../../../src/worker/gpu/gpu-accounts.ts';
 import {
   type FedWorker,
   GpuUsageFeed,
   SmiLoop,
 } from '../../../../src/worker/gpu/gpu-usage-feed.ts';
-import type { GpuFigures } from '../../../../src/worker/gpu/usage-meter.ts';
 import { type Answer, type Failure, standIn } from '../../../support/nvidia-smi/stand-in.ts';
 
 const MIB = 2 ** 20;
