@@ -129,7 +129,7 @@ export class LaneJobs {
     for (const job of this.#jobs.values()) job.stop(reason);
   }
 
-  /** The thread was killed because of stopped jobs; `place`: what it did then, if known. */
+  /** The thread was killed because of stopped jobs; `stuck`: what it did then, if known. */
   settleKilled(level: StopLevel, stuck: StuckThread | undefined): void {
     for (const job of this.#jobs.values()) {
       if (job.stopReason === undefined) {

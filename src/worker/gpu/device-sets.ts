@@ -1,5 +1,5 @@
-// Assigns devices to worker processes, and builds the environment in which native code sees only
-// these devices. Pure.
+// Assigns devices to worker processes, builds the environment in which native code sees only these devices, and finds the
+// processors next to them. Only planAffinity reads files.
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Device } from '../../wire/link/worker-link.ts';
@@ -223,7 +223,7 @@ interface Affinity {
   note?: string;
 }
 
-/** Never rejects: a machine without this information is no reason to fail. */
+/** Plans how to pin a process to the processors near its GPUs. Never rejects: a machine may lack this information. */
 export async function planAffinity(options: AffinityOptions): Promise<Affinity> {
   const { set, devices, searchPath, statusFile = '/proc/self/status' } = options;
   const { pciFolder = '/sys/bus/pci/devices' } = options;
