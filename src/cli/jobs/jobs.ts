@@ -1,7 +1,6 @@
-// `millrace jobs`: submits, lists and follows the jobs of one endpoint.
 import { callOf } from '../../client/api-caller.ts';
-import type { Client, JobPolicy, JobRecord } from '../../client.ts';
-import { ERROR_CODES, JOB_STATUSES, LIMITS } from '../../wire/job/job.ts';
+import type { Client, JobDetails, JobRecord } from '../../client.ts';
+import { ERROR_CODES, JOB_STATUSES } from '../../wire/job/job.ts';
 import { FAILED_LIMIT, type FailedJobList } from '../../wire/resources/activity.ts';
 import { ACTIVITY_ROUTES } from '../../wire/routes/routes.ts';
 import { type CommandGroup, EXIT, type ExitMeanings, type Verb } from '../command.ts';
@@ -14,11 +13,9 @@ import {
   type OptionValues,
   requiredText,
   text,
-  UsageError,
 } from '../options.ts';
-import { formatTable, print, readTableWidth } from '../output.ts';
+import { formatTable, print, printStyled, readTableWidth } from '../output.ts';
 import { callPlatform, connect } from '../resources/client-options.ts';
-import { parseObject, readObjectFile } from '../resources/request-body.ts';
 import {
   type ApiRequest,
   addCursor,
@@ -30,8 +27,8 @@ import {
   showRecord,
   yesOption,
 } from '../resources/resource-command.ts';
-import { followOptions, noteWaits, printLog, readDetails, shortenInput } from './job-output.ts';
-import { submitEach } from './submit-each.ts';
+import { formatLogLine } from '../terminal-log.ts';
+import { printReference, streamJob, submitJob, submitOptions } from './submit.ts';
 
 const endpoint = requiredText({
   placeholder: 'ID',
@@ -83,59 +80,15 @@ const failedOptions = {
   limit: integer({ ...FAILED_LIMIT, help: 'maximum number of jobs on one page' }),
 };
 
-const submitOptions = {
-  input: text({ placeholder: 'JSON', help: 'input of the job, a JSON object' }),
-  inputFile: text({
-    placeholder: 'FILE',
-    help: 'file with the input of the job, a JSON object; - reads standard input',
-  }),
-  each: text({
-    placeholder: 'FILE',
-    help: 'file with many inputs, a JSON object on each line; - reads standard input; not with --wait',
-  }),
-  executionTimeout: integer({
-    min: LIMITS.executionTimeoutMs.min,
-    max: LIMITS.executionTimeoutMs.max,
-    placeholder: 'MS',
-    help: "time limit of one attempt, ms; default: the endpoint's",
-  }),
-  ttl: integer({
-    min: LIMITS.ttlMs.min,
-    max: LIMITS.ttlMs.max,
-    placeholder: 'MS',
-    help: 'time after which the platform removes the job, whatever its state, ms; waits for a delay or a retry do not count; default: 86400000 (24 h)',
-  }),
-  group: text({
-    placeholder: 'NAME',
-    help: 'group of the job, 1 to 64 characters; the groups of an endpoint take turns',
-  }),
-  priority: integer({
-    min: 0,
-    max: 9,
-    help: 'jobs of a higher priority start first; default: 0',
-  }),
-  delay: integer({
-    ...LIMITS.delayMs,
-    placeholder: 'MS',
-    help: 'time before the job may start, ms; default: 0',
-  }),
-  idempotencyKey: text({
-    placeholder: 'KEY',
-    help: 'text of your choice, 1 to 255 characters: a second submission with it queues no second job; with --each, the key of a line is KEY-1, KEY-2, …',
-  }),
-  webhook: text({ placeholder: 'URL', help: 'URL that receives the record when the job ends' }),
-  wait: flag({
-    help: 'print chunks as they arrive, then the record, and on standard error why the job waits; exit code 1 unless the job is COMPLETED',
-  }),
-  json: flag({
-    help: 'print one line of JSON; with --wait, one for each chunk with its metrics; with --each, one for each job with the number of its line',
-  }),
-};
-
 const purgeOptions = { yes: yesOption };
 
 const streamOptions = {
   json: flag({ help: 'print each chunk with its metrics, attempt and position' }),
+};
+
+const followOptions = {
+  follow: flag({ alias: '-f', help: 'print new lines until the job ends; also -f' }),
+  json: flag({ help: 'print lines of JSON on a terminal too' }),
 };
 
 const ID = '01912f4e-…';
@@ -220,10 +173,7 @@ export const jobsCommands: CommandGroup = {
         `millrace jobs logs ${ID} --endpoint echo`,
         `millrace jobs logs ${ID} --endpoint echo -f`,
       ],
-      act: async ({ client, job, json, values }) => {
-        await printLog({ client, job, json, follow: values.follow });
-        return EXIT.ok;
-      },
+      act: printLog,
     }),
     cancel: defineJobVerb({
       summary: 'cancels a queued or running job',
@@ -273,7 +223,7 @@ function defineJobVerb<Table extends OptionTable>(verb: JobVerb<Table>): Verb {
     positionals,
     examples,
     exitCodes,
-    options: { endpoint, ...callOptions, ...options },
+    options: { ...sharedOptions, ...options },
     async run(args) {
       const parsed = parseSharedOptions(options, sharedOptions, args);
       checkArguments(positionals, parsed.positionals);
@@ -313,7 +263,7 @@ async function printFailed(request: ApiRequest<typeof failedOptions>): Promise<s
   });
   if (json) return JSON.stringify(list);
   const rows = list.jobs.map((job) => [
-    ...[job.id, job.endpoint.name, job.endedAt === null ? '' : new Date(job.endedAt).toISOString()],
+    ...[job.id, job.endpoint.name, toIso(job.endedAt) ?? ''],
     ...[job.error?.code ?? job.status, job.error?.message ?? ''],
     job.inputPreview ?? (job.inputBytes === undefined ? '' : `${job.inputBytes} bytes`),
   ]);
@@ -321,52 +271,6 @@ async function printFailed(request: ApiRequest<typeof failedOptions>): Promise<s
   const shown = rows.length === 0 ? 'no failed jobs' : formatTable(titles, rows, width);
   const missing = list.unreachable.map((id) => `\nno node answers for endpoint ${id}`);
   return addCursor(`${shown}${missing.join('')}`, list.cursor);
-}
-
-function printRecord(record: JobRecord, json: boolean): number {
-  return printLine(showRecord(record, json));
-}
-
-async function submitJob(request: JobRequest<typeof submitOptions>): Promise<number> {
-  const { client, json, values } = request;
-  const { delay, each: file, executionTimeout, group, idempotencyKey, priority } = values;
-  const { ttl, wait, webhook } = values;
-  const policy: JobPolicy = {
-    ...(delay !== undefined && { delay }),
-    ...(priority !== undefined && { priority }),
-    ...(executionTimeout !== undefined && { executionTimeout }),
-    ...(ttl !== undefined && { ttl }),
-    ...(group !== undefined && { group }),
-  };
-  const options = {
-    ...(webhook !== undefined && { webhook }),
-    ...(Object.keys(policy).length > 0 && { policy }),
-  };
-  checkSource(values);
-  if (file !== undefined) {
-    return await submitEach({ client, file, json, options, idempotencyKey });
-  }
-  const key = idempotencyKey !== undefined && { idempotencyKey };
-  const reference = await client.run(readInput(values), { ...options, ...key });
-  if (!wait) return printReference(reference, json);
-  const started = new AbortController();
-  void noteWaits(client, reference.id, started.signal);
-  await streamJob(client, reference.id, json).finally(() => started.abort());
-  const record = await client.status(reference.id);
-  printRecord(record, json);
-  return record.status === 'COMPLETED' ? EXIT.ok : EXIT.failed;
-}
-
-/** Prints the chunks whole if `json`, else only their outputs. */
-async function streamJob(client: Client, job: string, json: boolean): Promise<number> {
-  for await (const chunk of client.stream(job)) {
-    printLine(JSON.stringify(json ? chunk : chunk.output));
-  }
-  return EXIT.ok;
-}
-
-function printReference(reference: { id: string; status: string }, json: boolean): number {
-  return printLine(json ? JSON.stringify(reference) : `${reference.id}  ${reference.status}`);
 }
 
 async function purgeQueue(request: JobRequest<typeof purgeOptions>): Promise<number> {
@@ -386,24 +290,76 @@ async function printHealth({ client, json }: JobRequest<OptionTable>): Promise<n
   return printLine(lines.join('\n'));
 }
 
-type SubmitValues = OptionValues<typeof submitOptions>;
-
-/** @throws UsageError unless the inputs come from one place */
-function checkSource({ each, input, inputFile, wait }: SubmitValues): void {
-  const given = [each, input, inputFile].filter((value) => value !== undefined);
-  if (given.length !== 1) {
-    throw new UsageError('give one of --input JSON, --input-file FILE and --each FILE');
-  }
-  if (each !== undefined && wait) throw new UsageError('--each cannot be given with --wait');
-}
-
-function readInput({ input, inputFile }: Pick<SubmitValues, 'input' | 'inputFile'>): object {
-  return inputFile === undefined
-    ? parseObject('--input', input ?? '')
-    : readObjectFile('--input-file', inputFile);
-}
-
 function printLine(line: string): number {
   void print(`${line}\n`);
   return EXIT.ok;
+}
+
+/** A larger input is not printed on request of a person, bytes. */
+const MAX_SHOWN = 16_384;
+
+/** Times are ISO 8601. @throws ApiError, UnreachableError */
+async function readDetails(client: Client, job: string): Promise<object> {
+  return joinDetails(await client.status(job), await client.details(job));
+}
+
+function joinDetails(
+  { error, output, progress, waitReason, ...record }: JobRecord,
+  { availableAt, endedAt, expiresAt, input, timeline, ...details }: JobDetails,
+): object {
+  const { queuedAt, startedAt, submittedAt, ...more } = details;
+  return {
+    ...more,
+    ...record,
+    submittedAt: toIso(submittedAt),
+    ...(queuedAt !== submittedAt && { queuedAt: toIso(queuedAt) }),
+    ...(availableAt !== undefined && { availableAt: toIso(availableAt) }),
+    startedAt: toIso(startedAt),
+    endedAt: toIso(endedAt),
+    expiresAt: toIso(expiresAt),
+    timeline: timeline.map(({ at, nextAt, ...entry }) => ({
+      at: toIso(at),
+      ...entry,
+      ...(nextAt !== undefined && { nextAt: toIso(nextAt) }),
+    })),
+    ...(waitReason && { waitReason }),
+    input,
+    ...(progress !== undefined && { progress }),
+    ...(output !== undefined && { output }),
+    ...(error && { error }),
+  };
+}
+
+/** For a person: a large input is described by its size. */
+function shortenInput(shown: object): object {
+  if (!('input' in shown)) return shown;
+  const bytes = Buffer.byteLength(JSON.stringify(shown.input));
+  return bytes <= MAX_SHOWN ? shown : { ...shown, input: `(${bytes} bytes; --json prints them)` };
+}
+
+function toIso(ms: number | null): string | null {
+  return ms === null ? null : new Date(ms).toISOString();
+}
+
+/** Without a terminal the log is always NDJSON. */
+async function printLog(request: JobRequest<typeof followOptions>): Promise<number> {
+  const { client, job, json, values } = request;
+  const isPretty = process.stdout.isTTY === true && !json;
+  if (values.follow) {
+    for await (const { lines, note } of client.followLog(job)) printLines(lines + note, isPretty);
+    return EXIT.ok;
+  }
+  const { lines, note } = await client.log(job);
+  printLines(lines + note, isPretty);
+  return EXIT.ok;
+}
+
+function printLines(lines: string, isPretty: boolean): void {
+  if (!isPretty) {
+    void print(lines);
+    return;
+  }
+  for (const line of lines.split('\n')) {
+    if (line !== '') void printStyled(`${formatLogLine(line)}\n`);
+  }
 }

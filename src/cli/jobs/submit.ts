@@ -1,20 +1,163 @@
-// `millrace jobs submit --each`: submits one job for each line of a file, many with each request.
+// `millrace jobs submit`: submits one job, or one for each line of a file, many with each request.
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createReadStream } from 'node:fs';
 import type { Readable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { iterateLines } from '../../base/text/line-reader.ts';
 import {
   ApiError,
   type Client,
+  type JobPolicy,
   type NewJob,
   type SubmitResult,
   UnreachableError,
+  type WaitCode,
 } from '../../client.ts';
+import { LIMITS } from '../../wire/job/job.ts';
 import { EXIT } from '../command.ts';
-import { UsageError } from '../options.ts';
+import { flag, integer, type OptionValues, text, UsageError } from '../options.ts';
 import { noteFailedOutput, outliveOutput, print, printNote, StatusLine } from '../output.ts';
-import { parseObject } from '../resources/request-body.ts';
+import { parseObject, readObjectFile } from '../resources/request-body.ts';
+import { showRecord } from '../resources/resource-command.ts';
+
+export const submitOptions = {
+  input: text({ placeholder: 'JSON', help: 'input of the job, a JSON object' }),
+  inputFile: text({
+    placeholder: 'FILE',
+    help: 'file with the input of the job, a JSON object; - reads standard input',
+  }),
+  each: text({
+    placeholder: 'FILE',
+    help: 'file with many inputs, a JSON object on each line; - reads standard input; not with --wait',
+  }),
+  executionTimeout: integer({
+    min: LIMITS.executionTimeoutMs.min,
+    max: LIMITS.executionTimeoutMs.max,
+    placeholder: 'MS',
+    help: "time limit of one attempt, ms; default: the endpoint's",
+  }),
+  ttl: integer({
+    min: LIMITS.ttlMs.min,
+    max: LIMITS.ttlMs.max,
+    placeholder: 'MS',
+    help: 'time after which the platform removes the job, whatever its state, ms; waits for a delay or a retry do not count; default: 86400000 (24 h)',
+  }),
+  group: text({
+    placeholder: 'NAME',
+    help: 'group of the job, 1 to 64 characters; the groups of an endpoint take turns',
+  }),
+  priority: integer({
+    min: 0,
+    max: 9,
+    help: 'jobs of a higher priority start first; default: 0',
+  }),
+  delay: integer({
+    ...LIMITS.delayMs,
+    placeholder: 'MS',
+    help: 'time before the job may start, ms; default: 0',
+  }),
+  idempotencyKey: text({
+    placeholder: 'KEY',
+    help: 'text of your choice, 1 to 255 characters: a second submission with it queues no second job; with --each, the key of a line is KEY-1, KEY-2, …',
+  }),
+  webhook: text({ placeholder: 'URL', help: 'URL that receives the record when the job ends' }),
+  wait: flag({
+    help: 'print chunks as they arrive, then the record, and on standard error why the job waits; exit code 1 unless the job is COMPLETED',
+  }),
+  json: flag({
+    help: 'print one line of JSON; with --wait, one for each chunk with its metrics; with --each, one for each job with the number of its line',
+  }),
+};
+
+interface Submission {
+  client: Client;
+  values: OptionValues<typeof submitOptions>;
+  json: boolean;
+}
+
+/** Returns the exit code. @throws UsageError, ApiError, UnreachableError */
+export async function submitJob(request: Submission): Promise<number> {
+  const { client, json, values } = request;
+  const { delay, each: file, executionTimeout, group, idempotencyKey, priority } = values;
+  const { ttl, wait, webhook } = values;
+  const policy: JobPolicy = {
+    ...(delay !== undefined && { delay }),
+    ...(priority !== undefined && { priority }),
+    ...(executionTimeout !== undefined && { executionTimeout }),
+    ...(ttl !== undefined && { ttl }),
+    ...(group !== undefined && { group }),
+  };
+  const options = {
+    ...(webhook !== undefined && { webhook }),
+    ...(Object.keys(policy).length > 0 && { policy }),
+  };
+  checkSource(values);
+  if (file !== undefined) {
+    return await submitEach({ client, file, json, options, idempotencyKey });
+  }
+  const key = idempotencyKey !== undefined && { idempotencyKey };
+  const reference = await client.run(readInput(values), { ...options, ...key });
+  if (!wait) return printReference(reference, json);
+  const started = new AbortController();
+  void noteWaits(client, reference.id, started.signal);
+  await streamJob(client, reference.id, json).finally(() => started.abort());
+  const record = await client.status(reference.id);
+  void print(`${showRecord(record, json)}\n`);
+  return record.status === 'COMPLETED' ? EXIT.ok : EXIT.failed;
+}
+
+/** @throws UsageError unless the inputs come from one place */
+function checkSource({ each, input, inputFile, wait }: Submission['values']): void {
+  const given = [each, input, inputFile].filter((value) => value !== undefined);
+  if (given.length !== 1) {
+    throw new UsageError('give one of --input JSON, --input-file FILE and --each FILE');
+  }
+  if (each !== undefined && wait) throw new UsageError('--each cannot be given with --wait');
+}
+
+function readInput({
+  input,
+  inputFile,
+}: Pick<Submission['values'], 'input' | 'inputFile'>): object {
+  return inputFile === undefined
+    ? parseObject('--input', input ?? '')
+    : readObjectFile('--input-file', inputFile);
+}
+
+/** Prints the chunks whole if `json`, else only their outputs. */
+export async function streamJob(client: Client, job: string, json: boolean): Promise<number> {
+  for await (const chunk of client.stream(job)) {
+    void print(`${JSON.stringify(json ? chunk : chunk.output)}\n`);
+  }
+  return EXIT.ok;
+}
+
+export function printReference(reference: { id: string; status: string }, json: boolean): number {
+  void print(`${json ? JSON.stringify(reference) : `${reference.id}  ${reference.status}`}\n`);
+  return EXIT.ok;
+}
+
+/** Most jobs start sooner, and need no note. */
+const NOTE_EVERY_MS = 3_000;
+
+/** Prints each new reason until the job has left the queue or the signal aborts. Never rejects. */
+async function noteWaits(client: Client, job: string, signal: AbortSignal): Promise<void> {
+  let told: WaitCode | undefined;
+  while (!signal.aborted) {
+    try {
+      await sleep(NOTE_EVERY_MS, undefined, { signal });
+      const { status, waitReason } = await client.status(job);
+      if (signal.aborted || status !== 'IN_QUEUE') return;
+      if (!waitReason || waitReason.code === told) continue;
+      told = waitReason.code;
+      printNote(`millrace jobs submit: job ${job} waits (${told}): ${waitReason.message}\n`);
+    } catch {
+      // The stream, which the command follows, reports errors.
+      return;
+    }
+  }
+}
 
 type LineJob = NewJob<object>;
 
@@ -35,7 +178,7 @@ const ABOUT_ONE_JOB: ReadonlySet<number> = new Set([400, 409, 413, 422]);
 const SHOW_EVERY_JOBS = 100;
 
 /** Returns the exit code. @throws UsageError if the file cannot be read */
-export async function submitEach(submission: EachSubmission): Promise<number> {
+async function submitEach(submission: EachSubmission): Promise<number> {
   const { client, file, json, options } = submission;
   // A request that is repeated starts no second job.
   const { idempotencyKey: key = randomUUID() } = submission;
