@@ -6,21 +6,12 @@ import type { WorkerLink } from '../../wire/link/worker-link.ts';
 import { inheritEnvironment } from '../config.ts';
 import { CertificateFiles, readCertificates, readKeyPair } from '../options/certificates.ts';
 import { UsageError } from '../options.ts';
-import { readRunPodAddresses, readRunPodKey } from './runpod.ts';
+import { type RunPodValues, readRunPodAddresses, readRunPodKey } from './runpod.ts';
+import type { WorkerFlags } from './worker-flags.ts';
 
-interface LinkValues {
-  /** Empty if RunPod's environment names the addresses. */
-  url: string;
-  link: 'http' | 'grpc' | undefined;
-  endpoint: string;
-  key: string;
-  ca: string | undefined;
-  clientCert: string | undefined;
-  clientKey: string | undefined;
-  stateDir: string | undefined;
-  workerId: string | undefined;
-  runpodJoinText: boolean;
-}
+/** The URL is empty if RunPod's environment names the addresses. */
+type LinkValues = RunPodValues &
+  Pick<WorkerFlags, 'url' | 'link' | 'endpoint' | 'ca' | 'clientCert' | 'clientKey'>;
 
 interface PlatformLink extends WorkerLink {
   /**
@@ -113,17 +104,12 @@ function chooseCarrier({ link, url }: LinkValues): Carrier {
 function readTls({ ca, clientCert, clientKey }: LinkValues): Tls | undefined {
   const tls: Tls = {};
   if (ca !== undefined) tls.ca = readCertificates('--ca', ca);
-  if (clientCert !== undefined) {
-    if (clientKey === undefined) {
-      throw new UsageError('--client-cert needs --client-key');
-    }
+  if (clientCert !== undefined && clientKey !== undefined) {
     const pair = readKeyPair(
       { option: '--client-cert', path: clientCert },
       { option: '--client-key', path: clientKey },
     );
     Object.assign(tls, pair);
-  } else if (clientKey !== undefined) {
-    throw new UsageError('--client-key needs --client-cert');
   }
   return Object.keys(tls).length === 0 ? undefined : tls;
 }

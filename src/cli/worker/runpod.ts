@@ -10,6 +10,7 @@ import type { RunPodLink } from '../../transport/runpod/link.ts';
 import type { SystemLimits } from '../../worker/health/system-checks.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';
 import { readKeyOf, UsageError } from '../options.ts';
+import type { WorkerFlags } from './worker-flags.ts';
 
 const GB = 2 ** 30;
 const LEVELS: Readonly<Record<string, 'trace' | 'debug' | 'info' | 'warn' | 'error'>> = {
@@ -52,12 +53,10 @@ export function readRunPodLimits(): SystemLimits {
   };
 }
 
-interface WorkerName {
-  workerId: string | undefined;
-}
-
 /** Returns the worker's ID and the addresses of its endpoint. @throws UsageError */
-export function readRunPodAddresses({ workerId }: WorkerName): RunPodAddressOptions {
+export function readRunPodAddresses({
+  workerId,
+}: Pick<RunPodValues, 'workerId'>): RunPodAddressOptions {
   const addresses = {
     templates: {
       take: requireVariable('RUNPOD_WEBHOOK_GET_JOB'),
@@ -77,11 +76,7 @@ export function readRunPodAddresses({ workerId }: WorkerName): RunPodAddressOpti
   }
 }
 
-interface RunPodValues extends WorkerName {
-  key: string;
-  stateDir: string | undefined;
-  runpodJoinText: boolean;
-}
+export type RunPodValues = Pick<WorkerFlags, 'key' | 'stateDir' | 'workerId' | 'runpodJoinText'>;
 
 /** @throws UsageError */
 export async function openRunPodLink(values: RunPodValues, log: Log): Promise<RunPodLink> {

@@ -51,11 +51,13 @@ const platformOptions = defineGroup('Platform', {
     help: "PEM file of certificate authorities for https and grpcs; default: the system's; files of certificates are read again when they change",
   }),
   clientCert: text({
+    needs: 'clientKey',
     placeholder: 'FILE',
     section: 'advanced',
     help: 'PEM file of the client certificate, for platforms that require one',
   }),
   clientKey: text({
+    needs: 'clientCert',
     placeholder: 'FILE',
     section: 'advanced',
     help: 'PEM file of the private key of --client-cert',

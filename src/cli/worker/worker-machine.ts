@@ -59,10 +59,7 @@ function chooseLimits({ minCuda, minDisk, minMemory, url }: WorkerFlags): System
 /** Below this, the driver returns the same figures again. */
 const MIN_SAMPLE_MS = 100;
 
-interface SamplingValues {
-  gpuSampleMs: number;
-  nvidiaSmi: string | undefined;
-}
+type SamplingValues = Pick<WorkerFlags, 'gpuSampleMs' | 'nvidiaSmi'>;
 
 interface Sampled {
   detection: Detection;
@@ -111,25 +108,22 @@ export function createGpuFeed({ detection, log, values, workers }: Sampled) {
   return new GpuUsageFeed({ command: nvidia.command, workers: fed, everyMs, log });
 }
 
-interface DeviceOptions {
-  gpusPerWorker: string;
-  devices: string | undefined;
-  nvidiaSmi: string | undefined;
-}
-
 interface WorkerPlan {
   detection: Detection;
   plan: DevicePlan;
 }
 
 /** Logs problems that do not prevent a start. @throws UsageError, CommandError */
-export async function planWorkers(options: DeviceOptions, log: Log): Promise<WorkerPlan> {
+export async function planWorkers(
+  options: UnpinnedOptions & Pick<WorkerFlags, 'gpusPerWorker'>,
+  log: Log,
+): Promise<WorkerPlan> {
   const perWorker = readPerWorker(options.gpusPerWorker);
   const detection = await detect(options);
   return { detection, plan: planOrExplain({ detection, perWorker, options, log }) };
 }
 
-type UnpinnedOptions = Omit<DeviceOptions, 'gpusPerWorker'>;
+type UnpinnedOptions = Pick<WorkerFlags, 'devices' | 'nvidiaSmi'>;
 
 /**
  * Returns the devices of an unpinned process: those of one vendor that its environment shows. Of

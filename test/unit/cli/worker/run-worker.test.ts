@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../../../src/base/log.ts';
 import { parseOptions } from '../../../../src/cli/option-parser.ts';
+import { startAbandonedFolders } from '../../../../src/cli/worker/run-worker.ts';
 import { workerFlags } from '../../../../src/cli/worker/worker-flags.ts';
-import { startAbandonedFolders } from '../../../../src/cli/worker/worker-folder.ts';
 
 let stateDir: string;
 
