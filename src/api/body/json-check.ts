@@ -42,11 +42,6 @@ export function isJson(json: Uint8Array, bounds: JsonBounds = {}): boolean {
   return new JsonScan(json, bounds).run(Infinity) ?? false;
 }
 
-/** Like isJson, with a pause after each slice. @throws JsonBoundError */
-export function checkJson(json: Uint8Array, bounds: JsonBounds): Generator<void, boolean> {
-  return scan(json, bounds);
-}
-
 export interface MemberSearch {
   name: string;
   /** Most bytes of the document besides the member's value. */
@@ -91,7 +86,7 @@ export function* findMember(
   };
   let isWhole: boolean;
   try {
-    isWhole = yield* scan(json, { maxDepth: maxDepth + 1 }, watch);
+    isWhole = yield* checkJson(json, { maxDepth: maxDepth + 1 }, watch);
   } catch (error) {
     if (!(error instanceof JsonDepthError)) throw error;
     const place = start >= 0 && end < 0 ? name : 'body';
@@ -128,7 +123,7 @@ function* scanArray(json: Buffer) {
     },
     progress() {},
   };
-  return (yield* scan(json, {}, watch)) ? found : undefined;
+  return (yield* checkJson(json, {}, watch)) ? found : undefined;
 }
 
 /** Whether the bytes at `at` are these. For a few bytes this is faster than a view and `equals`. */
@@ -167,7 +162,8 @@ export interface ScanWatch {
   progress(at: number): void;
 }
 
-export function* scan(
+/** Like isJson, with a pause after each slice. @throws JsonBoundError */
+export function* checkJson(
   json: Uint8Array,
   bounds: JsonBounds,
   watch?: ScanWatch,

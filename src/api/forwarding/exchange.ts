@@ -8,7 +8,6 @@ import type {
   ServerResponse,
 } from 'node:http';
 import type { Socket } from 'node:net';
-import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import { http } from '../../base/net/node-http.ts';
 import { ProblemError } from '../../wire/problem.ts';
@@ -23,7 +22,7 @@ import {
 import { readTarget } from '../http/requests.ts';
 import { isAwaitingContinue, limitRest, sendContinue } from '../limits/exchanges.ts';
 import { type PeerWatch, readNodeAddress } from '../nodes/node-client.ts';
-import { composeAnswerHeaders, HOP_BY_HOP, readTokens } from '../proxy/message-head.ts';
+import { HOP_BY_HOP, type PassedRequest, passHeaders, readTokens } from '../proxy/message-head.ts';
 import { joinTunnel, type UpgradeRequest } from '../proxy/upgrade.ts';
 import type { PassedBody } from './passed-body.ts';
 import type { FinalLook } from './subject.ts';
@@ -31,9 +30,7 @@ import type { FinalLook } from './subject.ts';
 /** Informational answers before the final one: they are written even if the client does not read. */
 const MAX_HINTS = 20;
 
-export interface ExchangeOptions {
-  request: FastifyRequest;
-  reply: FastifyReply;
+export interface ExchangeOptions extends PassedRequest {
   /** Of the other node. */
   url: string;
   body: PassedBody;
@@ -51,7 +48,6 @@ export interface ExchangeOptions {
   look?: FinalLook | undefined;
   /** Ends the exchange unless the answer has begun. Default: nothing does. */
   hurry?: AbortSignal | undefined;
-  /** Set if the connection may switch to another protocol. */
   upgrade: UpgradeRequest | undefined;
 }
 
@@ -204,23 +200,11 @@ class Exchange {
   /** This node's own headers, such as the rate limit's, override the other's. */
   #answer({ headers, statusCode = 502 }: IncomingMessage): void {
     this.#isAnswering = true;
-    const { reply, request, upgrade } = this.#options;
-    const response = reply.hijack().raw;
-    for (const [name, value] of composeAnswerHeaders(headers)) {
-      if (!isNodeHeader(name)) response.setHeader(name, value);
-    }
-    for (const [name, value] of Object.entries(reply.getHeaders())) {
-      if (value !== undefined) response.setHeader(name, value);
-    }
-    if (statusCode === 101 && upgrade) {
-      response.setHeader('connection', 'upgrade').setHeader('upgrade', upgrade.protocol);
-    } else if (isAwaitingContinue(request.raw)) {
-      // The client may or may not send its body.
+    const own = Object.entries(headers).filter(([name]) => !isNodeHeader(name));
+    const response = passHeaders(this.#options, statusCode, Object.fromEntries(own));
+    // The client may or may not send its body.
+    if (statusCode !== 101 && isAwaitingContinue(this.#options.request.raw)) {
       response.setHeader('connection', 'close');
-    }
-    const isChunked = request.method !== 'HEAD' && !response.hasHeader('content-length');
-    if (headers.trailer !== undefined && isChunked && request.raw.httpVersionMinor > 0) {
-      response.setHeader('trailer', headers.trailer);
     }
     response.writeHead(statusCode);
   }

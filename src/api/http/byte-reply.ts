@@ -156,6 +156,22 @@ export function takeOver(reply: FastifyReply): ServerResponse {
   return raw;
 }
 
+/** Begins server-sent events, which no proxy may buffer. */
+export function beginEvents(
+  reply: FastifyReply,
+  headers: Readonly<Record<string, string>> = {},
+): ServerResponse {
+  const raw = takeOver(reply);
+  raw.writeHead(200, {
+    'content-type': EVENTS_MEDIA_TYPE,
+    'cache-control': 'no-store',
+    'x-accel-buffering': 'no',
+    ...headers,
+  });
+  raw.flushHeaders();
+  return raw;
+}
+
 /** Joins small pieces: a write costs more than a copy of few bytes. */
 export function* joinSmall(pieces: Iterable<Uint8Array>): Generator<Uint8Array> {
   let small: Uint8Array[] = [];

@@ -3,6 +3,7 @@
 // page in a local browser, or a local proxy or tunnel.
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { ARCHIVE_HEADERS, LOG_CUT_HEADER, STREAM_HEADERS } from '../../wire/routes/routes.ts';
+import { announcesBody } from '../limits/exchanges.ts';
 import { findForwarded } from './forwarded.ts';
 
 /** Any page. Only for a platform on which every call needs a key. */
@@ -154,9 +155,7 @@ function isForwardingHeader(name: string): boolean {
 
 /** For any other content type a browser sends a preflight, which fails. */
 function findSimplePost({ headers, raw }: Signs): string | undefined {
-  const hasBody =
-    headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
-  if (raw.method !== 'POST' || !hasBody) return undefined;
+  if (raw.method !== 'POST' || !announcesBody(raw)) return undefined;
   const type = headers['content-type']?.split(';')[0]?.trim().toLowerCase() ?? '';
   if (type === '')
     return 'the Content-Type header is missing; send "Content-Type: application/json"';

@@ -10,7 +10,7 @@ import { StoreUnavailableError } from '../../queue/queue.ts';
 import { FieldFault } from '../../wire/link/fields.ts';
 import { LinkError, type LinkErrorCode } from '../../wire/link/worker-link.ts';
 import { type ProblemCode, ProblemError } from '../../wire/problem.ts';
-import { isAwaitingContinue } from '../limits/exchanges.ts';
+import { announcesBody, isAwaitingContinue } from '../limits/exchanges.ts';
 import type { ClientOrigins } from './client-origin.ts';
 
 export const PROBLEM_MEDIA_TYPE = 'application/problem+json';
@@ -131,10 +131,9 @@ function isExpected(error: unknown): boolean {
   return error.code === 'ECONNRESET' || String(error.code).startsWith('FST_ERR_CTP_');
 }
 
-function hasUnreadBody({ body, headers, raw }: FastifyRequest): boolean {
+function hasUnreadBody({ body, raw }: FastifyRequest): boolean {
   // A small body is read before Node notes that the request is complete.
-  if (raw.complete || body !== undefined) return false;
-  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
+  return !raw.complete && body === undefined && announcesBody(raw);
 }
 
 /** Returns the error as it may be shown, or undefined. */

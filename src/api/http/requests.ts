@@ -5,7 +5,6 @@ import type { FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { KeyHolder } from '../../control/keys/keys.ts';
 import type { NamedRecords } from '../../control/user-resources.ts';
-import { JOB_STATUSES, type JobStatus } from '../../wire/job/job.ts';
 import { LIST_LIMIT } from '../../wire/operations/operation.ts';
 import { MAX_DESCRIBED, ProblemError } from '../../wire/problem.ts';
 import { readTraceContext, TRACE_HEADERS } from '../../wire/trace-context.ts';
@@ -56,11 +55,6 @@ export function readInteger(
   const value = typeof text === 'string' && /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
   if (value >= min && value <= max) return value;
   throw refuseParameter(name, `must be an integer from ${min} to ${max}`);
-}
-
-/** @throws ProblemError `invalid` */
-export function readStatus(query: QueryValues): JobStatus | undefined {
-  return readChoice(query, 'status', JOB_STATUSES);
 }
 
 /** Undefined if absent. @throws ProblemError `invalid` */

@@ -26,6 +26,11 @@ export function noteExchange(request: IncomingMessage, response: ServerResponse)
   request[EXCHANGE] = { response, isWaiting };
 }
 
+/** Whether the client sends a body, or has said so. */
+export function announcesBody({ headers }: Pick<IncomingMessage, 'headers'>): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
+}
+
 /** Undefined for requests that did not arrive over a server's socket. */
 export function findResponse(request: IncomingMessage): ServerResponse | undefined {
   return request[EXCHANGE]?.response;

@@ -5,6 +5,7 @@ import { runInSlices } from '../../base/slices.ts';
 import type { ReadRecord } from '../../queue/jobs.ts';
 import type { AttemptError } from '../../wire/job/attempt.ts';
 import { type ErrorCode, isTerminal, type JobStatus, LIMITS } from '../../wire/job/job.ts';
+import { isPlainObject } from '../../wire/json.ts';
 import { type ProblemCode, ProblemError } from '../../wire/problem.ts';
 import { findOnlyElement } from '../body/json-check.ts';
 import { type BytesAnswer, JSON_MEDIA_TYPE } from '../http/byte-reply.ts';
@@ -78,20 +79,10 @@ function answerOutput(output: Buffer): OpenAiAnswer {
 
 /** A text is JSON that the handler has not parsed, or the whole answer, such as a transcription. */
 function answerText(text: string): OpenAiAnswer {
-  if (!isJsonObject(text)) {
+  if (!text.trimStart().startsWith('{') || parseJson(text) === undefined) {
     return { status: 200, mediaType: TEXT_MEDIA_TYPE, pieces: [Buffer.from(text)] };
   }
   return answerOutput(Buffer.from(text));
-}
-
-function isJsonObject(text: string): boolean {
-  if (!text.trimStart().startsWith('{')) return false;
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 const list = z.object({ data: z.array(z.looseObject({ id: z.string() })) });
@@ -101,7 +92,7 @@ const list = z.object({ data: z.array(z.looseObject({ id: z.string() })) });
  */
 export function pickModel(answer: OpenAiAnswer, id: string): OpenAiAnswer {
   if (answer.status !== 200) return answer;
-  const { data, success } = list.safeParse(parse(Buffer.concat(answer.pieces)));
+  const { data, success } = list.safeParse(parseList(Buffer.concat(answer.pieces)));
   if (!success) {
     const detail = 'The handler gave no list of models for /v1/models.';
     return answerError(describeError(502, detail, 'output_invalid'));
@@ -115,10 +106,14 @@ export function pickModel(answer: OpenAiAnswer, id: string): OpenAiAnswer {
 /** More models than any server has, bytes. */
 const MAX_LIST_BYTES = 1_048_576;
 
-function parse(json: Buffer): unknown {
-  if (json.length > MAX_LIST_BYTES) return undefined;
+function parseList(json: Buffer): unknown {
+  return json.length > MAX_LIST_BYTES ? undefined : parseJson(json.toString());
+}
+
+/** Undefined if the text is not JSON. */
+export function parseJson(text: string): unknown {
   try {
-    return JSON.parse(json.toString());
+    return JSON.parse(text);
   } catch {
     return undefined;
   }
@@ -208,17 +203,13 @@ export function describeFailure(status: JobStatus, error: AttemptError | null): 
  * Undefined if the answer is no error.
  */
 export function findError(answer: unknown): OpenAiError | undefined {
-  if (!isObject(answer)) return undefined;
+  if (!isPlainObject(answer)) return undefined;
   const { error, object } = answer;
   if (typeof error === 'string') return describeError(500, error, 'handler_error');
-  if (isObject(error)) return { status: readStatus(error), error };
+  if (isPlainObject(error)) return { status: readStatus(error), error };
   if (object !== 'error') return undefined;
   const { object: _object, ...rest } = answer;
   return { status: readStatus(rest), error: rest };
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function readStatus({ code, type }: Record<string, unknown>): number {

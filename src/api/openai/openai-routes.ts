@@ -1,20 +1,18 @@
 // The OpenAI API of an endpoint: each request becomes a job with the input that RunPod's vLLM workers take,
 // `{ openai_route, openai_input }`, and the job's output becomes the answer.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { isTerminal, LIMITS } from '../../wire/job/job.ts';
 import { JSON_TYPE } from '../../wire/operations/operation.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { OPENAI_PATH, OPENAI_ROUTES, RUNPOD_BASE } from '../../wire/routes/routes.ts';
-import type { Adapter } from '../adapter.ts';
+import type { Adapter, AdapterParts } from '../adapter.ts';
 import { readMember } from '../body/body.ts';
 import { forgetBody, useBody } from '../body/body-reader.ts';
 import { sendLoaded } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readTrace, readUser } from '../http/requests.ts';
-import type { HttpBounds } from '../limits/bounds.ts';
 import { addBodyScope } from '../routes/operation-routes.ts';
 import { RUNPOD_FORMAT } from '../runpod/runpod.ts';
 import {
@@ -33,13 +31,6 @@ const ANSWER_MS = 600_000;
 const REQUEST_MS = 3_600_000;
 
 const MAX_ROUTE = /^[A-Za-z0-9][\w.~/-]{0,199}$/;
-
-interface OpenAiRoutesOptions {
-  queue: Queues;
-  clock: Clock;
-  log: Log;
-  bounds: Pick<HttpBounds, 'maxJsonDepth'>;
-}
 
 interface OpenAiRoute {
   Params: { endpoint: string; '*': string };
@@ -63,7 +54,7 @@ export const openAi: Adapter = {
   addRoutes: addOpenAiRoutes,
 };
 
-function addOpenAiRoutes(app: FastifyInstance, options: OpenAiRoutesOptions): void {
+function addOpenAiRoutes(app: FastifyInstance, options: AdapterParts): void {
   const { access } = OPENAI_ROUTES.postOpenAi;
   addBodyScope(app, JSON_TYPE, (scope) => {
     for (const base of ['', RUNPOD_BASE]) {
@@ -96,7 +87,7 @@ function addOpenAiRoutes(app: FastifyInstance, options: OpenAiRoutesOptions): vo
 async function post(
   request: FastifyRequest<OpenAiRoute>,
   reply: FastifyReply,
-  options: OpenAiRoutesOptions,
+  options: AdapterParts,
 ): Promise<FastifyReply> {
   const name = request.params['*'];
   if (!MAX_ROUTE.test(name)) throw new ProblemError('not_found', 'Path not found.');
@@ -113,7 +104,7 @@ async function post(
 async function readCall(
   request: FastifyRequest<OpenAiRoute>,
   route: string,
-  { bounds }: OpenAiRoutesOptions,
+  { bounds }: AdapterParts,
 ): Promise<OpenAiCall> {
   const { body = Buffer.alloc(0) } = request;
   const owner = readUser(request);
@@ -124,7 +115,7 @@ async function readCall(
 async function readModels(
   request: FastifyRequest<OpenAiRoute>,
   reply: FastifyReply,
-  options: OpenAiRoutesOptions,
+  options: AdapterParts,
   shape?: (answer: OpenAiAnswer) => OpenAiAnswer,
 ): Promise<FastifyReply> {
   const gone = abortWhenGone(reply.raw);
@@ -137,7 +128,7 @@ async function readModels(
 async function submit(
   { headers, params }: FastifyRequest<OpenAiRoute>,
   { body, route }: OpenAiCall,
-  { queue }: OpenAiRoutesOptions,
+  { queue }: AdapterParts,
 ): Promise<JobKey> {
   const head = `{"openai_route":${JSON.stringify(route)},"openai_input":`;
   const { id } = await queue.submissions.submit({
@@ -152,7 +143,7 @@ async function submit(
   return { endpointId: params.endpoint, id };
 }
 
-interface Answering extends OpenAiRoutesOptions {
+interface Answering extends AdapterParts {
   key: JobKey;
   /** Aborts when the client disconnects. */
   gone: AbortSignal;

@@ -12,13 +12,7 @@ import type { AttemptError } from '../../wire/job/attempt.ts';
 import type { JobStatus } from '../../wire/job/job.ts';
 import { isPlainObject } from '../../wire/json.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import {
-  EVENTS_MEDIA_TYPE,
-  KEEP_ALIVE_MS,
-  loadInFlight,
-  takeOver,
-  writeSlices,
-} from '../http/byte-reply.ts';
+import { beginEvents, KEEP_ALIVE_MS, loadInFlight, writeSlices } from '../http/byte-reply.ts';
 import { toProblem } from '../http/problem-reply.ts';
 import { countBytes } from '../routes/stream-answers.ts';
 import {
@@ -29,6 +23,7 @@ import {
   FailedStream,
   findError,
   type OpenAiError,
+  parseJson,
   TIMED_OUT,
 } from './answers.ts';
 
@@ -166,13 +161,7 @@ class OpenAiStream {
   #open(): void {
     if (this.#isOpen) return;
     this.#isOpen = true;
-    const raw = takeOver(this.#reply);
-    raw.writeHead(200, {
-      'content-type': EVENTS_MEDIA_TYPE,
-      'cache-control': 'no-store',
-      'x-accel-buffering': 'no',
-    });
-    raw.flushHeaders();
+    beginEvents(this.#reply);
   }
 
   async #end(status: JobStatus): Promise<StreamEnd> {
@@ -353,14 +342,6 @@ function joinEvents(all: readonly Events[]): Events {
 
 function refuse(detail: string): FailedStream {
   return new FailedStream(describeError(502, detail, 'output_invalid'));
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
 
 /** Returns the error if the first event is one. */

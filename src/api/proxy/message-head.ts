@@ -1,8 +1,10 @@
 // The head of a message between a client and a worker of a load-balancing endpoint: the headers that pass, and the
-// path, which belongs to the worker byte for byte behind /lb/<endpoint>. Pure.
-import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+// path, which belongs to the worker byte for byte behind /lb/<endpoint>.
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import { LB_BASE } from '../../wire/routes/routes.ts';
 import { stripSessionCookie } from '../http/auth.ts';
+import { takeOver } from '../http/byte-reply.ts';
 import type { ClientOrigins } from '../http/client-origin.ts';
 
 /** Headers about one connection, not about the message. */
@@ -77,12 +79,38 @@ export function composeRequestHeaders(
 }
 
 /** Headers of the response, in lower case. */
-export function composeAnswerHeaders(headers: IncomingHttpHeaders): [string, string | string[]][] {
+function composeAnswerHeaders(headers: IncomingHttpHeaders): [string, string | string[]][] {
   const dropped = readTokens(headers.connection);
   return Object.entries(headers).flatMap(([name, value]): [string, string | string[]][] => {
     const isDropped = NOT_FOR_CLIENTS.has(name) || dropped.has(name);
     return isDropped || value === undefined ? [] : [[name, value]];
   });
+}
+
+export interface PassedRequest {
+  request: FastifyRequest;
+  reply: FastifyReply;
+  /** Set if the connection may switch to another protocol. */
+  upgrade: { protocol: string } | undefined;
+}
+
+/** Sets the headers of an answer from elsewhere; the platform's own override them. The caller writes the head. */
+export function passHeaders(
+  { reply, request, upgrade }: PassedRequest,
+  status: number,
+  headers: IncomingHttpHeaders,
+): ServerResponse {
+  const { raw } = reply;
+  for (const [name, value] of composeAnswerHeaders(headers)) raw.setHeader(name, value);
+  takeOver(reply);
+  if (status === 101 && upgrade) {
+    raw.setHeader('connection', 'upgrade').setHeader('upgrade', upgrade.protocol);
+  }
+  const isChunked = request.method !== 'HEAD' && !raw.hasHeader('content-length');
+  if (headers.trailer !== undefined && isChunked && request.raw.httpVersionMinor > 0) {
+    raw.setHeader('trailer', headers.trailer);
+  }
+  return raw;
 }
 
 const NO_NAMES: ReadonlySet<string> = new Set();

@@ -13,12 +13,13 @@ import { ProblemError } from '../../wire/problem.ts';
 import { LB_ROUTE } from '../../wire/routes/routes.ts';
 import type { ClientOrigins } from '../http/client-origin.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
-import { limitRest } from '../limits/exchanges.ts';
+import { announcesBody, limitRest } from '../limits/exchanges.ts';
 import {
-  composeAnswerHeaders,
   composeRequestHeaders,
   cutPrefix,
   cutTarget,
+  type PassedRequest,
+  passHeaders,
 } from './message-head.ts';
 import { findUpgrade, joinTunnel, type UpgradeRequest } from './upgrade.ts';
 
@@ -97,9 +98,7 @@ async function serve(
  */
 const MAX_HINTS = 20;
 
-export interface Forwarding {
-  request: FastifyRequest;
-  reply: FastifyReply;
+export interface Forwarding extends PassedRequest {
   /** Connections to the worker. */
   dispatcher: Dispatcher;
   /** Path and query for the worker. */
@@ -111,7 +110,6 @@ export interface Forwarding {
   headersLimitMs: number;
   /** Aborts when the client disconnects. */
   gone: AbortSignal;
-  /** Set if the connection may switch to another protocol. */
   upgrade: UpgradeRequest | undefined;
   log: Log;
   clock: Clock;
@@ -163,7 +161,7 @@ class ProxyExchange implements Dispatcher.DispatchHandler {
     this.#forwarding = forwarding;
     this.#settle = settle;
     this.#response = forwarding.reply.raw;
-    if (hasBody(forwarding.request)) {
+    if (announcesBody(forwarding.request)) {
       this.body = new PassThrough();
       // The connection concerned reports the error.
       this.body.on('error', () => {});
@@ -250,25 +248,11 @@ class ProxyExchange implements Dispatcher.DispatchHandler {
     this.#end('over');
   }
 
-  /** The platform's own headers override the worker's. */
   #answer(status: number, headers: IncomingHttpHeaders): void {
     this.#isAnswering = true;
-    const { reply, request, upgrade } = this.#forwarding;
-    const response = reply.hijack().raw;
     // Other sites may embed answers of the worker's server, unless that server forbids it.
-    response.removeHeader('cross-origin-resource-policy');
-    for (const [name, value] of composeAnswerHeaders(headers)) response.setHeader(name, value);
-    for (const [name, value] of Object.entries(reply.getHeaders())) {
-      if (value !== undefined) response.setHeader(name, value);
-    }
-    if (status === 101 && upgrade) {
-      response.setHeader('connection', 'upgrade').setHeader('upgrade', upgrade.protocol);
-    }
-    const isChunked = request.method !== 'HEAD' && !response.hasHeader('content-length');
-    if (headers.trailer !== undefined && isChunked && request.raw.httpVersionMinor > 0) {
-      response.setHeader('trailer', headers.trailer);
-    }
-    response.writeHead(status);
+    this.#response.removeHeader('cross-origin-resource-policy');
+    passHeaders(this.#forwarding, status, headers).writeHead(status);
   }
 
   #forwardHint(status: number, { link }: IncomingHttpHeaders): void {
@@ -321,10 +305,6 @@ class ProxyExchange implements Dispatcher.DispatchHandler {
     request.raw.unpipe(this.body);
     request.raw.resume();
   }
-}
-
-function hasBody({ headers }: FastifyRequest): boolean {
-  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
 /** Undici's own error, before it has connected. */

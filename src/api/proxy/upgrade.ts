@@ -7,6 +7,7 @@ import type { Clock } from '../../base/clock.ts';
 import { http } from '../../base/net/node-http.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { endWithProblem } from '../http/problem-reply.ts';
+import { announcesBody } from '../limits/exchanges.ts';
 import { isBalancedTarget, readTokens } from './message-head.ts';
 
 /** When one side has ended, the other has this long to receive what is left, ms. */
@@ -33,10 +34,10 @@ export function findUpgrade(request: IncomingMessage): UpgradeRequest | undefine
  * For the server's `shouldUpgradeCallback`. The upgrade is ignored on other paths, and for HTTP/2,
  * which workers do not get.
  */
-export function mayUpgrade({ headers, url = '' }: IncomingMessage): boolean {
-  const hasBody =
-    headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
-  return isBalancedTarget(url) && !hasBody && !readTokens(headers.upgrade).has('h2c');
+export function mayUpgrade(request: IncomingMessage): boolean {
+  const { headers, url = '' } = request;
+  if (!isBalancedTarget(url) || announcesBody(request)) return false;
+  return !readTokens(headers.upgrade).has('h2c');
 }
 
 export type Connect = (request: IncomingMessage, stream: Duplex, head: Buffer) => void;

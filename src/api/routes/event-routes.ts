@@ -9,7 +9,7 @@ import { EVENT_OPERATIONS } from '../../wire/resources/events.ts';
 import { EVENT_LIMITS, readTopic, type Topic } from '../../wire/routes/event-topics.ts';
 import { composeProblem, composeStart, type Snapshot } from '../events/channel.ts';
 import type { EventCaller, EventHub } from '../events/event-hub.ts';
-import { EVENTS_MEDIA_TYPE, takeOver } from '../http/byte-reply.ts';
+import { beginEvents } from '../http/byte-reply.ts';
 import { type CallerWatches, watchCaller } from '../http/guard.ts';
 import { readText, refuseParameter, requireHolder } from '../http/requests.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
@@ -39,12 +39,7 @@ function sendEvents(
   const caller = describeCaller(request);
   const topics = readTopics(readText(Object(request.query), 'topics'));
   const leave = hub.enter(caller);
-  const raw = takeOver(reply);
-  raw.writeHead(200, {
-    'content-type': EVENTS_MEDIA_TYPE,
-    'cache-control': 'no-store',
-    'x-accel-buffering': 'no',
-  });
+  const raw = beginEvents(reply);
   const connection = new EventConnection({ raw, clock, stallMs });
   connection.start();
   const ends: (() => void)[] = [leave];

@@ -23,13 +23,13 @@ import {
   type SubmissionBounds,
 } from '../body/body.ts';
 import {
+  checkJson,
   hasBytes,
   isKey,
   JsonBoundError,
   JsonDepthError,
   type ScanWatch,
   SLICE_BYTES,
-  scan,
 } from '../body/json-check.ts';
 import { findNewJob } from '../http/forwarded.ts';
 import { readTrace, readUser } from '../http/requests.ts';
@@ -230,7 +230,7 @@ export function* findJobs(
 ): Generator<void, JobsFinding | undefined> {
   const watch = new JobsWatch(body, maxEnvelopeBytes);
   try {
-    const isWhole = yield* scan(body, { maxDepth: maxJsonDepth + LEVELS }, watch);
+    const isWhole = yield* checkJson(body, { maxDepth: maxJsonDepth + LEVELS }, watch);
     return isWhole ? { value: watch.value, jobs: watch.jobs } : undefined;
   } catch (error) {
     if (!(error instanceof JsonDepthError)) throw error;

@@ -4,7 +4,7 @@ import { yieldToUrgent } from '../../base/slices.ts';
 import { type JobCriteria, MAX_PREVIEWED } from '../../queue/job-lists.ts';
 import type { ReadRecord } from '../../queue/jobs.ts';
 import type { Queues } from '../../queue/queues.ts';
-import { ERROR_CODES, LIMITS } from '../../wire/job/job.ts';
+import { ERROR_CODES, JOB_STATUSES, LIMITS } from '../../wire/job/job.ts';
 import { idempotencyHeader, JOB_ID_PART } from '../../wire/job/job-schemas.ts';
 import { JOB_OPERATIONS } from '../../wire/operations/job-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
@@ -23,7 +23,6 @@ import {
   readChoice,
   readInteger,
   readPageRequest,
-  readStatus,
   readText,
   readTrace,
   readUser,
@@ -227,11 +226,11 @@ function handleReading({
       sendJson(reply, await queue.inputSchema(request.params.endpoint)),
     listJobs: async (request, reply) => {
       const { params, query } = request;
-      const hasPreviews = readChoice(query, 'previews', ['true', 'false']) === 'true';
+      const hasPreviews = readChoice(query, 'previews', BOOLEANS) === 'true';
       const page = readPageRequest(request);
       const { jobs, next } = await queue.jobs.list({
         endpointId: params.endpoint,
-        status: readStatus(query),
+        status: readChoice(query, 'status', JOB_STATUSES),
         hasPreviews,
         ...readJobFilter(query),
         ...page,
@@ -241,10 +240,7 @@ function handleReading({
     },
     getJob: async (request, reply) => {
       const key = readJobKey(request.params);
-      const input = readText(request.query, 'input') ?? 'true';
-      if (input !== 'true' && input !== 'false') {
-        throw refuseParameter('input', 'must be true or false');
-      }
+      const input = readChoice(request.query, 'input', BOOLEANS);
       if (input === 'false') return sendJson(reply, await queue.jobs.outline(key));
       return sendLoaded(reply, {
         measure: () => queue.jobs.inputBytes(key),
@@ -277,6 +273,7 @@ function handleChanging({
   };
 }
 
+const BOOLEANS = ['true', 'false'] as const;
 const ANY_TIME = { min: 0, max: 8_640_000_000_000 };
 
 /** @throws ProblemError `invalid` */
@@ -287,15 +284,10 @@ function readJobFilter(query: QueryValues): JobCriteria {
   if (idPart !== undefined && !JOB_ID_PART.test(idPart)) {
     throw refuseParameter('id', 'must be 1 to 64 letters, digits or hyphens');
   }
-  const code = readText(query, 'errorCode');
-  const errorCode = ERROR_CODES.find((known) => known === code);
-  if (code !== undefined && errorCode === undefined) {
-    throw refuseParameter('errorCode', `must be one of ${ERROR_CODES.join(', ')}`);
-  }
   return {
     since,
     until,
-    errorCode,
+    errorCode: readChoice(query, 'errorCode', ERROR_CODES),
     idPart: idPart?.toLowerCase(),
     workerId: readText(query, 'workerId'),
   };

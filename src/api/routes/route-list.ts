@@ -37,7 +37,7 @@ const RESOURCE_ROUTES: readonly ((
   ({ served }) =>
     served.flatMap(({ resource, verbs }) => bindResource(resource, serveCallers(verbs))),
   bindCatalog,
-  ({ decisions }, { endpoints }) => bindScaler({ decisions, endpoints }),
+  ({ decisions }, { endpoints }) => bindScaler(decisions, endpoints),
   ({ versions }) => bindVersions(versions),
   ({ billing }) => bindBilling(billing),
 ];

@@ -2,7 +2,6 @@
 // job's end, at the client's pace.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
-import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { loadPaced, yieldToLoop } from '../../base/slices.ts';
 import type { Queues } from '../../queue/queues.ts';
@@ -10,35 +9,33 @@ import type { Position, StreamPage } from '../../queue/reports/streams.ts';
 import { LIMITS } from '../../wire/job/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { type JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes/routes.ts';
+import type { ApiContext } from '../context.ts';
 import {
+  beginEvents,
   EVENTS_MEDIA_TYPE,
   JSON_MEDIA_TYPE,
   joinAsArray,
   KEEP_ALIVE_MS,
   loadInFlight,
-  takeOver,
   writeSlices,
 } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readInteger, refuseParameter } from '../http/requests.ts';
 import { type JobRoute, readJobKey } from './job-routes.ts';
 import type { OperationHandler } from './operation-routes.ts';
-import { countBytes, type StreamCursors, sendAfter, sendNext } from './stream-answers.ts';
+import { countBytes, sendAfter, sendNext } from './stream-answers.ts';
 
 /** Before the first chunk of the current attempt. */
 const START: Position = { attempt: 0, n: -1 };
 
-export interface StreamRoutesOptions {
-  queue: Queues;
-  cursors: StreamCursors;
-  clock: Clock;
-  log: Log;
-}
-
-export function handleStream(
-  options: StreamRoutesOptions,
-): OperationHandler<typeof JOB_ROUTES.streamJob.path> {
-  const { clock, cursors, log, queue } = options;
+export function handleStream({
+  clock,
+  cursors,
+  log,
+  queue,
+}: Pick<ApiContext, 'clock' | 'cursors' | 'log' | 'queue'>): OperationHandler<
+  typeof JOB_ROUTES.streamJob.path
+> {
   return async (request, reply) => {
     const key = readJobKey(request.params);
     const after = readPosition(request.query['after'], 'after');
@@ -116,14 +113,7 @@ export interface EventsRequest {
 async function sendEvents(reply: FastifyReply, request: EventsRequest): Promise<FastifyReply> {
   const { from, key, log, queue } = request;
   const status = await queue.streams.readStatus({ ...key, after: from });
-  const raw = takeOver(reply);
-  raw.writeHead(200, {
-    'content-type': EVENTS_MEDIA_TYPE,
-    'cache-control': 'no-store',
-    'x-accel-buffering': 'no',
-    [STREAM_HEADERS.status]: status,
-  });
-  raw.flushHeaders();
+  const raw = beginEvents(reply, { [STREAM_HEADERS.status]: status });
   try {
     await sendPages(reply, request);
   } catch (error) {

@@ -1,13 +1,11 @@
 // Serves what a user uses: the activity of endpoints with their time series and failed jobs, the decisions of their
 // scaler, the bill, and the rates and quotas.
-import type { Clock } from '../../base/clock.ts';
 import type { Billing } from '../../control/billing/billing.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { KeyHolder } from '../../control/keys/keys.ts';
 import { isOperator } from '../../control/keys/rights.ts';
-import { describeQuotas, type Quotas } from '../../control/limits/quotas.ts';
+import { describeQuotas } from '../../control/limits/quotas.ts';
 import type { Decisions } from '../../control/scaling/decisions.ts';
-import type { Queues } from '../../queue/queues.ts';
 import { ERROR_CODES } from '../../wire/job/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import {
@@ -22,12 +20,9 @@ import {
   BILLING_OPERATIONS,
   BILLING_STEPS,
 } from '../../wire/resources/billing.ts';
-import {
-  LIMITS_OPERATIONS,
-  type LimitsRecord,
-  type UseCounts,
-} from '../../wire/resources/limits.ts';
+import { LIMITS_OPERATIONS, type LimitsRecord } from '../../wire/resources/limits.ts';
 import { SCALER_OPERATIONS } from '../../wire/resources/scaling.ts';
+import type { ApiContext } from '../context.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import {
   describeNext,
@@ -40,8 +35,6 @@ import {
   refuseParameter,
   requireHolder,
 } from '../http/requests.ts';
-import type { RateGate } from '../limits/rate-limit.ts';
-import type { Overviews } from '../overviews.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 
 const HOUR_MS = 3_600_000;
@@ -50,15 +43,11 @@ const ANY_TIME = { min: 0, max: 8_640_000_000_000 };
 const STEPS_MS = [60_000, 300_000, 900_000];
 const USUAL_POINTS = 360;
 
-export interface ActivityRoutesOptions {
-  queue: Queues;
-  endpoints: Endpoints;
-  overviews: Overviews;
-  clock: Clock;
-}
-
-export function bindActivity(options: ActivityRoutesOptions): BoundOperation[] {
-  const { clock, overviews, queue } = options;
+export function bindActivity({
+  clock,
+  overviews,
+  queue,
+}: Pick<ApiContext, 'clock' | 'overviews' | 'queue'>): BoundOperation[] {
   return bindOperations(ACTIVITY_OPERATIONS, {
     getOverview: async (request, reply) =>
       sendJson(reply, await overviews.read(requireHolder(request))),
@@ -103,12 +92,10 @@ function chooseStep(ms: number): number {
   return STEPS_MS.find((step) => ms / step <= USUAL_POINTS) ?? HOUR_MS;
 }
 
-export interface ScalerServices {
-  decisions: Pick<Decisions, 'list'>;
-  endpoints: Pick<Endpoints, 'get'>;
-}
-
-export function bindScaler({ decisions, endpoints }: ScalerServices): BoundOperation[] {
+export function bindScaler(
+  decisions: Pick<Decisions, 'list'>,
+  endpoints: Pick<Endpoints, 'get'>,
+): BoundOperation[] {
   return bindOperations(SCALER_OPERATIONS, {
     listScalerDecisions: async (request, reply) => {
       const { endpoint: endpointId } = request.params;
@@ -147,17 +134,12 @@ function chooseUser(holder: KeyHolder, userId = holder.userId): string | undefin
   throw new ProblemError('forbidden', detail);
 }
 
-export interface LimitsRoutesOptions {
-  clock: Clock;
-  quotas?: Quotas | undefined;
-  /** Default: no limit for users. */
-  rateGate?: Pick<RateGate, 'listUse'> | undefined;
-  /** What the user uses of the quotas. @throws ProblemError `unavailable` */
-  readUse: (userId: string) => Promise<UseCounts>;
-}
-
-export function bindLimits(options: LimitsRoutesOptions): BoundOperation[] {
-  const { clock, quotas, rateGate, readUse } = options;
+export function bindLimits({
+  clock,
+  quotas,
+  rateGate,
+  readUse,
+}: Pick<ApiContext, 'clock' | 'quotas' | 'rateGate' | 'readUse'>): BoundOperation[] {
   return bindOperations(LIMITS_OPERATIONS, {
     getLimits: async (request, reply) => {
       const userId = readUser(request);
