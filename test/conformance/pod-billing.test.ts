@@ -18,6 +18,7 @@ import { podCreation } from '../../src/wire/resources/pod.ts';
 import { CPU, createCatalog } from '../support/containers/pod-world.ts';
 import { NO_NAMES } from '../support/no-names.ts';
 import { createRandom } from '../support/random.ts';
+import { until } from '../support/until.ts';
 
 const DAY_MS = 86_400_000;
 const ROUNDS = 8;
@@ -64,17 +65,16 @@ it('bills exactly the runs of the process engine, however often the platform is 
   /** By start, as the engine has recorded them. */
   const runs = new Map<number, number>();
   /** Repeats the action: the platform refuses it until it has seen what happened to the container. */
-  const until = async (state: 'running' | 'exited') => {
-    const action = state === 'running' ? 'start' : 'stop';
-    for (;;) {
+  const untilIn = (state: 'running' | 'exited') =>
+    until(async () => {
       const seen = await engine.inspect(id);
       if (seen?.state === state) return seen;
+      const action = state === 'running' ? 'start' : 'stop';
       await platform.pods.act(OWNER, id, action).catch(() => {});
-      await sleep(10);
-    }
-  };
+      return undefined;
+    });
   for (let round = 0; round < ROUNDS; round++) {
-    await until('running');
+    await untilIn('running');
     await sleep(Math.floor(random() * 100));
     // The engine stops the container while no platform looks, or a platform does and is lost at any moment.
     if (random() < 0.4) {
@@ -89,7 +89,7 @@ it('bills exactly the runs of the process engine, however often the platform is 
         platform = await openPlatform(folder, engine);
       }
     }
-    const { startedAt, endedAt } = await until('exited');
+    const { startedAt, endedAt } = await untilIn('exited');
     runs.set(startedAt ?? 0, endedAt ?? 0);
     await platform.pods.act(OWNER, id, 'start').catch(() => {});
     if (random() < 0.5) {
@@ -97,10 +97,10 @@ it('bills exactly the runs of the process engine, however often the platform is 
       platform = await openPlatform(folder, engine);
     }
   }
-  await until('running');
-  const last = await until('exited');
+  await untilIn('running');
+  const last = await untilIn('exited');
   runs.set(last.startedAt ?? 0, last.endedAt ?? 0);
-  while (platform.pods.live.get(id)?.meter?.run !== null) await sleep(10);
+  await until(() => platform.pods.live.get(id)?.meter?.run === null);
   const { pods, store } = platform;
   const billing = new Billing({ store, clock, pods, nameOf: () => undefined });
   const to = clock.now() + DAY_MS;

@@ -2,7 +2,6 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
@@ -14,6 +13,7 @@ import { OWNER, type Store } from '../../src/store/store.ts';
 import { podCreation } from '../../src/wire/resources/pod.ts';
 import { CPU, createCatalog } from '../support/containers/pod-world.ts';
 import { NO_NAMES } from '../support/no-names.ts';
+import { until } from '../support/until.ts';
 
 /** A script that prints how often it has run on its disk, and waits. */
 const COUNT = `sh -c 'echo run >> runs; echo "runs: $(wc -l < runs)"; exec sleep 1000'`;
@@ -59,59 +59,56 @@ function create(args: string): Promise<PodState> {
   return pods.create(OWNER, podCreation.parse({ name: 'a', image: 'none', cpu: CPU, args }));
 }
 
-/** Resolves when the pod has reached the state. Only the test's timeout limits the wait. */
-async function until(id: string, status: PodState['status']): Promise<PodState> {
-  for (;;) {
+function untilIn(status: PodState['status'], id: string): Promise<PodState> {
+  return until(async () => {
     const pod = await pods.find(OWNER, id);
-    if (pod.status === status) return pod;
-    await sleep(20);
-  }
+    return pod.status === status && pod;
+  });
 }
 
-async function untilPrinted(id: string, text: string): Promise<void> {
-  while (!Buffer.from((await pods.readLog(OWNER, id, 1_000)).end).includes(text)) await sleep(20);
-}
-
-async function untilEnded(id: string): Promise<void> {
-  while ((await engine.inspect(id))?.state !== 'exited') await sleep(20);
+function untilPrinted(id: string, text: string): Promise<true> {
+  return until(async () => {
+    const { end } = await pods.readLog(OWNER, id, 1_000);
+    return Buffer.from(end).includes(text);
+  });
 }
 
 it('keep their disk across stop and start, and lose it on restart', async () => {
   const { id } = await create(COUNT);
-  await until(id, 'RUNNING');
+  await untilIn('RUNNING', id);
   await untilPrinted(id, 'runs: 1\n');
   await pods.act(OWNER, id, 'stop');
-  await untilEnded(id);
+  await until(async () => (await engine.inspect(id))?.state === 'exited');
   await pods.act(OWNER, id, 'start');
-  await until(id, 'RUNNING');
+  await untilIn('RUNNING', id);
   await untilPrinted(id, 'runs: 2\n');
   await pods.act(OWNER, id, 'restart');
-  expect(await until(id, 'RUNNING')).toMatchObject({ generation: 2 });
+  expect(await untilIn('RUNNING', id)).toMatchObject({ generation: 2 });
   await untilPrinted(id, 'runs: 1\n');
   expect(await engine.list()).toHaveLength(1);
 });
 
 it('continue when the platform is killed, and are found and ended afterwards', async () => {
   const { id } = await create(COUNT);
-  const before = await until(id, 'RUNNING');
+  const before = await untilIn('RUNNING', id);
   await drop();
   await open();
-  expect(await until(id, 'RUNNING')).toEqual(before);
+  expect(await untilIn('RUNNING', id)).toEqual(before);
   await pods.act(OWNER, id, 'terminate');
-  while ((await engine.list()).length > 0) await sleep(20);
+  await until(async () => (await engine.list()).length === 0);
 });
 
 it('are EXITED after code 0, and in ERROR after three failures', async () => {
   const well = await create('true');
   const ill = await create('sh -c "exit 7"');
-  expect(await until(well.id, 'EXITED')).toMatchObject({ reason: null });
-  expect(await until(ill.id, 'ERROR')).toMatchObject({
+  expect(await untilIn('EXITED', well.id)).toMatchObject({ reason: null });
+  expect(await untilIn('ERROR', ill.id)).toMatchObject({
     reason: expect.stringMatching(/\bcode 7\b.*\b3\b/),
   });
 });
 
 it('show their usage while they run', async () => {
   const { id } = await create('sleep 1000');
-  const record = await pods.show(await until(id, 'RUNNING'));
+  const record = await pods.show(await untilIn('RUNNING', id));
   expect(record.runtime).toMatchObject({ uptime: expect.any(Number), ports: [], gpus: [] });
 });

@@ -1,5 +1,6 @@
 // A batch handler that does what its jobs ask: answers, streams, waits, throws, or ends its thread.
 import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
   type BatchContext,
@@ -22,6 +23,8 @@ export interface BatchTask {
     | 'stream'
     | 'speak';
   ms?: number;
+  /** Written by `spin` before it spins. */
+  file?: string;
 }
 
 type TaskJob = BatchJob<BatchTask>;
@@ -45,7 +48,7 @@ async function act(jobs: readonly TaskJob[], ctx: BatchContext): Promise<unknown
         await sleep(10_000);
         break;
       case 'spin':
-        await sleep(20);
+        if (job.input.file) writeFileSync(job.input.file, '');
         for (;;);
       case 'hang':
         await new Promise(() => {});

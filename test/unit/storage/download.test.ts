@@ -1,7 +1,6 @@
 // Downloads into the attempt's folder, from real servers.
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { type Context, NonRetryableError } from 'millrace';
 import { anyAddress } from 'millrace/outgoing';
 import { type DownloadedFile, download, downloadAll } from 'millrace/storage';
@@ -12,15 +11,18 @@ import { startServer } from '../../support/handler-context.ts';
 
 const local = { rule: anyAddress };
 
-/** What `act` gives within an attempt; its error is the test's. */
+/** What `act` gives within an attempt, whose folder is removed then; its error is the test's. */
 async function inAttempt<T>(act: (ctx: Context) => Promise<T>): Promise<T> {
   let end: { value: T } | { error: unknown } | undefined;
+  let folder = '';
   await runHandler(async (_: unknown, ctx: Context) => {
+    folder = ctx.tempFolder();
     end = await act(ctx).then(
       (value) => ({ value }),
       (error: unknown) => ({ error }),
     );
   }, {});
+  await expect.poll(() => existsSync(folder)).toBe(false);
   if (!end) throw new Error('the attempt did not run');
   if ('error' in end) throw end.error;
   return end.value;
@@ -40,7 +42,7 @@ describe('download', () => {
     });
     expect(file).toMatchObject({ name: 'tom.png', bytes: 5, contentType: 'image/png' });
     expect(basename(file.path)).toBe('tom.png');
-    await expect.poll(() => existsSync(dirname(dirname(file.path)))).toBe(false);
+    expect(existsSync(file.path)).toBe(false);
   });
 
   it('refuses private addresses by default', async () => {
@@ -66,14 +68,18 @@ describe('download', () => {
     const closed = Promise.withResolvers<void>();
     const controller = new AbortController();
     await using server = await startServer((_, response) => {
-      response.write('first');
       response.on('close', () => closed.resolve());
-      setTimeout(() => controller.abort(), 50);
+      response.write('first', () => controller.abort());
     });
-    const handler = (_: unknown, ctx: Context) => download(server.url, ctx, local);
+    let folder = '';
+    const handler = (_: unknown, ctx: Context) => {
+      folder = ctx.tempFolder();
+      return download(server.url, ctx, local);
+    };
     const { status } = await runHandler(handler, {}, { signal: controller.signal });
     expect(status).toBe('CANCELLED');
     await closed.promise;
+    await expect.poll(() => existsSync(folder)).toBe(false);
   });
 
   it('names an option with a wrong value', async () => {
@@ -121,12 +127,15 @@ describe('downloadAll', () => {
   });
 
   it('ends the other downloads when one fails, and begins no further one', async () => {
-    const closed = Promise.withResolvers<void>();
+    const [begun, closed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     let requests = 0;
     await using server = await startServer(async ({ url }, response) => {
       requests += 1;
-      if (url !== '/bad') return void response.on('close', () => closed.resolve());
-      await delay(50);
+      if (url === '/slow') {
+        begun.resolve();
+        return void response.on('close', () => closed.resolve());
+      }
+      await begun.promise;
       response.writeHead(404).end();
     });
     const urls = ['/slow', '/bad', '/later'].map((path) => server.url + path);

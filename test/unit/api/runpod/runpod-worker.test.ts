@@ -2,6 +2,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import {
   exchange,
+  nextTake,
   type Platform,
   readJson,
   startPlatform,
@@ -66,8 +67,9 @@ describe('a job for a RunPod worker', () => {
   it('is requeued uncounted if its answer was not received', async () => {
     const platform = await startPlatform();
     const gone = new AbortController();
+    const taken = nextTake(platform);
     const poll = ask(platform, 'job-take/pod-1?&job_in_progress=0', { signal: gone.signal });
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await taken;
     gone.abort();
     await expect(poll).rejects.toThrow();
     const id = await submitJob(platform);

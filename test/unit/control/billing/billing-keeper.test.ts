@@ -18,6 +18,7 @@ import {
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { budgetCreation } from '../../../../src/wire/resources/budget.ts';
 import { WebhookReceiver } from '../../../support/network/webhook-receiver.ts';
+import { until } from '../../../support/until.ts';
 
 const HOUR_MS = 3_600_000;
 /** An hour before the next period. */
@@ -71,12 +72,12 @@ async function openWorld(addresses: 'any' | 'public' = 'any') {
         setBy: 'user',
       }),
     /** Passes until the receiver has got so many notices. */
-    until: async (count: number) => {
-      while (receiver.posted.length < count) {
+    until: (count: number) =>
+      until(async () => {
+        if (receiver.posted.length >= count) return true;
         await clock.advance(10_000);
-        await new Promise((resolve) => setTimeout(resolve, 10));
-      }
-    },
+        return false;
+      }),
     /** Several passes, in which nothing should come. */
     pass: async () => {
       for (let times = 0; times < 20; times++) {

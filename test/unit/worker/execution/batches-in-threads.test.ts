@@ -1,11 +1,14 @@
 // Batch handlers in real threads: how batches form across the port, and what becomes of the other jobs
 // of a batch when one is stopped or takes the thread down.
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import type { BatchEvent } from '../../../../src/handler/batch/settings.ts';
 import { HandlerNotLoadedError } from '../../../../src/worker/execution/executor.ts';
 import type { ThreadExecutorOptions } from '../../../../src/worker/execution/thread-executor.ts';
 import type { BatchTask } from '../../../support/handlers/batched.ts';
+import { until } from '../../../support/until.ts';
 import { readOutput } from '../../../support/workers/leases.ts';
 import {
   createThreads,
@@ -179,10 +182,11 @@ describe('the other jobs of a batch', () => {
 
   it('return to the queue when the thread is killed because the batch does not end', async () => {
     const { run } = await startBatches();
-    const jobs = run([{ n: 1, do: 'spin' }, { n: 2 }]);
-    await jobs[0]?.hasBegun;
-    // By then its code runs and never waits.
-    await new Promise((resolve) => setTimeout(resolve, 200));
+    const folder = mkdtempSync(join(tmpdir(), 'millrace-batch-'));
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const file = join(folder, 'spins');
+    const jobs = run([{ n: 1, do: 'spin', file }, { n: 2 }]);
+    await until(() => existsSync(file));
     jobs[0]?.stop('timeout');
     expect(await outcomesOf(jobs)).toMatchObject([
       { kind: 'timed_out', stopped: 'thread' },
