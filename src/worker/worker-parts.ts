@@ -1,9 +1,9 @@
 // The parts of a worker, each made after those that it needs, and closed before them. worker.ts starts and drains them.
 import { Attempts } from './attempts.ts';
 import { CircuitBreaker } from './circuit-breaker.ts';
-import { MemoryGuard } from './execution/memory-guard.ts';
 import { GpuAccounts } from './gpu/gpu-accounts.ts';
 import { LeaseKeeper } from './lease-keeper.ts';
+import { MemoryGuard } from './memory-guard.ts';
 import { Reporter } from './reports/reporter.ts';
 import { Session } from './session.ts';
 import { TakeLoop, Wakeup } from './take-loop.ts';

@@ -1,8 +1,8 @@
 // Measures the memory of the worker's process periodically, decides what to do about it, and does so: pauses taking,
 // stops attempts, requests a new process.
-import type { Clock } from '../../base/clock.ts';
-import type { Log } from '../../base/log.ts';
-import type { Attempts } from '../attempts.ts';
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { Attempts } from './attempts.ts';
 
 const POLL_EVERY_MS = 250;
 

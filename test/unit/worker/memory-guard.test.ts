@@ -1,6 +1,6 @@
 // Table tests of the decision on the memory use of a process.
 import { describe, expect, it } from 'vitest';
-import { decideOnMemory, describeExcess } from '../../../../src/worker/execution/memory-guard.ts';
+import { decideOnMemory, describeExcess } from '../../../src/worker/memory-guard.ts';
 
 const limitBytes = 1_000 * 2 ** 20;
 
