@@ -15,8 +15,7 @@ import type { GpuAccounts } from './gpu/gpu-accounts.ts';
 import type { AttemptReportSink, Reporter } from './reports/reporter.ts';
 import { type CompleteWorkerOptions, watchChunks } from './worker-options.ts';
 
-interface AttemptsOptions {
-  options: CompleteWorkerOptions;
+interface AttemptsParts {
   reporter: Reporter;
   /** Undefined without a GPU. */
   gpus?: GpuAccounts | undefined;
@@ -25,9 +24,7 @@ interface AttemptsOptions {
 
 export class Attempts {
   readonly #options: CompleteWorkerOptions;
-  readonly #reporter: Reporter;
-  readonly #gpus: GpuAccounts | undefined;
-  readonly #breaker: CircuitBreaker;
+  readonly #parts: AttemptsParts;
   readonly #attempts = new Map<string, Attempt>();
   readonly #changed = new Set<() => void>();
   readonly #accepted = new Set<() => void>();
@@ -37,11 +34,9 @@ export class Attempts {
   #ended = 0;
   #handlerTimeoutMs = Number.POSITIVE_INFINITY;
 
-  constructor({ breaker, gpus, options, reporter }: AttemptsOptions) {
-    this.#breaker = breaker;
+  constructor(options: CompleteWorkerOptions, parts: AttemptsParts) {
     this.#options = options;
-    this.#reporter = reporter;
-    this.#gpus = gpus;
+    this.#parts = parts;
   }
 
   /** Number of attempts that have or will have a slot. */
@@ -107,7 +102,7 @@ export class Attempts {
 
   /** Tokens of all leases, including those whose outcome an earlier process left. */
   tokens(): string[] {
-    return [...this.#held().map(({ lease }) => lease), ...this.#reporter.restored].map(
+    return [...this.#held().map(({ lease }) => lease), ...this.#parts.reporter.restored].map(
       ({ token }) => token,
     );
   }
@@ -115,7 +110,7 @@ export class Attempts {
   /** Names all leases for a renewal. */
   nameAll(): RenewedLease[] {
     // The worker already knows how these attempts ended.
-    const over = this.#reporter.restored.map(({ jobId, token }) => ({
+    const over = this.#parts.reporter.restored.map(({ jobId, token }) => ({
       jobId,
       token,
       stopping: true,
@@ -218,7 +213,7 @@ export class Attempts {
   #add(lease: Lease): Attempt {
     const attempt: Attempt = {
       lease,
-      reports: this.#reporter.open(lease, {
+      reports: this.#parts.reporter.open(lease, {
         onDelivered: (bytes) => {
           if (attempt.phase.name === 'running') attempt.phase.execution.grant(bytes);
         },
@@ -227,7 +222,7 @@ export class Attempts {
       }),
       holds: new Holds(
         () => this.#options.clock.now(),
-        (isHeld) => this.#gpus?.hold(lease, isHeld),
+        (isHeld) => this.#parts.gpus?.hold(lease, isHeld),
       ),
       phase: { name: 'waiting', cancelTimer: () => {} },
       named: false,
@@ -259,8 +254,8 @@ export class Attempts {
     const timeoutMs = Math.min(lease.executionTimeoutMs, this.#handlerTimeoutMs);
     const observer = this.#options.observer;
     observer?.attemptBegan(lease);
-    this.#gpus?.begin(lease);
-    this.#breaker.noteBegin(lease);
+    this.#parts.gpus?.begin(lease);
+    this.#parts.breaker.noteBegin(lease);
     const watched = observer ? watchChunks({ lease, sink: reports, observer }) : reports;
     let endHold: EndHold | undefined;
     const held = (isHeld: boolean) => {
@@ -272,7 +267,8 @@ export class Attempts {
     const cancelTimer = this.#options.clock.after(timeoutMs, () => this.#stop(attempt, 'timeout'));
     attempt.phase = { name: 'running', execution, cancelTimer };
     void execution.end.then((end) => {
-      const figures = end.contextLoss === undefined ? this.#gpus?.awaitFigures(lease) : undefined;
+      const figures =
+        end.contextLoss === undefined ? this.#parts.gpus?.awaitFigures(lease) : undefined;
       const conclude = () => this.#conclude(attempt, end);
       if (figures === undefined) conclude();
       else void figures.then(conclude);
@@ -327,10 +323,10 @@ export class Attempts {
     this.#active--;
     this.#ended++;
     if (end.recycle) this.#mustRecycle = true;
-    const gpu = this.#gpus?.end(attempt.lease, end.outcome);
+    const gpu = this.#parts.gpus?.end(attempt.lease, end.outcome);
     const usage = gpu && { gpu };
     this.#options.observer?.attemptEnded(attempt.lease, end.outcome, usage);
-    this.#breaker.noteEnd(attempt.lease, end.outcome);
+    this.#parts.breaker.noteEnd(attempt.lease, end.outcome);
     this.#logFailure(attempt, end);
     if (attempt.settled) this.#attempts.delete(attempt.lease.token);
     else {

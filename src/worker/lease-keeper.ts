@@ -9,8 +9,7 @@ import type { CompleteWorkerOptions } from './worker-options.ts';
 /** Time beyond the longest wait of a renewal after which its connection counts as dead. */
 const RENEW_MARGIN_MS = 5_000;
 
-interface LeaseKeeperOptions {
-  options: CompleteWorkerOptions;
+interface LeaseKeeperParts {
   session: Session;
   attempts: Attempts;
   /** The platform wants the worker to drain; called once. */
@@ -19,9 +18,7 @@ interface LeaseKeeperOptions {
 
 export class LeaseKeeper {
   readonly #options: CompleteWorkerOptions;
-  readonly #session: Session;
-  readonly #attempts: Attempts;
-  readonly #onDrain: () => void;
+  readonly #parts: LeaseKeeperParts;
   readonly #stopping = new AbortController();
   /** The first retry is quick, because the lease must be renewed in time. */
   readonly #pace = new RetryPace({ baseMs: 100, maxMs: 3_000, jitter: 0.2 });
@@ -31,13 +28,11 @@ export class LeaseKeeper {
   #drainAsked = false;
   #cancelNaming: (() => void) | undefined;
 
-  constructor({ options, session, attempts, onDrain }: LeaseKeeperOptions) {
+  constructor(options: CompleteWorkerOptions, parts: LeaseKeeperParts) {
     this.#options = options;
+    this.#parts = parts;
     this.#earlyAnswers = new EarlyAnswers(options.clock);
-    this.#session = session;
-    this.#attempts = attempts;
-    this.#onDrain = onDrain;
-    attempts.onAccept(() => this.#nameSoon());
+    parts.attempts.onAccept(() => this.#nameSoon());
   }
 
   /** Time of the last answered renewal, Unix ms. */
@@ -48,7 +43,7 @@ export class LeaseKeeper {
   /** No renewal was answered for so long that the leases have expired. */
   get isOverdue(): boolean {
     if (this.#isOverdue || this.#lastRenewAt === undefined) return this.#isOverdue;
-    return this.#options.clock.now() - this.#lastRenewAt > this.#session.terms.leaseMs;
+    return this.#options.clock.now() - this.#lastRenewAt > this.#parts.session.terms.leaseMs;
   }
 
   stop(): void {
@@ -66,7 +61,7 @@ export class LeaseKeeper {
       if (signal.aborted) return;
       if (!reply) continue;
       this.#noteSuccess();
-      const waitMs = this.#session.terms.renewEveryMs;
+      const waitMs = this.#parts.session.terms.renewEveryMs;
       await this.#earlyAnswers.slowDown({ askedAt, waitMs, isNews: this.#act(reply) }, signal);
     }
   }
@@ -75,11 +70,11 @@ export class LeaseKeeper {
   async #renew(): Promise<RenewReply | undefined> {
     const { signal } = this.#stopping;
     try {
-      return await this.#session.callUntilAnswered(() => this.#poll(), {
+      return await this.#parts.session.callUntilAnswered(() => this.#poll(), {
         verb: 'renew',
         signal,
         pace: this.#pace,
-        maxWaitMs: () => this.#session.terms.leaseMs / 3,
+        maxWaitMs: () => this.#parts.session.terms.leaseMs / 3,
         onFailure: (error) => this.#noteFailure(error),
       });
     } catch (thrown) {
@@ -95,8 +90,8 @@ export class LeaseKeeper {
   }
 
   #poll(): Promise<RenewReply> {
-    const waitMs = this.#session.terms.renewEveryMs;
-    return this.#call({ waitMs, leases: this.#attempts.nameAll() });
+    const waitMs = this.#parts.session.terms.renewEveryMs;
+    return this.#call({ waitMs, leases: this.#parts.attempts.nameAll() });
   }
 
   #call(asked: { waitMs: number; leases: RenewedLease[] }): Promise<RenewReply> {
@@ -115,7 +110,7 @@ export class LeaseKeeper {
     if (this.#cancelNaming || this.#stopping.signal.aborted) return;
     this.#cancelNaming = this.#options.clock.after(this.#options.nameWithinMs, () => {
       this.#cancelNaming = undefined;
-      const leases = this.#attempts.nameNew();
+      const leases = this.#parts.attempts.nameNew();
       if (leases.length === 0) return;
       this.#call({ waitMs: 0, leases }).then(
         (reply) => this.#act(reply),
@@ -128,12 +123,12 @@ export class LeaseKeeper {
   #act(reply: RenewReply): boolean {
     let isNews = false;
     for (const { token, verdict } of reply.ended) {
-      if (this.#attempts.revoke(token, verdict)) isNews = true;
+      if (this.#parts.attempts.revoke(token, verdict)) isNews = true;
     }
     if (reply.drain && !this.#drainAsked) {
       this.#drainAsked = true;
       isNews = true;
-      this.#onDrain();
+      this.#parts.onDrain();
     }
     return isNews;
   }
@@ -147,7 +142,7 @@ export class LeaseKeeper {
 
   #noteFailure(error: LinkError): void {
     const sinceMs = this.#options.clock.now() - (this.#lastRenewAt ?? this.#options.clock.now());
-    if (this.#isOverdue || sinceMs <= this.#session.terms.leaseMs) return;
+    if (this.#isOverdue || sinceMs <= this.#parts.session.terms.leaseMs) return;
     this.#isOverdue = true;
     // A token stays valid until the platform leases the job again, so running jobs continue.
     this.#options.log.error(

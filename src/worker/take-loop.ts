@@ -23,8 +23,7 @@ const LATE_ANSWER_MS = 10_000;
 /** The end of a shorter wait, for an incomplete batch, cannot be told from an early answer, ms. */
 const BRIEF_WAIT_MS = 100;
 
-interface TakeLoopOptions {
-  options: CompleteWorkerOptions;
+interface TakeLoopParts {
   session: Session;
   attempts: Attempts;
   reporter: Reporter;
@@ -53,12 +52,7 @@ export class Wakeup {
 
 export class TakeLoop {
   readonly #options: CompleteWorkerOptions;
-  readonly #session: Session;
-  readonly #attempts: Attempts;
-  readonly #reporter: Reporter;
-  readonly #isPaused: () => boolean;
-  readonly #breaker: CircuitBreaker;
-  readonly #room: Wakeup;
+  readonly #parts: TakeLoopParts;
   readonly #stopping = new AbortController();
   readonly #pace = new RetryPace({ baseMs: 100, maxMs: 5_000, jitter: 0.2 });
   readonly #earlyAnswers: EarlyAnswers;
@@ -67,15 +61,10 @@ export class TakeLoop {
   #isFull = false;
   #takes = 0;
 
-  constructor({ options, session, attempts, breaker, reporter, isPaused, room }: TakeLoopOptions) {
-    this.#breaker = breaker;
-    this.#room = room;
+  constructor(options: CompleteWorkerOptions, parts: TakeLoopParts) {
     this.#options = options;
+    this.#parts = parts;
     this.#earlyAnswers = new EarlyAnswers(options.clock);
-    this.#session = session;
-    this.#attempts = attempts;
-    this.#reporter = reporter;
-    this.#isPaused = isPaused;
     this.#lastProgressAt = this.#options.clock.now();
   }
 
@@ -89,8 +78,8 @@ export class TakeLoop {
    * take is late, or if no slot is free although nothing runs.
    */
   get trouble(): string | undefined {
-    const limitMs = this.#session.terms.takeWaitMs + LATE_ANSWER_MS;
-    const isBusy = this.#attempts.active > 0 || this.#reporter.isCongested;
+    const limitMs = this.#parts.session.terms.takeWaitMs + LATE_ANSWER_MS;
+    const isBusy = this.#parts.attempts.active > 0 || this.#parts.reporter.isCongested;
     if (this.#isFull && isBusy) return undefined;
     if (this.#options.clock.now() - this.#lastProgressAt <= limitMs) return undefined;
     return this.#isFull
@@ -101,7 +90,7 @@ export class TakeLoop {
   /** Takes nothing more; leases that still arrive are released. */
   stop(): void {
     this.#stopping.abort();
-    this.#room.wake();
+    this.#parts.room.wake();
   }
 
   /** Ends after `stop`. @throws LinkError `stale_incarnation` */
@@ -116,9 +105,9 @@ export class TakeLoop {
       const leases = await this.#take(max, waitMs);
       if (!leases) continue;
       this.#lastTakeAt = this.#lastProgressAt = this.#options.clock.now();
-      if (signal.aborted && !this.#mustRunLateJobs) this.#attempts.release(leases);
+      if (signal.aborted && !this.#mustRunLateJobs) this.#parts.attempts.release(leases);
       else if (leases.length > 0) this.#accept(leases);
-      const isBrief = waitMs < Math.min(BRIEF_WAIT_MS, this.#session.terms.takeWaitMs);
+      const isBrief = waitMs < Math.min(BRIEF_WAIT_MS, this.#parts.session.terms.takeWaitMs);
       const isNews = leases.length > 0 || isBrief;
       await this.#earlyAnswers.slowDown({ askedAt, waitMs, isNews }, signal);
     }
@@ -128,31 +117,32 @@ export class TakeLoop {
   #accept(leases: readonly Lease[]): void {
     const limit = this.#mustRunLateJobs
       ? leases.length
-      : this.#breaker.limitTakes(this.#attempts.active);
-    this.#attempts.accept(leases.slice(0, limit));
-    this.#attempts.release(leases.slice(limit));
+      : this.#parts.breaker.limitTakes(this.#parts.attempts.active);
+    this.#parts.attempts.accept(leases.slice(0, limit));
+    this.#parts.attempts.release(leases.slice(limit));
   }
 
   /** How long the next take may wait, ms: until an incomplete batch takes its free slots. */
   #limitWait(): number {
     const { freeForMs = Number.POSITIVE_INFINITY } = this.#options.executor;
-    return Math.ceil(Math.min(this.#session.terms.takeWaitMs, freeForMs));
+    return Math.ceil(Math.min(this.#parts.session.terms.takeWaitMs, freeForMs));
   }
 
   /** If the platform cannot take jobs back, a job that arrives during shutdown must run. */
   get #mustRunLateJobs(): boolean {
-    return this.#session.terms.takesBack === false;
+    return this.#parts.session.terms.takesBack === false;
   }
 
   get #capacity(): number {
-    if (this.#attempts.hasSolo || this.#reporter.isCongested || this.#isPaused()) return 0;
+    if (this.#parts.attempts.hasSolo || this.#parts.reporter.isCongested || this.#parts.isPaused())
+      return 0;
     const free = Math.min(
       this.#options.executor.free,
-      this.#options.executor.slots - this.#attempts.active,
+      this.#options.executor.slots - this.#parts.attempts.active,
     );
     // A take, a renewal and a hello name all leases that the worker holds.
-    const nameable = MAX_LISTED - this.#attempts.tokens().length;
-    const allowed = this.#breaker.limitTakes(this.#attempts.active);
+    const nameable = MAX_LISTED - this.#parts.attempts.tokens().length;
+    const allowed = this.#parts.breaker.limitTakes(this.#parts.attempts.active);
     return Math.min(free, nameable, allowed, MAX_PER_TAKE);
   }
 
@@ -165,7 +155,7 @@ export class TakeLoop {
         return capacity;
       }
       this.#isFull = true;
-      await this.#room.wait();
+      await this.#parts.room.wait();
       this.#lastProgressAt = this.#options.clock.now();
       // Slots that become free in the same iteration of the event loop share one take.
       await new Promise<void>((resolve) => setImmediate(resolve));
@@ -184,12 +174,12 @@ export class TakeLoop {
       seq: ++this.#takes,
       max,
       waitMs,
-      held: this.#attempts.tokens(),
+      held: this.#parts.attempts.tokens(),
     };
     const limits = { clock: this.#options.clock, limitMs: waitMs + TRANSFER_LIMIT_MS, signal };
     const call = () => callWithin(limits, (callSignal) => link.take(request, callSignal));
     try {
-      return await this.#session.callUntilAnswered(call, {
+      return await this.#parts.session.callUntilAnswered(call, {
         verb: 'take',
         signal,
         pace: this.#pace,

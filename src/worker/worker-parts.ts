@@ -70,8 +70,7 @@ function openReporter(
   { closing, control, options, room }: PartContext,
   session: Session,
 ): Reporter {
-  const reporter = new Reporter({
-    options,
+  const reporter = new Reporter(options, {
     session,
     onFatal: (error) => control.fail(error),
     onAnswered: () => room.wake(),
@@ -108,7 +107,7 @@ function openAttempts(
   { control, options, room }: PartContext,
   parts: Pick<WorkerParts, 'reporter' | 'gpus' | 'breaker'>,
 ): Attempts {
-  const attempts = new Attempts({ options, ...parts });
+  const attempts = new Attempts(options, parts);
   attempts.onChange(() => {
     room.wake();
     if (attempts.mustRecycle && attempts.active === 0) control.replace();
@@ -141,7 +140,7 @@ function openTakeLoop(
   const { attempts, gpus, memoryGuard } = parts;
   const isPaused = () =>
     attempts.mustRecycle || (memoryGuard?.isHigh ?? false) || (gpus?.isHolding ?? false);
-  const loop = new TakeLoop({ ...parts, options, room, isPaused });
+  const loop = new TakeLoop(options, { ...parts, room, isPaused });
   return closing.adopt(loop, () => loop.stop());
 }
 
@@ -150,7 +149,7 @@ function openLeaseKeeper(
   { attempts, session }: Pick<WorkerParts, 'attempts' | 'session'>,
 ): LeaseKeeper {
   const onDrain = () => control.drain();
-  const keeper = new LeaseKeeper({ options, session, attempts, onDrain });
+  const keeper = new LeaseKeeper(options, { session, attempts, onDrain });
   return closing.adopt(keeper, () => keeper.stop());
 }
 

@@ -33,8 +33,7 @@ export interface AttemptReportSink extends ExecutionSink {
   end(end: ExecutionEnd): void;
 }
 
-interface ReporterOptions {
-  options: CompleteWorkerOptions;
+interface ReporterParts {
   session: Session;
   /** Called when the platform has rejected the worker permanently. */
   onFatal: (error: LinkError) => void;
@@ -44,9 +43,7 @@ interface ReporterOptions {
 
 export class Reporter {
   readonly #options: CompleteWorkerOptions;
-  readonly #session: Session;
-  readonly #onFatal: (error: LinkError) => void;
-  readonly #onAnswered: () => void;
+  readonly #parts: ReporterParts;
   readonly #outbox: Outbox;
   readonly #listeners = new Map<AttemptReports, ReportListener>();
   /** Attempts of an earlier process. */
@@ -56,11 +53,9 @@ export class Reporter {
   readonly #rounds = new ReportRounds();
   #whenEmpty: (() => void)[] = [];
 
-  constructor({ options, session, onFatal, onAnswered }: ReporterOptions) {
+  constructor(options: CompleteWorkerOptions, parts: ReporterParts) {
     this.#options = options;
-    this.#session = session;
-    this.#onFatal = onFatal;
-    this.#onAnswered = onAnswered;
+    this.#parts = parts;
     this.#outbox = options.outbox;
   }
 
@@ -116,12 +111,12 @@ export class Reporter {
 
   #wake(attempt: AttemptReports): void {
     this.#outbox.notifyChanged(attempt);
-    const round = this.#rounds.find(attempt, this.#session.terms.reportsBy);
+    const round = this.#rounds.find(attempt, this.#parts.session.terms.reportsBy);
     if (this.#sending.has(round) || this.#stopping.signal.aborted || attempt.waiting === 0) return;
     this.#sending.add(round);
     // Reports of the same iteration of the event loop share the call.
     setImmediate(() => {
-      this.#sendAll(round).catch((error: unknown) => this.#onFatal(toLinkError(error)));
+      this.#sendAll(round).catch((error: unknown) => this.#parts.onFatal(toLinkError(error)));
     });
   }
 
@@ -173,7 +168,7 @@ export class Reporter {
         throw new LinkError('unavailable', `the platform gave ${counts}`);
       });
     const { signal } = this.#stopping;
-    return this.#session.callUntilAnswered(call, { verb: 'report', signal, pace });
+    return this.#parts.session.callUntilAnswered(call, { verb: 'report', signal, pace });
   }
 
   async #applyAll(
@@ -188,7 +183,7 @@ export class Reporter {
       if (reply.answer === 'gap') hasGap = true;
       this.#apply(sentReport, reply);
     }
-    this.#onAnswered();
+    this.#parts.onAnswered();
     if (!hasGap) {
       gapPace.reset();
       return;
