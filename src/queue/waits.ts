@@ -214,15 +214,27 @@ function explainScaling(scaling: ScalingFacts, workers: WorkerFacts, now: number
 
 function describeHolder(
   { reason, since }: ScalingFacts,
-  { endpoint, until }: NonNullable<ScalingFacts['holder']>,
+  holder: NonNullable<ScalingFacts['holder']>,
 ): WaitReason {
-  const whose = endpoint === null ? 'an endpoint of another user' : `endpoint ${endpoint}`;
-  const end =
-    until === null
-      ? 'and keeps it, because workersMin of that endpoint is above 0'
-      : `until ${isoTime(until)}`;
-  const message = `${capitalize(reason)}. An idle worker of ${whose} holds one ${end}.`;
+  const { until } = holder;
+  const message = `${capitalize(reason)}. ${tellHolder(holder)}.`;
   return { code: 'no_gpu', message, since, ...(until !== null && { until }) };
+}
+
+function tellHolder({ endpoint, state, until }: NonNullable<ScalingFacts['holder']>): string {
+  const whose = endpoint === null ? 'an endpoint of another user' : `endpoint ${endpoint}`;
+  if (state === 'leaving')
+    return `A worker of ${whose} gives one up as soon as its jobs have ended`;
+  if (state === 'starting') return `A worker of ${whose} has one and is starting`;
+  if (state === 'sharing') {
+    return `A busy worker of ${whose} holds one; that endpoint has no more than its share of the GPUs`;
+  }
+  const who = state === 'idle' ? 'An idle worker' : 'A busy worker';
+  if (until === null) {
+    return `${who} of ${whose} holds one and keeps it, because workersMin of that endpoint is above 0 and yields is off`;
+  }
+  if (state === 'idle') return `${who} of ${whose} holds one until ${isoTime(until)}`;
+  return `${who} of ${whose} holds one; its turn ends at ${isoTime(until)}, and then it finishes its jobs`;
 }
 
 function describeMissingVersion(

@@ -279,6 +279,7 @@ function explain({ at, cause, drain, input, reason, started, want }: DecisionRec
     ['workers', describeWorkers(workers)],
     ['limits', `${workersMin} to ${workersMax}, ${describeScaler(scaler)}`],
     ['GPUs', places === null ? undefined : `free for ${places} workers`],
+    ['gives way', describeGivingWay(input)],
     ['crashes', crashes.streak > 0 ? `${crashes.streak} in a row: ${crashes.reason}` : undefined],
     ['started', started.map(({ gpu, pod }) => (gpu ? `${pod} on ${gpu}` : pod)).join(', ')],
     ['drained', drain.join(', ')],
@@ -292,6 +293,15 @@ function describeOutgrown(
 ): string | undefined {
   const jobs = outgrown.map(({ gpuType, waiting }) => `${waiting} ran out of memory on ${gpuType}`);
   return jobs.length === 0 ? undefined : jobs.join(', ');
+}
+
+function describeGivingWay({ giveWay = [], now }: DecisionRecord['input']): string | undefined {
+  const workers = giveWay.map(({ isTurnOver, since, to, worker }) => {
+    const whose = to === null ? 'an endpoint of another user' : `endpoint ${to}`;
+    const why = isTurnOver ? 'its turn is over' : 'idle';
+    return `${worker} (${why}) to ${whose}, which has waited for ${now - since} ms`;
+  });
+  return workers.length === 0 ? undefined : workers.join(', ');
 }
 
 function describeWorkers(workers: DecisionRecord['input']['workers']): string {

@@ -4,13 +4,10 @@ import { Loop, NEVER, RETRY_MS } from '../../base/loop.ts';
 import { logLevelOf } from '../../store/store.ts';
 import type { KnownScaling, ScalingFacts } from '../../wire/resources/scaling.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
-import type { PodState, Pods } from '../pods/pods.ts';
-import {
-  type DeployedEndpoint,
-  type IdleWorker,
-  Workforce,
-  type WorkforceOptions,
-} from './workforce.ts';
+import type { Pods } from '../pods/pods.ts';
+import { GpuTenants } from '../tenancy/gpu-tenants.ts';
+import { listFreeGpus } from './worker-starter.ts';
+import { type DeployedEndpoint, Workforce, type WorkforceOptions } from './workforce.ts';
 
 /** Interval of passes over an endpoint that has workers or needs some, ms. */
 const PASS_EVERY_MS = 500;
@@ -22,7 +19,7 @@ const PASS_PAUSE_MS = 100;
 /** Twice the lease within which a worker counts as connected. */
 const DEFAULT_SILENT_MS = 30_000;
 
-export interface FleetOptions extends Omit<WorkforceOptions, 'silentMs' | 'pods'> {
+export interface FleetOptions extends Omit<WorkforceOptions, 'silentMs' | 'pods' | 'tenants'> {
   endpoints: Pick<Endpoints, 'all' | 'find' | 'onChange' | 'changeDeployment'>;
   pods: WorkforceOptions['pods'] & Pick<Pods, 'live' | 'onChange'>;
   /** A ready worker that was silent for this long is dead, ms. Default 30,000. */
@@ -39,15 +36,22 @@ export class Fleet {
   readonly #passedAt = new Map<string, number>();
   readonly #workforces = new Map<string, Promise<Workforce>>();
   readonly #scaling = new Map<string, ScalingFacts>();
-  /** Idle workers by endpoint. */
-  readonly #idle = new Map<string, readonly IdleWorker[]>();
+  readonly #tenants: GpuTenants;
+  /** Endpoints with workers whose GPUs somebody waits for. */
+  #awaited: ReadonlySet<string> = new Set();
   /** Endpoints by pod: a removed pod no longer knows its endpoint. */
   readonly #endpointOf = new Map<string, string>();
   #running: Promise<void> = Promise.resolve();
 
   constructor(options: FleetOptions) {
     this.#options = options;
-    const { clock, log } = options;
+    const { catalog, clock, log, pods } = options;
+    this.#tenants = new GpuTenants({
+      pods,
+      clock,
+      listFree: (types) =>
+        listFreeGpus(types, { devicesOf: (id) => catalog.gpuDevices(id), pods: pods.all() }),
+    });
     this.#loop = new Loop({
       clock,
       closing: this.#closing.signal,
@@ -83,30 +87,11 @@ export class Fleet {
 
   /** What the scaler knows of the endpoint's workers, for the reason why its jobs wait. */
   scalingOf(endpointId: string): KnownScaling {
-    const endpoint = this.#options.endpoints.find(endpointId);
-    if (!isDeployed(endpoint)) return 'none';
+    if (!isDeployed(this.#options.endpoints.find(endpointId))) return 'none';
     const facts = this.#scaling.get(endpointId);
     if (facts?.cause !== 'no_gpu') return facts ?? 'unknown';
-    const holder = this.#findHolder(endpoint);
+    const holder = this.#tenants.holderOf(endpointId);
     return holder ? { ...facts, holder } : facts;
-  }
-
-  /** The idle worker of another endpoint that gives a GPU of this endpoint's types back first. */
-  #findHolder({ deployment, id, userId }: DeployedEndpoint): ScalingFacts['holder'] {
-    const { endpoints, pods } = this.#options;
-    let first: { pod: PodState; until: number | null } | undefined;
-    for (const pod of pods.all()) {
-      if (pod.endpointId === null || pod.endpointId === id || pod.gpus.length === 0) continue;
-      if (!pod.spec.gpu || !deployment.gpuTypeIds.includes(pod.spec.gpu.id)) continue;
-      const idle = this.#idle.get(pod.endpointId)?.find(({ podId }) => podId === pod.id);
-      if (!idle) continue;
-      const isSooner = (idle.until ?? NEVER) < (first?.until ?? NEVER);
-      if (!first || isSooner) first = { pod, until: idle.until };
-    }
-    if (!first) return undefined;
-    const holder = endpoints.find(first.pod.endpointId ?? '');
-    const name = holder?.userId === userId ? (holder.deployment?.name ?? holder.id) : null;
-    return { endpoint: name, until: first.until };
   }
 
   /** Something has changed at the endpoint; may be called for every job, and for any endpoint. */
@@ -133,6 +118,20 @@ export class Fleet {
     const endpointId = this.#endpointOf.get(id);
     if (!pod) this.#endpointOf.delete(id);
     if (endpointId !== undefined) this.wake(endpointId);
+    this.#takeTurns();
+  }
+
+  /** Wakes the endpoints that give way now, that get a GPU now, or for whose workers' turn somebody waits. */
+  #takeTurns(): void {
+    const now = this.#options.clock.now();
+    const { moves, waits } = this.#tenants.plan();
+    for (const { endpointId } of moves) this.wake(endpointId);
+    for (const { endpointId, granted } of waits) if (granted.length > 0) this.wake(endpointId);
+    const holders = waits.flatMap(({ holder }) => holder ?? []);
+    for (const { endpointId, until } of holders) {
+      if (until !== null && until > now) this.#setDue(endpointId, until);
+    }
+    this.#awaited = new Set(holders.map(({ endpointId }) => endpointId));
   }
 
   /** Returns when the next pass is due, Unix ms. */
@@ -156,9 +155,11 @@ export class Fleet {
       const workforce = await this.#workforceOf(id);
       const outlook = await workforce.reconcile(endpoint);
       if (workforce.facts) this.#scaling.set(id, workforce.facts);
-      this.#idle.set(id, workforce.idle);
       if (outlook === 'idle') this.#rest(id);
-      if (outlook === 'busy') this.#setDue(id, clock.now() + PASS_EVERY_MS);
+      // Nobody tells that a worker became idle.
+      const everyMs = this.#awaited.has(id) ? PASS_PAUSE_MS : PASS_EVERY_MS;
+      if (outlook === 'busy') this.#setDue(id, clock.now() + everyMs);
+      this.#takeTurns();
     } catch (error) {
       if (this.#closing.signal.aborted) return;
       log[logLevelOf(error)]({ endpoint: id, err: error }, 'reconcile pass failed, retrying');
@@ -177,7 +178,7 @@ export class Fleet {
     const { pods } = this.#options;
     this.#workforces.delete(id);
     this.#scaling.delete(id);
-    this.#idle.delete(id);
+    this.#tenants.forget(id);
     this.#passedAt.delete(id);
     this.#options.gpuUse?.forget(id);
     await Promise.all(pods.ofEndpoint(id).map((pod) => pods.endWorker(pod.id)));
@@ -187,7 +188,7 @@ export class Fleet {
     const known = this.#workforces.get(id);
     if (known) return known;
     const { silentMs = DEFAULT_SILENT_MS } = this.#options;
-    const opened = Workforce.open({ ...this.#options, silentMs }, id);
+    const opened = Workforce.open({ ...this.#options, silentMs, tenants: this.#tenants }, id);
     this.#workforces.set(id, opened);
     opened.catch(() => this.#workforces.delete(id));
     return opened;

@@ -144,6 +144,8 @@ export function describeCause(cause: ScalerCause, facts: DecisionFacts): string 
       return `at most ${count(input.load.peak, 'request')} at a time for ${idleSeconds} s, ${describeShare(input)}: ${fewer}`;
     case 'above_maximum':
       return `workersMax is ${workersMax}: ${fewer}`;
+    case 'gives_way':
+      return `${describeWaiters(input)}: ${fewer}`;
     case 'at_maximum':
       if (workersMax === 0) {
         return `${describeLoad(input)}; the endpoint is switched off (workersMax is 0)`;
@@ -186,6 +188,15 @@ function describeRolling({ drains, input, start }: DecisionFacts): string {
   return drains > 0
     ? `${what}: draining ${drains}`
     : `${what}: waiting until replacements are ready`;
+}
+
+function describeWaiters({ giveWay = [] }: ScalerInput): string {
+  const names = new Set(
+    giveWay.map(({ to }) => (to === null ? 'an endpoint of another user' : `endpoint ${to}`)),
+  );
+  const isBusy = giveWay.some(({ isTurnOver }) => isTurnOver);
+  const why = isBusy ? 'the turn of this endpoint is over' : 'this endpoint has idle workers';
+  return `jobs of ${[...names].join(' and ')} wait for a GPU, and ${why}`;
 }
 
 function describePlaces({ workers, workersMax }: ScalerInput): string {

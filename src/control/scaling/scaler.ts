@@ -101,6 +101,8 @@ function planDrain(
 ): DrainPlan {
   const above = groups.alive.length - maximumOf(input);
   if (above > 0) return { drain: pick(groups.alive, above), cause: 'above_maximum' };
+  const giving = listGivingWay(input, groups);
+  if (giving.length > 0) return { drain: giving, cause: 'gives_way' };
   if (groups.stale.length > 0) {
     const drain = replaceStale(groups, { hasNoCapacity, want });
     if (drain.length > 0) return { drain, cause: 'rolling' };
@@ -111,6 +113,15 @@ function planDrain(
   if (idle.length > 0) return { drain: idle, cause: 'idle' };
   const surplus = ready.length - countKept(input, ready, want);
   return { drain: pick(ready, surplus), cause: 'surplus' };
+}
+
+/** One that was idle may have got a job meanwhile: then it is not its turn to go. */
+function listGivingWay({ giveWay = [], load }: ScalerInput, groups: WorkerGroups): ScaledWorker[] {
+  return groups.alive.filter(({ id, idleSince, state }) => {
+    const asked = giveWay.find(({ worker }) => worker === id);
+    if (!asked || state !== 'ready') return false;
+    return asked.isTurnOver || (idleSince !== null && load.waiting === 0);
+  });
 }
 
 /** Drains one outdated worker for each ready replacement, and those that the load does not need. */

@@ -74,6 +74,8 @@ interface WorkerEntry {
   readonly since: number;
   /** When its worker was last connected, Unix ms; null: never. */
   seenAt: number | null;
+  /** When its worker was first connected, Unix ms; null: never. */
+  readySince: number | null;
   idleSince: number | null;
   taken: number;
   drainingSince: number | null;
@@ -84,6 +86,7 @@ export class WorkerList {
   readonly #options: WorkerListOptions;
   readonly #entries = new Map<string, WorkerEntry>();
   #crashes: Crashes;
+  #startMs = 0;
 
   constructor(options: WorkerListOptions) {
     this.#options = options;
@@ -92,6 +95,17 @@ export class WorkerList {
 
   get crashes(): Crashes {
     return this.#crashes;
+  }
+
+  /** How long the last worker took from its start to being ready, ms; 0: not known. */
+  get startMs(): number {
+    return this.#startMs;
+  }
+
+  /** Since when the worker has drained, has been ready, or starts, Unix ms. */
+  sinceOf(podId: string): number {
+    const entry = this.#entries.get(podId);
+    return entry?.drainingSince ?? entry?.readySince ?? entry?.since ?? 0;
   }
 
   observe(input: PassInput): Observation {
@@ -132,7 +146,7 @@ export class WorkerList {
     const seen = addUp(input.seen, pod.id);
     // Its machine will end it: until then it finishes its jobs, and gets no others.
     if (pod.leaving !== undefined) entry.drainingSince ??= input.now;
-    this.#noteSeen(entry, seen, input.now);
+    this.#noteSeen(pod, entry, { seen, now: input.now });
     // Nobody can tell whether it is silent because it is dead. When its node is back, its worker gets time to reconnect.
     if (pod.unreachable && entry.seenAt !== null) entry.seenAt = input.now;
     const end = entry.isEnded ? undefined : this.#judgeEnd(pod, entry, { ...input, worker: seen });
@@ -160,21 +174,30 @@ export class WorkerList {
   }
 
   #entryOf({ createdAt, id }: PodState, now: number): WorkerEntry {
-    const known = this.#entries.get(id);
-    if (known) return known;
+    const existing = this.#entries.get(id);
+    if (existing) return existing;
     const isAdopted = createdAt < this.#options.openedAt;
-    const unseen = { seenAt: null, idleSince: null, taken: 0, drainingSince: null, isEnded: false };
-    const entry = { podId: id, isAdopted, since: now, ...unseen };
+    const unseen = { seenAt: null, readySince: null, idleSince: null, taken: 0 };
+    const fresh = { podId: id, isAdopted, since: now, ...unseen };
+    const entry = { ...fresh, drainingSince: null, isEnded: false };
     this.#entries.set(id, entry);
     return entry;
   }
 
-  #noteSeen(entry: WorkerEntry, seen: SeenWorker | undefined, now: number): void {
+  #noteSeen(
+    { startedAt }: PodState,
+    entry: WorkerEntry,
+    { now, seen }: { now: number; seen: SeenWorker | undefined },
+  ): void {
     if (!seen) {
       entry.idleSince = null;
       return;
     }
-    if (entry.seenAt === null) this.#crashes = NO_CRASHES;
+    if (entry.seenAt === null) {
+      this.#crashes = NO_CRASHES;
+      if (!entry.isAdopted) this.#startMs = now - (startedAt ?? entry.since);
+    }
+    entry.readySince ??= now;
     entry.seenAt = now;
     const taken = seen.taken ?? entry.taken;
     const wasIdle = seen.jobs === 0 && taken === entry.taken;

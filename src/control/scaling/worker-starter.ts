@@ -81,16 +81,15 @@ export class WorkerStarter {
     return { pod: pod.id, gpu };
   }
 
-  /** Starts the check worker of a rollout. @throws ProblemError */
+  /** Starts the check worker of a rollout. `free`: GPUs by type. @throws ProblemError */
   async startCheck(
     endpoint: DeployedEndpoint,
     template: TemplateRecord | undefined,
+    free: ReadonlyMap<string, number>,
   ): Promise<void> {
-    const { gpuTypeIds } = endpoint.deployment;
     const version = candidateOf(endpoint.deployment);
     if (version === undefined) return;
-    const [gpu = null] =
-      gpuTypeIds.length === 0 ? [] : chooseGpuTypes(this.countFree(gpuTypeIds), 1);
+    const [gpu = null] = chooseGpuTypes(free, 1);
     await this.start(endpoint, template, { gpu, version });
   }
 
@@ -110,18 +109,23 @@ interface GpuStock {
   pods: readonly PodState[];
 }
 
-/** Number of free devices of each type that nobody waits for. */
-export function countFreeGpus(
+/** Free devices of each type, without as many as pods wait for. */
+export function listFreeGpus(
   types: readonly string[],
   { devicesOf, pods }: GpuStock,
-): Map<string, number> {
+): Map<string, string[]> {
   const held = new Set(pods.flatMap(({ gpus }) => gpus));
   return new Map(
     types.map((type) => {
-      const free = devicesOf(type).filter((device) => !held.has(device)).length;
-      return [type, Math.max(0, free - countAwaited(type, pods))];
+      const free = devicesOf(type).filter((device) => !held.has(device));
+      return [type, free.slice(countAwaited(type, pods))];
     }),
   );
+}
+
+/** Number of free devices of each type that nobody waits for. */
+export function countFreeGpus(types: readonly string[], stock: GpuStock): Map<string, number> {
+  return new Map([...listFreeGpus(types, stock)].map(([type, free]) => [type, free.length]));
 }
 
 function countAwaited(type: string, pods: readonly PodState[]): number {

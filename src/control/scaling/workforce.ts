@@ -17,6 +17,8 @@ import { type LiveEndpoint, listMounts } from '../endpoints/endpoint-records.ts'
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { Templates } from '../endpoints/templates.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
+import type { GpuContention, GpuTenants } from '../tenancy/gpu-tenants.ts';
+import { listWishes } from '../tenancy/gpu-wishes.ts';
 import { candidateOf } from '../versions/rollout.ts';
 import { type Decisions, describeScaling } from './decisions.ts';
 import { decide } from './scaler.ts';
@@ -58,6 +60,7 @@ export interface WorkforceOptions {
   catalog: WorkerCatalog;
   /** Default: GPU time of attempts is not on the bill. */
   gpuUse?: Pick<GpuUse, 'note' | 'forget'> | undefined;
+  tenants: Pick<GpuTenants, 'note' | 'contentionOf'>;
   views: Readonly<Record<EndpointDeployment['type'], WorkView>>;
   decisions: Decisions;
   clock: Clock;
@@ -81,18 +84,20 @@ export interface DeployedEndpoint extends LiveEndpoint {
  */
 type Outlook = 'busy' | 'idle' | 'unserved';
 
-export interface IdleWorker {
-  podId: string;
-  /** Unix ms. */
-  until: number | null;
-}
-
 /** The inputs of one pass. */
 interface ReconcileInput {
   load: WorkLoad;
   /** Those that can be counted on. */
   workers: Observation['workers'];
   template: TemplateRecord | undefined;
+}
+
+interface TenancyPass {
+  input: ScalerInput;
+  decision: ScalerDecision;
+  /** Pods of its workers, without those of a check. */
+  workers: readonly PodState[];
+  awaitsCheck: boolean;
 }
 
 export class Workforce {
@@ -108,7 +113,8 @@ export class Workforce {
   #lastStartAt: number | null = null;
   /** What the last pass found; undefined before the first. */
   #facts: ScalingFacts | undefined;
-  #idle: readonly IdleWorker[] = [];
+  /** At the beginning of the pass. */
+  #contention: GpuContention = { kept: new Map(), giveWay: [] };
 
   private constructor(options: WorkforceOptions, last: DecisionRecord | undefined) {
     const { clock, replaceAfterMs, silentMs } = options;
@@ -133,17 +139,13 @@ export class Workforce {
     return this.#facts;
   }
 
-  /** Workers that the last pass found idle, and until when they stay; null: as long as the endpoint exists. */
-  get idle(): readonly IdleWorker[] {
-    return this.#idle;
-  }
-
   async reconcile(endpoint: DeployedEndpoint): Promise<Outlook> {
     const { clock, gpuUse, hasOldUrl = () => false, pods, views } = this.#options;
     const { deployment, id, userId } = endpoint;
     const template = this.#options.templates.find(userId, deployment.templateId);
     const load = await views[deployment.type].load(id);
     await gpuUse?.note(endpoint, load);
+    this.#contention = this.#options.tenants.contentionOf(id);
     const all = pods.ofEndpoint(id);
     // A check worker with an old URL could never connect: another one takes its place.
     const checkPods = all.filter((pod) => isCheckPod(pod, deployment) && !hasOldUrl(pod));
@@ -171,7 +173,8 @@ export class Workforce {
     const decision = decide(input);
     const started = await this.#start(endpoint, template, decision);
     for (const podId of decision.drain) await this.#drain(endpoint, podId, input);
-    this.#idle = listIdle(input);
+    const awaitsCheck = awaitsPlace && found.places === 0 && workers.length === 0;
+    this.#noteTenancy(endpoint, { input, decision, workers, awaitsCheck });
     this.#facts = describeScaling({
       deployment,
       decision,
@@ -187,7 +190,8 @@ export class Workforce {
       input: found,
       crashed: findCrashed(workers, observation),
       connected: new Set(load.workers.map(({ podId }) => podId)),
-      start: () => this.#starter.startCheck(endpoint, template),
+      start: () =>
+        this.#starter.startCheck(endpoint, template, this.#countFree(deployment.gpuTypeIds)),
       drain: (podId) => this.#drain(endpoint, podId, input),
       readLastOutput: (podId) => this.#readLastOutput(endpoint, podId),
     });
@@ -238,13 +242,43 @@ export class Workforce {
       crashes: this.#workerList.crashes,
       places: gpuTypeIds.length === 0 ? null : sum(free.values()),
       ...(outgrown && { gpus: [...free].map(([id, count]) => ({ id, free: count })) }),
+      ...(this.#contention.giveWay.length > 0 && { giveWay: this.#contention.giveWay }),
       ...(headroom && { headroom }),
     };
   }
 
+  /** Without those that are kept for other endpoints. */
   #countFree(gpuTypeIds: readonly string[]): Map<string, number> {
-    const free = this.#starter.countFree(gpuTypeIds);
-    return this.#crowded.withoutCrowded(free, this.#options.clock.now());
+    const { kept } = this.#contention;
+    const open = [...this.#starter.countFree(gpuTypeIds)].map(
+      ([type, count]) => [type, Math.max(0, count - (kept.get(type) ?? 0))] as const,
+    );
+    return this.#crowded.withoutCrowded(new Map(open), this.#options.clock.now());
+  }
+
+  #noteTenancy({ deployment, id, userId }: DeployedEndpoint, pass: TenancyPass): void {
+    const { clock, pods, tenants } = this.#options;
+    const { awaitsCheck, decision, input } = pass;
+    const { load, workersMin } = input;
+    const gpuTypes = deployment.gpuTypeIds.filter((type) => !this.#crowded.has(type, clock.now()));
+    const crowded = pass.workers.filter(
+      (pod) => pod.desired === 'running' && pods.seen(pod.id)?.waiting?.cause === 'capacity',
+    );
+    const outgrown = (load.outgrown ?? []).reduce((sum, { waiting }) => sum + waiting, 0);
+    tenants.note(id, {
+      userId,
+      name: deployment.name,
+      deployment,
+      workersMin,
+      hasWork: load.waiting > outgrown,
+      lacking: listWishes({ input, decision, gpuTypes, crowded, awaitsCheck }),
+      workers: input.workers.map((worker) => ({
+        ...worker,
+        state: decision.drain.includes(worker.id) ? 'draining' : worker.state,
+        since: this.#workerList.sinceOf(worker.id),
+      })),
+      startMs: this.#workerList.startMs,
+    });
   }
 
   /** Workers for which the cluster has no capacity, while it may have some for another GPU type of the endpoint. */
@@ -338,16 +372,6 @@ export class Workforce {
       { at, ...decision, started, input },
     );
   }
-}
-
-function listIdle({ idleTimeoutMs, workers, workersMin }: ScalerInput): IdleWorker[] {
-  const alive = workers.filter(({ state }) => state !== 'draining');
-  const mayEnd = alive.length > workersMin;
-  return alive.flatMap(({ id, idleSince, state }) =>
-    state === 'ready' && idleSince !== null
-      ? [{ podId: id, until: mayEnd ? idleSince + idleTimeoutMs : null }]
-      : [],
-  );
 }
 
 function findCrashed(pods: readonly PodState[], { ended }: Observation): PodState[] {

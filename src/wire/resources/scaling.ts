@@ -27,6 +27,19 @@ const scaledWorker = z.object({
 });
 export type ScaledWorker = z.infer<typeof scaledWorker>;
 
+/** A worker whose GPU jobs of another endpoint wait for. */
+const giveWay = z.object({
+  /** ID of its pod. */
+  worker: z.string(),
+  /** Name of the endpoint that gets the GPU; null: another user owns it. */
+  to: z.string().nullable(),
+  /** Since when that endpoint has waited. */
+  since: z.number(),
+  /** The worker gives way although it has jobs. */
+  isTurnOver: z.boolean(),
+});
+export type GiveWay = z.infer<typeof giveWay>;
+
 const scalerInput = z.object({
   now: z.number(),
   type: z.enum(ENDPOINT_TYPES),
@@ -67,6 +80,8 @@ const scalerInput = z.object({
   places: z.int().nullable(),
   /** The endpoint's GPU types in their order, with the number of free ones; set if some jobs need a later type. */
   gpus: z.array(z.object({ id: z.string(), free: z.int() })).exactOptional(),
+  /** Workers that are to give way to other endpoints; left out: none. */
+  giveWay: z.array(giveWay).exactOptional(),
   /** Workers that fit on the machine; left out: all that are wanted. */
   headroom: z
     .object({
@@ -90,6 +105,7 @@ const SCALER_CAUSES = [
   'idle',
   'surplus',
   'above_maximum',
+  'gives_way',
   'at_maximum',
   'no_gpu',
   'no_capacity',
@@ -188,11 +204,16 @@ export const scalingFacts = z.object({
   reason: z.string(),
   since: z.number(),
   /**
-   * Set if no GPU is free, and an idle worker of another endpoint holds one. `endpoint`: its name; null if another user owns it.
-   * `until`: when the worker ends if it stays idle; null if its endpoint keeps it.
+   * The worker of another endpoint that gives a GPU up first, if none is free. `endpoint`: its name; null if another user owns
+   * it. `until`: when it gives way; null if its endpoint keeps it, or if nobody knows.
    */
   holder: z
-    .object({ endpoint: z.string().nullable(), until: z.number().nullable() })
+    .object({
+      endpoint: z.string().nullable(),
+      until: z.number().nullable(),
+      /** Default: a leader of an earlier version knows only idle ones. */
+      state: z.enum(['idle', 'busy', 'sharing', 'leaving', 'starting']).default('idle'),
+    })
     .exactOptional(),
   crashes: z.object({
     /** Workers in a row that failed before they were ready. */

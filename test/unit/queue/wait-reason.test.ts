@@ -191,7 +191,7 @@ const CASES: Record<string, Case> = {
     facts: {
       scaling: scalingOf({
         ...{ cause: 'no_gpu', reason: '1 more worker needed, but no GPU is free', workers: 0 },
-        holder: { endpoint: 'chat', until: NOW + 2_000 },
+        holder: { endpoint: 'chat', until: NOW + 2_000, state: 'idle' },
       }),
     },
     is: {
@@ -202,13 +202,70 @@ const CASES: Record<string, Case> = {
   },
   'such a worker that another user keeps': {
     facts: {
-      scaling: scalingOf({ cause: 'no_gpu', holder: { endpoint: null, until: null } }),
+      scaling: scalingOf({
+        cause: 'no_gpu',
+        holder: { endpoint: null, until: null, state: 'idle' },
+      }),
     },
     is: {
       code: 'no_gpu',
       message: expect.stringContaining(
         'An idle worker of an endpoint of another user holds one and keeps it',
       ),
+    },
+  },
+  'a busy worker of another endpoint, until its turn is over': {
+    facts: {
+      scaling: scalingOf({
+        cause: 'no_gpu',
+        holder: { endpoint: 'chat', until: NOW + 2_000, state: 'busy' },
+      }),
+    },
+    is: {
+      ...{ code: 'no_gpu', until: NOW + 2_000 },
+      message: expect.stringMatching(
+        /A busy worker of endpoint chat holds one; its turn ends at 2026-01-01T00:01:07.000Z, and then it finishes its jobs\.$/,
+      ),
+    },
+  },
+  'a worker of another endpoint that gives way': {
+    facts: {
+      scaling: scalingOf({
+        cause: 'no_gpu',
+        holder: { endpoint: 'chat', until: null, state: 'leaving' },
+      }),
+    },
+    is: {
+      code: 'no_gpu',
+      message: expect.stringContaining(
+        'A worker of endpoint chat gives one up as soon as its jobs have ended.',
+      ),
+    },
+  },
+  'a busy worker of an endpoint with its share of GPUs': {
+    facts: {
+      scaling: scalingOf({
+        cause: 'no_gpu',
+        holder: { endpoint: 'chat', until: null, state: 'sharing' },
+      }),
+    },
+    is: {
+      code: 'no_gpu',
+      message: expect.stringContaining(
+        'A busy worker of endpoint chat holds one; that endpoint has no more than its share of the GPUs.',
+      ),
+    },
+  },
+  'a worker of another endpoint that starts': {
+    facts: {
+      scaling: scalingOf({
+        cause: 'no_gpu',
+        holder: { endpoint: 'chat', until: null, state: 'starting' },
+      }),
+    },
+    is: {
+      code: 'no_gpu',
+      message: expect.stringContaining('A worker of endpoint chat has one and is starting.'),
     },
   },
   'a cause that is older than the job': {

@@ -87,7 +87,8 @@ it('names the idle worker that keeps the GPU', async () => {
 it('says until when an idle worker holds the GPU', async () => {
   const world = await openWorld({ gpus: makeGpus('NVIDIA L4', 1), jobMs: 100 });
   const gpuTypeIds = ['NVIDIA L4'];
-  const chat = await world.createEndpoint({ name: 'chat', gpuTypeIds, idleTimeout: 60 });
+  const takes = { name: 'chat', gpuTypeIds, idleTimeout: 600, minResidenceMs: 60_000 };
+  const chat = await world.createEndpoint(takes);
   await world.submit(chat);
   await world.run(10_000);
   const id = await world.createEndpoint({ gpuTypeIds });
@@ -97,6 +98,7 @@ it('says until when an idle worker holds the GPU', async () => {
   expect(message).toContain(`endpoint chat holds one until ${new Date(until).toISOString()}.`);
   await world.run(until - world.clock.now() + 5_000);
   expect(world.listPods(chat)).toEqual([]);
+  expect(await world.countJobs(id)).toMatchObject({ completed: 1 });
 });
 
 it('a full machine', async () => {

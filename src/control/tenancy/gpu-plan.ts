@@ -1,0 +1,415 @@
+// Decides who holds the GPUs: which workers give way to endpoints whose jobs wait for one, and who gets the free ones. A pure
+// function; gpu-tenants.ts collects its input, and fleet.ts carries the moves out.
+
+/** All times are Unix ms. */
+export interface GpuPlanInput {
+  now: number;
+  /** GPUs that no pod has or waits for, by type. */
+  free: readonly { gpuType: string; gpus: readonly string[] }[];
+  endpoints: readonly TenantEndpoint[];
+  tenants: readonly Tenant[];
+  waiters: readonly GpuWaiter[];
+  /** Host memory for parked tenants, by machine. */
+  memory: readonly { node: string | null; bytes: number }[];
+}
+
+/** An endpoint that has tenants or waits. */
+export interface TenantEndpoint {
+  id: string;
+  /** Its share of contended GPUs is its weight, divided by the sum of all weights. */
+  weight: number;
+  minResidenceMs: number;
+  /** Tenants that do not give way: `workersMin`, or 0 if the endpoint yields. */
+  kept: number;
+  /** Jobs wait for its workers: they are idle only for the moment. */
+  hasWork: boolean;
+  /** GPU time that it had, divided by its weight; only differences between endpoints count, ms. */
+  usedMs: number;
+  /** How long its last worker took to become ready, ms; 0 if that is not known. */
+  startMs: number;
+  /** The same for the wake of a parked worker. */
+  wakeMs: number;
+  /** A worker is parked for at most so long, ms. */
+  parkMs: number;
+}
+
+/** A worker with GPUs, or one that is parked and comes back to its GPUs. */
+export interface Tenant {
+  podId: string;
+  endpointId: string;
+  node: string | null;
+  gpuType: string;
+  /** UUIDs of the GPUs that it has; of a parked one, that it is bound to. */
+  gpus: readonly string[];
+  /** `leaving`: drains or ends. `parking`, `waking`: its memory is on its way to the host or back. */
+  state: 'starting' | 'resident' | 'leaving' | 'parking' | 'parked' | 'waking';
+  /** Since when it has been in this state; of a resident, since it was ready. */
+  since: number;
+  /** Null if it has jobs. */
+  idleSince: number | null;
+  canPark: boolean;
+  /** Memory on the GPUs; of a parked one, on the host. */
+  bytes: number;
+}
+
+/** An endpoint with jobs that lack GPUs. */
+export interface GpuWaiter {
+  endpointId: string;
+  /** Types that would do, the preferred one first. */
+  gpuTypes: readonly string[];
+  /** GPUs that it lacks, at least 1. */
+  count: number;
+  since: number;
+  /** Its worker exists and waits for its machine: free GPUs on our books do not help it. */
+  isPlaced?: true;
+}
+
+export type GpuMove =
+  | {
+      kind: 'drain' | 'park';
+      podId: string;
+      endpointId: string;
+      /** Endpoint that gets the GPU. */
+      to: string;
+      since: number;
+      /** It has jobs, and its turn is over. */
+      isTurnOver: boolean;
+    }
+  | { kind: 'wake'; podId: string; endpointId: string }
+  | { kind: 'end'; podId: string; endpointId: string };
+
+/** The tenant that gives a GPU up first. */
+export interface GpuHolder {
+  podId: string;
+  endpointId: string;
+  /** `sharing`: it is busy, and has no more than its share. */
+  state: 'idle' | 'busy' | 'sharing' | 'leaving' | 'starting';
+  /** When it gives way at the earliest; null: it does not, or nobody knows when. */
+  until: number | null;
+}
+
+export interface PlannedWait {
+  endpointId: string;
+  /** Types of the free GPUs that are kept for it. */
+  granted: string[];
+  /** Undefined if it waits for none. */
+  holder?: GpuHolder;
+}
+
+export interface GpuPlan {
+  moves: GpuMove[];
+  waits: PlannedWait[];
+}
+
+/** An idle worker stays for this share of the time that a switch costs. */
+const IDLE_SHARE = 0.25;
+/** The turn of a busy worker, in times of the cost of a switch: at most a fifth of the time goes into switches. */
+const TURN_FACTOR = 4;
+/** Longest turn, ms, unless `minResidenceMs` is longer. */
+export const MAX_TURN_MS = 60_000;
+/** A waiter that waits for longer comes first, ms: whoever has had its turn gives way, whatever the shares are. */
+export const PATIENCE_MS = 120_000;
+
+export function planGpus(input: GpuPlanInput): GpuPlan {
+  const planner = new Planner(input);
+  for (const waiter of rankWaiters(input)) planner.serve(waiter);
+  planner.endParked();
+  return planner.plan;
+}
+
+/** Those without any GPU who lost patience first, the longest wait first; then those who had least. */
+function rankWaiters({ endpoints, now, tenants, waiters }: GpuPlanInput): GpuWaiter[] {
+  const used = new Map(endpoints.map(({ id, usedMs }) => [id, usedMs]));
+  const served = new Set(
+    tenants.flatMap(({ endpointId, state }) => (state === 'parked' ? [] : [endpointId])),
+  );
+  const usedOf = ({ endpointId }: GpuWaiter) => used.get(endpointId) ?? 0;
+  const isLateOf = ({ endpointId, since }: GpuWaiter) =>
+    now - since >= PATIENCE_MS && !served.has(endpointId);
+  return waiters.toSorted((one, other) => {
+    const isLate = isLateOf(one);
+    if (isLate !== isLateOf(other)) return isLate ? -1 : 1;
+    const order = isLate ? 0 : usedOf(one) - usedOf(other);
+    return order || one.since - other.since || (one.endpointId < other.endpointId ? -1 : 1);
+  });
+}
+
+interface Candidate {
+  tenant: Tenant;
+  holder: GpuHolder;
+}
+
+class Planner {
+  readonly plan: GpuPlan = { moves: [], waits: [] };
+  readonly #input: GpuPlanInput;
+  readonly #endpoints: ReadonlyMap<string, TenantEndpoint>;
+  readonly #free: ReadonlyMap<string, string[]>;
+  /** Tenants of an endpoint that may still give way. */
+  readonly #spare = new Map<string, number>();
+  /** Pods that somebody gets the GPUs of, or that wake. */
+  readonly #taken = new Set<string>();
+  /** GPUs that an endpoint gets by this plan. */
+  readonly #promised = new Map<string, number>();
+  /** Parked pods that end. */
+  readonly #ended = new Set<string>();
+  /** Bytes of the tenants that this plan parks, by machine. */
+  readonly #parkedBytes = new Map<string | null, number>();
+
+  constructor(input: GpuPlanInput) {
+    this.#input = input;
+    this.#endpoints = new Map(input.endpoints.map((each) => [each.id, each]));
+    this.#free = new Map(input.free.map(({ gpuType, gpus }) => [gpuType, [...gpus]]));
+    for (const { id, kept } of input.endpoints) {
+      const ready = input.tenants.filter(
+        ({ endpointId, state }) => endpointId === id && state === 'resident',
+      );
+      this.#spare.set(id, ready.length - kept);
+    }
+  }
+
+  serve(waiter: GpuWaiter): void {
+    const { endpointId } = waiter;
+    const wait: PlannedWait = { endpointId, granted: [] };
+    this.plan.waits.push(wait);
+    for (let n = 0; n < waiter.count; n++) {
+      if (!waiter.isPlaced && (this.#wake(waiter) || this.#grant(waiter, wait))) {
+        this.#promise(endpointId);
+        continue;
+      }
+      const chosen = this.#choose(waiter);
+      const holder = chosen?.holder ?? this.#findHolder(waiter);
+      if (holder) wait.holder ??= holder;
+      // One whose time has not come may go to another waiter first.
+      if (!chosen || (chosen.holder.until ?? 0) > this.#input.now) return;
+      this.#taken.add(chosen.tenant.podId);
+      this.#promise(endpointId);
+      const { state } = chosen.holder;
+      if (state === 'leaving') continue;
+      const owner = chosen.tenant.endpointId;
+      this.#spare.set(owner, (this.#spare.get(owner) ?? 0) - 1);
+      this.plan.moves.push({
+        kind: this.#park(chosen.tenant) ? 'park' : 'drain',
+        podId: chosen.tenant.podId,
+        endpointId: owner,
+        to: endpointId,
+        since: waiter.since,
+        isTurnOver: state === 'busy',
+      });
+    }
+  }
+
+  #promise(endpointId: string): void {
+    this.#promised.set(endpointId, (this.#promised.get(endpointId) ?? 0) + 1);
+  }
+
+  /** Parked tenants whose time is over, and the oldest ones while the machine has too little memory for all. */
+  endParked(): void {
+    const { now } = this.#input;
+    for (const tenant of this.#listParked()) {
+      const { endpointId, since } = tenant;
+      const isOver = now - since >= (this.#endpoints.get(endpointId)?.parkMs ?? 0);
+      if (isOver || this.#lacksMemory(tenant.node, 0)) this.#end(tenant);
+    }
+  }
+
+  /** Its parked tenant comes back if its GPUs are free. */
+  #wake({ endpointId, gpuTypes }: GpuWaiter): boolean {
+    const found = this.#listParked().findLast((tenant) => {
+      if (tenant.endpointId !== endpointId || !gpuTypes.includes(tenant.gpuType)) return false;
+      const free = this.#free.get(tenant.gpuType) ?? [];
+      return tenant.gpus.every((gpu) => free.includes(gpu));
+    });
+    if (!found) return false;
+    const free = this.#free.get(found.gpuType) ?? [];
+    for (const gpu of found.gpus) free.splice(free.indexOf(gpu), 1);
+    this.#taken.add(found.podId);
+    this.plan.moves.push({ kind: 'wake', podId: found.podId, endpointId });
+    return true;
+  }
+
+  #grant({ gpuTypes }: GpuWaiter, { granted }: PlannedWait): boolean {
+    const gpuType = gpuTypes.find((type) => (this.#free.get(type)?.length ?? 0) > 0);
+    if (gpuType === undefined) return false;
+    this.#free.get(gpuType)?.shift();
+    granted.push(gpuType);
+    return true;
+  }
+
+  /** The tenant whose GPU the waiter gets: it leaves, or is idle, or has had its turn. Undefined: nobody gives way. */
+  #choose(waiter: GpuWaiter): Candidate | undefined {
+    const open = this.#input.tenants.filter(
+      (tenant) => this.#holdsFor(waiter, tenant) && !this.#taken.has(tenant.podId),
+    );
+    const leaving = open.filter(isLeaving).map((each) => leave(each));
+    const ending = leaving.find(
+      ({ tenant }) => tenant.idleSince !== null || tenant.state === 'parking',
+    );
+    if (ending) return ending;
+    const giving = open.filter(
+      ({ endpointId, state }) => state === 'resident' && (this.#spare.get(endpointId) ?? 0) > 0,
+    );
+    const candidates = giving.map((tenant) => this.#judge(waiter, tenant));
+    const idle = candidates.filter(({ holder }) => holder.state === 'idle');
+    if (idle.length > 0) return this.#pickIdle(waiter, idle);
+    // A job that takes very long must not hold up everything.
+    const draining = leaving.find(({ tenant }) => this.#input.now - tenant.since < PATIENCE_MS);
+    const busy = candidates.filter(({ holder }) => holder.state === 'busy');
+    return draining ?? minBy(busy, ({ holder }) => holder.until ?? 0);
+  }
+
+  /** Of those that may give way now, the one on which the waiter's parked tenant waits, then the longest idle one. */
+  #pickIdle({ endpointId }: GpuWaiter, idle: readonly Candidate[]): Candidate | undefined {
+    const { now, tenants } = this.#input;
+    const due = idle.filter(({ holder }) => (holder.until ?? 0) <= now);
+    if (due.length === 0) return minBy(idle, ({ holder }) => holder.until ?? 0);
+    const bound = new Set(
+      tenants
+        .filter((tenant) => tenant.endpointId === endpointId && tenant.state === 'parked')
+        .flatMap(({ gpus }) => gpus),
+    );
+    const own = due.filter(({ tenant }) => tenant.gpus.some((gpu) => bound.has(gpu)));
+    return minBy(own.length > 0 ? own : due, ({ tenant }) => tenant.idleSince ?? 0);
+  }
+
+  #judge(waiter: GpuWaiter, tenant: Tenant): Candidate {
+    const { endpointId, podId, since } = tenant;
+    const owner = this.#endpoints.get(endpointId);
+    const costMs = Math.max(this.#costOf(endpointId), this.#costOf(waiter.endpointId));
+    const leastMs = owner?.minResidenceMs ?? 0;
+    if (tenant.idleSince !== null && !owner?.hasWork) {
+      const until = since + Math.max(leastMs, IDLE_SHARE * costMs);
+      return { tenant, holder: { podId, endpointId, state: 'idle', until } };
+    }
+    const turnMs = Math.max(leastMs, Math.min(MAX_TURN_MS, TURN_FACTOR * costMs));
+    const fairAt = this.#findFairTime(waiter, endpointId, turnMs);
+    if (fairAt === null) {
+      return { tenant, holder: { podId, endpointId, state: 'sharing', until: null } };
+    }
+    const until = Math.max(since + turnMs, fairAt);
+    return { tenant, holder: { podId, endpointId, state: 'busy', until } };
+  }
+
+  /**
+   * When the holder has had half a turn more than the waiter: so they do not change places without need. A waiter that has its
+   * share of GPUs, and wants more, gets one only to make up for much time without it. Null: nobody knows when.
+   */
+  #findFairTime({ endpointId, since }: GpuWaiter, holderId: string, turnMs: number): number | null {
+    const { now } = this.#input;
+    const holder = this.#endpoints.get(holderId);
+    const waiter = this.#endpoints.get(endpointId);
+    if (!holder || !waiter) return now;
+    const lead = holder.usedMs - waiter.usedMs;
+    const weight = Math.max(holder.weight, waiter.weight);
+    const gpus = this.#countGpus(holderId);
+    if (this.#countGpus(endpointId) / waiter.weight >= gpus / holder.weight) {
+      return lead >= (2 * MAX_TURN_MS) / weight ? now : null;
+    }
+    const missingMs = Math.max(0, turnMs / 2 / weight - lead);
+    return Math.min(now + (missingMs * holder.weight) / gpus, since + PATIENCE_MS);
+  }
+
+  /** As it will be after the moves of this plan. */
+  #countGpus(endpointId: string): number {
+    const holding = this.#input.tenants.filter(
+      (tenant) =>
+        tenant.endpointId === endpointId &&
+        tenant.state !== 'parked' &&
+        !isLeaving(tenant) &&
+        !this.#taken.has(tenant.podId),
+    );
+    const promised = this.#promised.get(endpointId) ?? 0;
+    return holding.reduce((sum, { gpus }) => sum + gpus.length, promised);
+  }
+
+  /** What it takes to get a worker of the endpoint back, ms. */
+  #costOf(endpointId: string): number {
+    const owner = this.#endpoints.get(endpointId);
+    if (!owner) return 0;
+    const isKept = this.#input.tenants.some(
+      (tenant) => tenant.endpointId === endpointId && (tenant.canPark || tenant.state === 'parked'),
+    );
+    return isKept ? owner.wakeMs : owner.startMs;
+  }
+
+  /** For the reason why the waiter waits: who holds a GPU, if nobody else gives way to it. */
+  #findHolder(waiter: GpuWaiter): GpuHolder | undefined {
+    const holders = this.#input.tenants
+      .filter((tenant) => this.#holdsFor(waiter, tenant))
+      .map((tenant): GpuHolder => {
+        const { endpointId, podId, state } = tenant;
+        if (isLeaving(tenant)) return leave(tenant).holder;
+        if (state !== 'resident') return { podId, endpointId, state: 'starting', until: null };
+        const { holder } = this.#judge(waiter, tenant);
+        const isKept = (this.#spare.get(endpointId) ?? 0) <= 0 && !this.#taken.has(podId);
+        if (!isKept) return holder;
+        return { ...holder, state: holder.state === 'idle' ? 'idle' : 'busy', until: null };
+      });
+    return minBy(holders, ({ until }) => until ?? Number.POSITIVE_INFINITY);
+  }
+
+  /** Whether it has a GPU that the waiter could use, and is another endpoint's. */
+  #holdsFor(waiter: GpuWaiter, { endpointId, gpuType, state }: Tenant): boolean {
+    const isOther = endpointId !== waiter.endpointId;
+    return isOther && state !== 'parked' && waiter.gpuTypes.includes(gpuType);
+  }
+
+  /** Makes space in the host's memory. Returns false if the tenant must end instead. */
+  #park({ bytes, canPark, endpointId, node }: Tenant): boolean {
+    if (!canPark || (this.#endpoints.get(endpointId)?.parkMs ?? 0) <= 0) return false;
+    const limit = this.#input.memory.find((each) => each.node === node)?.bytes ?? 0;
+    if (bytes > limit) return false;
+    for (const tenant of this.#listParked().filter((each) => each.node === node)) {
+      if (!this.#lacksMemory(node, bytes)) break;
+      this.#end(tenant);
+    }
+    if (this.#lacksMemory(node, bytes)) return false;
+    this.#parkedBytes.set(node, (this.#parkedBytes.get(node) ?? 0) + bytes);
+    return true;
+  }
+
+  #lacksMemory(node: string | null, more: number): boolean {
+    const limit = this.#input.memory.find((each) => each.node === node)?.bytes ?? 0;
+    const there = this.#input.tenants.filter(
+      (tenant) => tenant.node === node && isOnHost(tenant) && !this.#ended.has(tenant.podId),
+    );
+    const bytes = there.reduce((sum, tenant) => sum + tenant.bytes, 0);
+    return bytes + (this.#parkedBytes.get(node) ?? 0) + more > limit;
+  }
+
+  /** The oldest first, without those that wake or end. */
+  #listParked(): Tenant[] {
+    return this.#input.tenants
+      .filter(
+        ({ podId, state }) =>
+          state === 'parked' && !this.#taken.has(podId) && !this.#ended.has(podId),
+      )
+      .sort((one, other) => one.since - other.since || (one.podId < other.podId ? -1 : 1));
+  }
+
+  #end({ endpointId, podId }: Tenant): void {
+    this.#ended.add(podId);
+    this.plan.moves.push({ kind: 'end', podId, endpointId });
+  }
+}
+
+function isLeaving({ state }: Tenant): boolean {
+  return state === 'leaving' || state === 'parking';
+}
+
+/** Its memory is on the host, or will be. */
+function isOnHost({ state }: Tenant): boolean {
+  return state === 'parked' || state === 'parking' || state === 'waking';
+}
+
+function leave(tenant: Tenant): Candidate {
+  const { endpointId, podId } = tenant;
+  return { tenant, holder: { podId, endpointId, state: 'leaving', until: null } };
+}
+
+/** The first one wins a tie. */
+function minBy<T>(all: readonly T[], rankOf: (each: T) => number): T | undefined {
+  return all.reduce<T | undefined>(
+    (least, each) => (least === undefined || rankOf(each) < rankOf(least) ? each : least),
+    undefined,
+  );
+}

@@ -1,0 +1,265 @@
+// Endpoints that share GPUs, in simulated time: planGpus plans, and this world carries its moves out as slowly as real workers
+// would, with jobs that come and take as long as the seed says.
+import { expect } from 'vitest';
+import {
+  type GpuMove,
+  type GpuPlanInput,
+  planGpus,
+  type Tenant,
+} from '../../../../src/control/tenancy/gpu-plan.ts';
+import { GpuShares } from '../../../../src/control/tenancy/gpu-shares.ts';
+
+export const STEP_MS = 250;
+
+export interface Guest {
+  id: string;
+  weight: number;
+  minResidenceMs: number;
+  workersMin: number;
+  workersMax: number;
+  yields: boolean;
+  startMs: number;
+  canPark: boolean;
+  moveMs: number;
+  bytes: number;
+  parkMs: number;
+  /** How long a job takes, and when the next one comes, ms. */
+  jobMs: () => number;
+  everyMs: () => number;
+  /** Jobs come until then. */
+  until: number;
+}
+
+interface Worker extends Tenant {
+  /** When it is ready, parked or awake. */
+  changesAt: number;
+  jobEndsAt: number | null;
+}
+
+interface Wait {
+  endpointId: string;
+  ms: number;
+}
+
+export interface WorldOptions {
+  /** GPUs by type; every guest may use all types. */
+  gpus: Readonly<Record<string, number>>;
+  guests: readonly Guest[];
+  memory: number;
+}
+
+export class GpuWorld {
+  now = 0;
+  readonly moves: (GpuMove & { at: number; residedMs: number })[] = [];
+  /** Waits for a first GPU. */
+  readonly waits: Wait[] = [];
+  /** GPU time by endpoint, ms. */
+  readonly held = new Map<string, number>();
+  readonly jobs = { come: 0, done: 0 };
+  readonly #options: WorldOptions;
+  readonly #shares = new GpuShares();
+  readonly #devices: { gpu: string; gpuType: string }[];
+  readonly #queues = new Map<string, number>();
+  readonly #nextAt = new Map<string, number>();
+  readonly #since = new Map<string, number>();
+  #workers: Worker[] = [];
+  #started = 0;
+
+  constructor(options: WorldOptions) {
+    this.#options = options;
+    this.#devices = Object.entries(options.gpus).flatMap(([gpuType, count]) =>
+      Array.from({ length: count }, (_, n) => ({ gpu: `${gpuType}-${n}`, gpuType })),
+    );
+    for (const { everyMs, id } of options.guests) this.#nextAt.set(id, everyMs());
+  }
+
+  get workers(): readonly Tenant[] {
+    return this.#workers;
+  }
+
+  /** How long those have waited that still wait for a first GPU, ms. */
+  listOpenWaits(): number[] {
+    return [...this.#since].flatMap(([id, since]) =>
+      this.#own(id, 'held').length === 0 ? [this.now - since] : [],
+    );
+  }
+
+  play(until: number): this {
+    while (this.now < until) this.#step();
+    return this;
+  }
+
+  #step(): void {
+    this.now += STEP_MS;
+    for (const guest of this.#options.guests) this.#receive(guest);
+    for (const worker of this.#workers) this.#work(worker);
+    this.#workers = this.#workers.filter(
+      ({ jobEndsAt, state }) => state !== 'leaving' || jobEndsAt !== null,
+    );
+    const plan = planGpus(this.#describe());
+    for (const move of plan.moves) this.#carryOut(move);
+    for (const { endpointId, granted } of plan.waits) {
+      for (const type of granted) this.#start(endpointId, type);
+    }
+    this.#startMinimum(plan.waits.flatMap(({ granted }) => granted).length);
+    this.#check();
+  }
+
+  #receive({ everyMs, id, until }: Guest): void {
+    while ((this.#nextAt.get(id) ?? 0) <= this.now && this.now < until) {
+      this.#nextAt.set(id, (this.#nextAt.get(id) ?? 0) + everyMs());
+      this.#queues.set(id, (this.#queues.get(id) ?? 0) + 1);
+      this.jobs.come++;
+    }
+  }
+
+  #work(worker: Worker): void {
+    const guest = this.#guest(worker.endpointId);
+    if (worker.changesAt <= this.now) {
+      const isUp = worker.state === 'starting' || worker.state === 'waking';
+      if (isUp) Object.assign(worker, { state: 'resident', since: this.now, idleSince: this.now });
+      if (worker.state === 'parking') Object.assign(worker, { state: 'parked', since: this.now });
+    }
+    if (worker.state !== 'parked') {
+      this.held.set(guest.id, (this.held.get(guest.id) ?? 0) + STEP_MS);
+    }
+    if (worker.jobEndsAt !== null && worker.jobEndsAt <= this.now) {
+      Object.assign(worker, { jobEndsAt: null, idleSince: this.now });
+      this.jobs.done++;
+    }
+    const queued = this.#queues.get(guest.id) ?? 0;
+    if (worker.state !== 'resident' || worker.jobEndsAt !== null || queued === 0) return;
+    this.#queues.set(guest.id, queued - 1);
+    Object.assign(worker, { jobEndsAt: this.now + guest.jobMs(), idleSince: null });
+  }
+
+  #describe(): GpuPlanInput {
+    const { guests, memory } = this.#options;
+    const held = new Set(
+      this.#workers.filter(({ state }) => state !== 'parked').flatMap(({ gpus }) => gpus),
+    );
+    const types = Object.keys(this.#options.gpus);
+    const waiters = guests.flatMap((guest) => this.#listWait(guest, types));
+    const active = guests
+      .map(({ id, weight }) => ({ id, weight, gpus: this.#own(id, 'held').length }))
+      .filter(({ gpus, id }) => gpus > 0 || waiters.some(({ endpointId }) => endpointId === id));
+    const used = this.#shares.count(this.now, active);
+    return {
+      now: this.now,
+      free: types.map((gpuType) => ({
+        gpuType,
+        gpus: this.#devices.flatMap((each) =>
+          each.gpuType === gpuType && !held.has(each.gpu) ? [each.gpu] : [],
+        ),
+      })),
+      endpoints: guests.map((guest) => ({
+        ...{ id: guest.id, weight: guest.weight, minResidenceMs: guest.minResidenceMs },
+        kept: guest.yields ? 0 : guest.workersMin,
+        hasWork: (this.#queues.get(guest.id) ?? 0) > 0,
+        usedMs: used.get(guest.id) ?? 0,
+        ...{ startMs: guest.startMs, wakeMs: guest.moveMs, parkMs: guest.parkMs },
+      })),
+      tenants: this.#workers.map(({ changesAt: _, jobEndsAt: __, ...tenant }) => tenant),
+      waiters,
+      memory: [{ node: null, bytes: memory }],
+    };
+  }
+
+  #listWait(guest: Guest, gpuTypes: readonly string[]) {
+    const { id, workersMax } = guest;
+    const queued = this.#queues.get(id) ?? 0;
+    const alive = this.#own(id, 'alive');
+    const busy = alive.filter(({ jobEndsAt }) => jobEndsAt !== null).length;
+    const all = this.#own(id, 'held').length;
+    const count = Math.min(queued + busy, workersMax) - Math.max(alive.length, 0);
+    const since = this.#since.get(id);
+    if (count <= 0 || all >= workersMax) {
+      this.#since.delete(id);
+      return [];
+    }
+    this.#since.set(id, since ?? this.now);
+    return [{ endpointId: id, gpuTypes, count, since: since ?? this.now }];
+  }
+
+  /** `alive`: that work or will, `held`: that have GPUs. */
+  #own(id: string, which: 'alive' | 'held'): Worker[] {
+    return this.#workers.filter(({ endpointId, state }) => {
+      if (endpointId !== id || state === 'parked') return false;
+      return which === 'held' || (state !== 'leaving' && state !== 'parking');
+    });
+  }
+
+  #carryOut(move: GpuMove): void {
+    const worker = this.#workers.find(({ podId }) => podId === move.podId);
+    if (!worker) throw new Error(`${move.podId} does not exist`);
+    this.moves.push({ ...move, at: this.now, residedMs: this.now - worker.since });
+    const changesAt = this.now + this.#guest(worker.endpointId).moveMs;
+    if (move.kind === 'end') {
+      const isOver = this.now - worker.since >= this.#guest(worker.endpointId).parkMs;
+      const parked = this.#workers.filter(({ state }) => state === 'parked');
+      const oldest = Math.min(...parked.map(({ since }) => since));
+      expect(isOver || oldest === worker.since, 'the oldest ends first').toBe(true);
+      this.#workers = this.#workers.filter((each) => each !== worker);
+    } else if (move.kind === 'wake') {
+      this.#endWait(worker.endpointId);
+      Object.assign(worker, { state: 'waking', since: this.now, changesAt });
+    } else {
+      // A busy one is parked when its job has ended; here it ends instead.
+      const parks = move.kind === 'park' && worker.jobEndsAt === null;
+      const state = parks ? 'parking' : 'leaving';
+      Object.assign(worker, { state, since: this.now, changesAt });
+    }
+  }
+
+  #start(endpointId: string, gpuType: string): void {
+    const held = new Set(
+      this.#workers.filter(({ state }) => state !== 'parked').flatMap(({ gpus }) => gpus),
+    );
+    const free = this.#devices.find((each) => each.gpuType === gpuType && !held.has(each.gpu));
+    if (!free) throw new Error(`${endpointId} was granted a GPU that is not free`);
+    const { bytes, canPark, startMs } = this.#guest(endpointId);
+    this.#endWait(endpointId);
+    this.#workers.push({
+      ...{ podId: `p${this.#started++}`, endpointId, node: null, gpuType, gpus: [free.gpu] },
+      ...{ state: 'starting', since: this.now, idleSince: null, canPark, bytes },
+      ...{ changesAt: this.now + startMs, jobEndsAt: null },
+    });
+  }
+
+  #endWait(endpointId: string): void {
+    const since = this.#since.get(endpointId);
+    const isFirst = this.#own(endpointId, 'held').length === 0;
+    if (since !== undefined && isFirst) this.waits.push({ endpointId, ms: this.now - since });
+    // Whoever lacks more waits anew.
+    this.#since.delete(endpointId);
+  }
+
+  /** Minimums get what nobody waits for. */
+  #startMinimum(granted: number): void {
+    if (granted > 0 || this.#since.size > 0) return;
+    for (const { id, workersMin } of this.#options.guests) {
+      const held = new Set(
+        this.#workers.filter(({ state }) => state !== 'parked').flatMap(({ gpus }) => gpus),
+      );
+      const free = this.#devices.find(({ gpu }) => !held.has(gpu));
+      if (free && this.#own(id, 'held').length < workersMin) this.#start(id, free.gpuType);
+    }
+  }
+
+  #check(): void {
+    const holding = this.#workers.filter(({ state }) => state !== 'parked');
+    const gpus = holding.flatMap((each) => each.gpus);
+    expect(new Set(gpus).size, 'a GPU has one holder').toBe(gpus.length);
+    const onHost = this.#workers.filter(({ state }) =>
+      ['parked', 'parking', 'waking'].includes(state),
+    );
+    const bytes = onHost.reduce((sum, each) => sum + each.bytes, 0);
+    expect(bytes, 'parked memory').toBeLessThanOrEqual(this.#options.memory);
+  }
+
+  #guest(id: string): Guest {
+    const guest = this.#options.guests.find((each) => each.id === id);
+    if (!guest) throw new Error(`${id} is no guest`);
+    return guest;
+  }
+}
