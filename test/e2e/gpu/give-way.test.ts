@@ -44,7 +44,8 @@ async function untilDone(to: PlatformProcess, endpoint: string, id: string) {
 it('the job of an endpoint gets the GPU of an idle worker of another one, not after its idle timeout', async () => {
   const to = await start();
   const { gpus } = gpuTypeList.parse(await (await to.fetch('/v2/catalog/gpus')).json());
-  const template = { name: 'worker', image: 'none', handler: fixture('tagged.ts'), env: {} };
+  const env = sayingOf('one-h200');
+  const template = { name: 'worker', image: 'none', handler: fixture('tagged.ts'), env };
   const templateId = await create(to, '/v1/templates', template);
   const shared = {
     ...{ templateId, gpuTypeIds: gpus.map(({ id }) => id), workersMax: 1 },
