@@ -105,24 +105,13 @@ export async function checkWorker(test: WorkerUnderTest): Promise<CheckResult[]>
     return worker;
   };
   const exit = Promise.withResolvers<number | null>();
+  const terminate = () => workers[0]?.terminate();
   const workerExit: WorkerExit =
     command.length > 0
-      ? {
-          terminate: () => workers[0]?.terminate(),
-          exitCode: exit.promise,
-          startAnother: start,
-        }
+      ? { terminate, exitCode: exit.promise, startAnother: start }
       : { terminate: () => printNote('Now send SIGTERM to the worker.\n') };
-  const { check, stand } = await open(
-    {
-      host,
-      port,
-      carrier: values.link ?? 'http',
-      log,
-      ...workerExit,
-    },
-    values.only,
-  );
+  const carrier = values.link ?? 'http';
+  const { check, stand } = await open({ host, port, carrier, log, ...workerExit }, values.only);
   const stop = listenForStop();
   // The worker would outlive this command.
   void stop.first.then(async () => {

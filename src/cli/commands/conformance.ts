@@ -169,26 +169,17 @@ function summarize(rows: readonly CheckResult[]): string {
   return `\n${holding} hold, ${failing} fail, ${missing} left out\n`;
 }
 
-interface PlatformUnderTest {
+interface PlatformUnderTest extends Test {
   values: PlatformValues;
-  log: Log;
-  onRow: (row: CheckResult) => void;
-}
-
-interface PlatformAddress {
-  url: string;
-  endpoint: string;
-  key: string;
-  jobsUrl: string;
-  jobsKey: string;
 }
 
 /** @throws UsageError, CommandError if no platform answers */
 async function checkPlatform({ log, onRow, values }: PlatformUnderTest): Promise<CheckResult[]> {
   const place = readAddress(values);
   if (values.protocol === 'runpod') {
-    const { RunPodProbe } = await import('../../conformance/runpod/platform-checks.ts');
-    const { runPodPlatformChecks } = await import('../../conformance/runpod/platform-checks.ts');
+    const { RunPodProbe, runPodPlatformChecks } = await import(
+      '../../conformance/runpod/platform-checks.ts'
+    );
     const checks = chooseAreas(runPodPlatformChecks, values.only);
     const probe = new RunPodProbe(place);
     await probe.checkReachable().catch(rejectSilence);
@@ -224,7 +215,7 @@ function rejectSilence(error: unknown): never {
   throw new CommandError(`the job API does not answer: ${reason}`);
 }
 
-function readAddress(values: PlatformValues): PlatformAddress {
+function readAddress(values: PlatformValues) {
   const { endpoint, key, url } = values;
   const jobsUrl = values.jobsUrl ?? url;
   if (!/^https?:/i.test(jobsUrl)) throw new UsageError('--jobs-url URL is required with gRPC');

@@ -15,10 +15,6 @@ import { showLogLines } from '../terminal-log.ts';
  */
 export type RunFormat = 'terminal' | 'lines' | 'events';
 
-interface RunOutputOptions {
-  format: RunFormat;
-}
-
 const STATUSES: Readonly<Record<Outcome['kind'], string>> = {
   completed: 'COMPLETED',
   failed: 'FAILED',
@@ -29,24 +25,20 @@ const STATUSES: Readonly<Record<Outcome['kind'], string>> = {
 
 /** Standard output and the log, which all jobs share. */
 export class RunOutput {
-  readonly #format: RunFormat;
+  readonly format: RunFormat;
   /** Time in which the handler was loaded and set up, ms; undefined until then. */
   loadMs: number | undefined;
   #written: Promise<void> = Promise.resolve();
   #isBroken = false;
   #broken: () => void = () => {};
 
-  constructor({ format }: RunOutputOptions) {
-    this.#format = format;
+  constructor(format: RunFormat) {
+    this.format = format;
     // The reader has exited, as `head` does.
     outliveOutput(() => {
       this.#isBroken = true;
       this.#broken();
     });
-  }
-
-  get format(): RunFormat {
-    return this.#format;
   }
 
   /** Everything printed so far is written. */
@@ -66,7 +58,7 @@ export class RunOutput {
 
   /** NDJSON. */
   log(lines: Uint8Array): void {
-    if (this.#format !== 'events') {
+    if (this.format !== 'events') {
       showLogLines(lines);
       return;
     }

@@ -82,7 +82,7 @@ async function run({ positionals, values }: ParsedArguments<typeof options>): Pr
   );
   const asked = await readJob({ ...values, fromStdin });
   const signals = listenForStop();
-  const output = new RunOutput({ format: chooseFormat(values.json) });
+  const output = new RunOutput(chooseFormat(values.json));
   const devices = await findUsableDevices(createTerminalLog('warn'));
   const logDestination = { write: (lines: Uint8Array) => output.log(lines) };
   const executor = new ThreadExecutor({ handlerPath, devices, logDestination });

@@ -13,57 +13,8 @@ import { fieldOptions, readFields } from '../resources/request-body.ts';
 
 const NOT_FOUND = 404;
 
-const volumeOption = text({
-  placeholder: 'NAME[:PATH]',
-  help: 'network volume that the workers mount, by name or ID, and where; `none`: no volume. Default of PATH: as it was, else /runpod-volume',
-});
-
-const registryOption = text({
-  placeholder: 'NAME',
-  help: 'Docker and Kubernetes: registry whose login pulls the image, by name or ID; `none`: no login',
-});
-
-/** Fields of the endpoint; undefined for what is not given. @throws UsageError */
-function readVolumeOption(given: string | undefined) {
-  if (given === undefined) return {};
-  if (given === NONE) return { networkVolumeId: null };
-  const at = given.indexOf(':');
-  if (at < 0) return { networkVolumeId: given };
-  const [name, path] = [given.slice(0, at), given.slice(at + 1)];
-  if (name !== '' && path.startsWith('/')) {
-    return { networkVolumeId: name, networkVolumePath: path };
-  }
-  const example = 'write NAME:PATH with an absolute path, such as models:/data';
-  throw new UsageError(`--network-volume: ${JSON.stringify(given)} is invalid; ${example}`);
-}
-
+/** Value of an option for no volume, and for no login. */
 const NONE = 'none';
-
-/** Replaces a name by its ID, so that it can be compared with the endpoint's. @throws CommandError if you have none */
-async function findVolumeId(platform: Platform, idOrName: string): Promise<string> {
-  const found = await findOrNone(() => platform.networkVolumes.get(idOrName));
-  if (found) return found.id;
-  const remedy = `create it: millrace network-volumes create --name ${idOrName} --size GB`;
-  throw new CommandError(`you have no network volume ${idOrName}; ${remedy}`);
-}
-
-/** Like `findVolumeId`. */
-async function findRegistryId(platform: Platform, idOrName: string): Promise<string> {
-  const found = await findOrNone(() => platform.registries.get(idOrName));
-  if (found) return found.id;
-  throw new CommandError(
-    `you have no registry ${idOrName}; \`millrace registries list\` shows yours`,
-  );
-}
-
-async function findOrNone<T>(read: () => Promise<T>): Promise<T | undefined> {
-  try {
-    return await read();
-  } catch (error) {
-    if (error instanceof ApiError && error.status === NOT_FOUND) return undefined;
-    throw error;
-  }
-}
 
 const DEFAULT_IMAGE = 'millrace-worker';
 /** Read by model processes. */
@@ -90,8 +41,14 @@ const ownOptions = {
     placeholder: 'PATH',
     help: 'path of the Python on the worker that model processes run in place of python and python3',
   }),
-  networkVolume: volumeOption,
-  registry: registryOption,
+  networkVolume: text({
+    placeholder: 'NAME[:PATH]',
+    help: 'network volume that the workers mount, by name or ID, and where; `none`: no volume. Default of PATH: as it was, else /runpod-volume',
+  }),
+  registry: text({
+    placeholder: 'NAME',
+    help: 'Docker and Kubernetes: registry whose login pulls the image, by name or ID; `none`: no login',
+  }),
 };
 
 /** Settings of the endpoint and its template. */
@@ -129,6 +86,24 @@ export function readSettings(values: OptionValues<typeof targetOptions>): Target
   };
 }
 
+/** Fields of the endpoint; undefined for what is not given. @throws UsageError */
+function readVolumeOption(given: string | undefined) {
+  if (given === undefined) return {};
+  if (given === NONE) return { networkVolumeId: null };
+  const at = given.indexOf(':');
+  if (at < 0) return { networkVolumeId: given };
+  const [name, path] = [given.slice(0, at), given.slice(at + 1)];
+  if (name !== '' && path.startsWith('/')) {
+    return { networkVolumeId: name, networkVolumePath: path };
+  }
+  const example = 'write NAME:PATH with an absolute path, such as models:/data';
+  throw new UsageError(`--network-volume: ${JSON.stringify(given)} is invalid; ${example}`);
+}
+
+function keepGiven(values: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
+}
+
 /** With IDs instead of the names of a network volume and a registry. @throws CommandError if one does not exist */
 export async function resolveNames(
   platform: Platform,
@@ -151,21 +126,38 @@ export async function resolveNames(
   };
 }
 
-function keepGiven(values: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
+/** Replaces a name by its ID, so that it can be compared with the endpoint's. @throws CommandError if you have none */
+async function findVolumeId(platform: Platform, idOrName: string): Promise<string> {
+  const found = await findOrNone(() => platform.networkVolumes.get(idOrName));
+  if (found) return found.id;
+  const remedy = `create it: millrace network-volumes create --name ${idOrName} --size GB`;
+  throw new CommandError(`you have no network volume ${idOrName}; ${remedy}`);
 }
 
-/** Undefined if you have no endpoint of this name or ID. */
-export async function findEndpoint(
-  platform: Platform,
-  name: string,
-): Promise<EndpointRecord | undefined> {
+/** Like `findVolumeId`. */
+async function findRegistryId(platform: Platform, idOrName: string): Promise<string> {
+  const found = await findOrNone(() => platform.registries.get(idOrName));
+  if (found) return found.id;
+  throw new CommandError(
+    `you have no registry ${idOrName}; \`millrace registries list\` shows yours`,
+  );
+}
+
+async function findOrNone<T>(read: () => Promise<T>): Promise<T | undefined> {
   try {
-    return await platform.endpoints.get(name);
+    return await read();
   } catch (error) {
     if (error instanceof ApiError && error.status === NOT_FOUND) return undefined;
     throw error;
   }
+}
+
+/** Undefined if you have no endpoint of this name or ID. */
+export function findEndpoint(
+  platform: Platform,
+  name: string,
+): Promise<EndpointRecord | undefined> {
+  return findOrNone(() => platform.endpoints.get(name));
 }
 
 /** @throws CommandError if there is none */

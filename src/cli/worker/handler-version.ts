@@ -198,7 +198,7 @@ async function removeOld(cache: string, own: string): Promise<void> {
   }
 }
 
-/** No byte for this long: the call is repeated, ms. */
+/** The call is repeated if no byte arrives for this time, ms. */
 const STALL_MS = 30_000;
 const NOT_MODIFIED = 304;
 const PACE = { baseMs: 500, maxMs: 10_000, jitter: 0.2 };
@@ -228,7 +228,7 @@ interface DownloadTerms {
 
 /** @throws UsageError, CommandError if the platform refuses, or sends another archive than it says */
 export async function downloadVersion(
-  values: WorkerFlags & { handlerVersion: number },
+  values: VersionFlags,
   { kept, log }: DownloadTerms,
 ): Promise<DownloadedVersion> {
   const { url, path } = findUrl(values);
@@ -255,7 +255,7 @@ export async function downloadVersion(
 }
 
 /** @throws UsageError */
-function findUrl(values: WorkerFlags & { handlerVersion: number }): { url: URL; path: string } {
+function findUrl(values: VersionFlags): { url: URL; path: string } {
   const { endpoint, handlerVersion, httpUrl, url } = values;
   const { carrier, tls } = planLink(values);
   if (carrier === 'grpc' && httpUrl === undefined) {
