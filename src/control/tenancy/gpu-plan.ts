@@ -277,7 +277,7 @@ class Planner {
     const costMs = Math.max(this.#costOf(endpointId), this.#costOf(waiter.endpointId));
     const leastMs = owner?.minResidenceMs ?? 0;
     if (tenant.idleSince !== null && !owner?.hasWork) {
-      const until = since + Math.max(leastMs, IDLE_SHARE * costMs);
+      const until = since + Math.ceil(Math.max(leastMs, IDLE_SHARE * costMs));
       return { tenant, holder: { podId, endpointId, state: 'idle', until } };
     }
     const turnMs = Math.max(leastMs, Math.min(MAX_TURN_MS, TURN_FACTOR * costMs));
@@ -285,7 +285,7 @@ class Planner {
     if (fairAt === null) {
       return { tenant, holder: { podId, endpointId, state: 'sharing', until: null } };
     }
-    const until = Math.max(since + turnMs, fairAt);
+    const until = Math.ceil(Math.max(since + turnMs, fairAt));
     return { tenant, holder: { podId, endpointId, state: 'busy', until } };
   }
 

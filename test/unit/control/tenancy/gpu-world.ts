@@ -97,6 +97,9 @@ export class GpuWorld {
       ({ jobEndsAt, state }) => state !== 'leaving' || jobEndsAt !== null,
     );
     const plan = planGpus(this.#describe());
+    for (const { holder } of plan.waits) {
+      expect(Number.isInteger(holder?.until ?? 0), 'a time in whole ms').toBe(true);
+    }
     for (const move of plan.moves) this.#carryOut(move);
     for (const { endpointId, granted } of plan.waits) {
       for (const type of granted) this.#start(endpointId, type);
