@@ -1,31 +1,39 @@
-// Assembles the platform in this process: data folder, store, queue, keys, engine, HTTP server. No other code does.
-import { type ResumableClock, systemClock } from '../base/clock.ts';
+// Assembles the platform in this process: data folder, store, queue, keys, engine, HTTP server. No other code does. The store is
+// a Postgres server, a guarded file in the data folder, or memory.
+
+import { closeSync, openSync } from 'node:fs';
+import { join } from 'node:path';
+import { SOUND_STORE, type StoreStatus } from '../api/metrics/store-status.ts';
+import { type Clock, type ResumableClock, systemClock } from '../base/clock.ts';
 import { Keys } from '../control/keys/keys.ts';
 import { Sessions } from '../control/keys/sessions.ts';
 import type { PodUser } from '../engine/process/pod-user.ts';
 import type { TracingOptions } from '../queue/job-tracing.ts';
-import type { Store } from '../store/store.ts';
+import { UnfinishedCopyError } from '../store/copy/copy-state.ts';
+import { explainFailure, nameStorageFailure } from '../store/disk/store-failures.ts';
+import { StoreGuard } from '../store/disk/store-guard.ts';
+import { SchemaTooNewError } from '../store/schema-migration.ts';
+import { openSqliteStore } from '../store/sqlite/sqlite.ts';
+import { LoneLogError } from '../store/sqlite/sqlite-connection.ts';
+import { type Store, StoreUnavailableError } from '../store/store.ts';
 import { Compute } from './compute/compute.ts';
-import { choosePodUser, shareDataFolder } from './compute/pod-user-choice.ts';
 import { checkWorkerUrl, openWorkerAccess } from './compute/worker-access.ts';
 import { createNoticeSender, createQueue, createWebhookSender } from './create-queue.ts';
-import { explainStoreError, openDataStore } from './data-store.ts';
-import { declare } from './declare-endpoint.ts';
 import { openCatalog } from './files/catalog-file.ts';
 import { checkDataFolder, lockDataFolder } from './files/data-folder.ts';
 import { listSecretFiles, openSealer, prepareKeys, warnOfOpenFiles } from './files/secret-files.ts';
 import { listen } from './listeners.ts';
-import { openMachine } from './machine.ts';
+import { choosePodUser, openMachine, shareDataFolder } from './machine.ts';
 import { createSelfReader, listOnlyNode } from './node-list.ts';
-import { checkNodeOptions } from './nodes/node-options.ts';
-import { PlatformOptionError } from './option-error.ts';
+import { describeError, PlatformOptionError } from './option-error.ts';
 import {
   type CompleteOptions,
   checkCorsOrigins,
+  checkNodeOptions,
   completeOptions,
   type PlatformOptions,
 } from './platform-options.ts';
-import type { PlatformSeams, RunningPlatform } from './running-platform.ts';
+import { declare, type PlatformSeams, type RunningPlatform } from './running-platform.ts';
 import { openTraces } from './trace-exporter.ts';
 
 /** @throws PlatformOptionError */
@@ -172,4 +180,62 @@ async function openCompute(
   const noticeSender = engine && createNoticeSender(createWebhookSender(options), clock);
   const open = engine && (() => engine);
   return Compute.open({ ...parts, engine: open, workerFolders, limits, noticeSender });
+}
+
+interface DataStore {
+  store: Store;
+  status: StoreStatus;
+  close(): Promise<void>;
+}
+
+/** @throws PlatformOptionError */
+async function openDataStore(options: CompleteOptions, clock: Clock): Promise<DataStore> {
+  const { dataFolder: folder, log, onStoreLost: onLost, storage } = options;
+  if (options.store !== undefined) {
+    // Only here, because the driver takes time to load.
+    const { openPostgresData } = await import('./postgres-store.ts');
+    const { store: url, storeLimits: limits = {}, storePassword: password } = options;
+    const { status, store } = await openPostgresData({ url, password, limits, log, onLost });
+    return { store, status, close: () => store.close() };
+  }
+  if (folder === undefined) {
+    const store = openSqliteStore({ path: ':memory:' });
+    return { store, status: SOUND_STORE, close: () => store.close() };
+  }
+  const path = join(folder, 'millrace.db');
+  try {
+    // The database holds secrets and payloads. SQLite would make it readable for everybody; its
+    // other files get the mode of this one.
+    closeSync(openSync(path, 'a', 0o600));
+    const guard = await StoreGuard.open({ ...storage, path, clock, log, onLost });
+    return { store: guard.store, status: guard, close: () => guard.close() };
+  } catch (error) {
+    throw refuse(explainOpening(error, folder));
+  }
+}
+
+/** Explains a failure of the store during the platform's start. */
+function explainStoreError(
+  error: unknown,
+  { dataFolder: folder, store }: Pick<CompleteOptions, 'dataFolder' | 'store'>,
+): unknown {
+  if (!(error instanceof StoreUnavailableError)) return error;
+  if (store !== undefined) return new PlatformOptionError('unusable', 'store', error.message);
+  return refuse(`${folder} cannot be used: ${explainFailure(error.code ?? '')}`);
+}
+
+function explainOpening(error: unknown, folder: string): string {
+  const reason = describeError(error);
+  const isExplained =
+    error instanceof SchemaTooNewError ||
+    error instanceof LoneLogError ||
+    error instanceof UnfinishedCopyError;
+  if (isExplained) return reason;
+  const code = nameStorageFailure(error);
+  const advice = code === undefined ? '' : `; ${explainFailure(code)}`;
+  return `${folder} cannot be used: ${reason}${advice}`;
+}
+
+function refuse(problem: string): PlatformOptionError {
+  return new PlatformOptionError('unusable', 'dataFolder', problem);
 }

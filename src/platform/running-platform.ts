@@ -5,8 +5,10 @@ import type { Keys } from '../control/keys/keys.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { FindScaling } from '../queue/waits.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
+import { ProblemError } from '../wire/problem.ts';
 import type { PlatformKeys } from './files/secret-files.ts';
 import type { PlatformUrls } from './listeners.ts';
+import { PlatformOptionError } from './option-error.ts';
 
 export interface RunningPlatform extends PlatformUrls {
   /** Undefined on a later start without a key file. */
@@ -40,4 +42,20 @@ export interface PlatformSeams {
   findScaling?: FindScaling;
   /** Read by `/readyz`. Default: ready once it listens. */
   isReady?: () => boolean;
+}
+
+/** Declares an endpoint by its ID. An existing one keeps its settings, but for `maxAttempts` if it is given. @throws PlatformOptionError */
+export async function declare(
+  endpoints: Endpoints,
+  id: string,
+  maxAttempts: number | undefined,
+): Promise<void> {
+  const known = endpoints.find(id)?.settings;
+  const settings = maxAttempts === undefined ? undefined : { ...known, maxAttempts };
+  try {
+    await endpoints.ensureEndpoint(id, settings);
+  } catch (error) {
+    if (!(error instanceof ProblemError)) throw error;
+    throw new PlatformOptionError('invalid', 'endpoints', error.message);
+  }
 }

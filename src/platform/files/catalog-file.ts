@@ -15,7 +15,7 @@ import {
 } from '../../control/endpoints/catalog-contents.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import { describeIssues } from '../../wire/problem.ts';
-import type { MachineInfo } from '../machines/machine-messages.ts';
+import type { MachineInfo } from '../machines/machine-agent.ts';
 import { describeError, PlatformOptionError } from '../option-error.ts';
 
 /** Pods run on nodes of a cluster that nobody has described, not on this machine. Many nodes can run this. */

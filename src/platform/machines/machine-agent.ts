@@ -1,9 +1,18 @@
 // Carries out the leader's commands on this machine: calls the engine, and keeps the folders of workers. As soon as this
-// node knows of a new leader, it refuses the earlier one.
-import { type ContainerSpec, type Engine, EngineError } from '../../engine/engine.ts';
+// node knows of a new leader, it refuses the earlier one. Also the messages of these commands, and of what the leader asks
+// the nodes about their machines and workers.
+
+import { z } from 'zod';
+import {
+  type Container,
+  type ContainerSpec,
+  type ContainerStats,
+  type Engine,
+  EngineError,
+} from '../../engine/engine.ts';
+import { podKubernetes } from '../../wire/engine/kubernetes.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { FolderUse, WorkerFolders } from '../compute/worker-folders.ts';
-import type { MachineAct, MachineAnswer, MachineBody } from './machine-messages.ts';
 
 export interface MachineAgentOptions {
   engine: Engine;
@@ -120,3 +129,165 @@ export class MachineAgent {
     return changed;
   }
 }
+
+const protocol = z.enum(['http', 'tcp', 'udp']);
+
+const containerSpec: z.ZodType<ContainerSpec> = z.object({
+  id: z.string(),
+  generation: z.number(),
+  image: z.string(),
+  args: z.string(),
+  labels: z.record(z.string(), z.string()),
+  env: z.record(z.string(), z.string()),
+  handler: z.string().nullable(),
+  runsVersion: z.literal(true).exactOptional(),
+  ports: z.array(z.object({ private: z.number(), protocol })),
+  diskGb: z.number(),
+  registry: z.object({ server: z.string(), username: z.string(), password: z.string() }).nullable(),
+  mounts: z.array(
+    z.object({
+      kind: z.enum(['persistent', 'network']),
+      source: z.string(),
+      path: z.string(),
+      sizeGb: z.number().exactOptional(),
+    }),
+  ),
+  stateVolume: z
+    .object({ endpointId: z.string(), slot: z.number(), path: z.string() })
+    .exactOptional(),
+  gpus: z.array(z.string()),
+  limits: z.object({ vcpus: z.number(), memoryGb: z.number() }).nullable(),
+  network: z.string().nullable(),
+  kubernetes: podKubernetes.exactOptional(),
+});
+
+export const container: z.ZodType<Container> = z.object({
+  id: z.string(),
+  generation: z.number(),
+  labels: z.record(z.string(), z.string()),
+  state: z.enum(['created', 'starting', 'running', 'exited']),
+  waiting: z
+    .object({
+      cause: z.enum(['capacity', 'image', 'other']),
+      message: z.string(),
+      isFinal: z.boolean(),
+    })
+    .exactOptional(),
+  endReason: z.string().exactOptional(),
+  leaving: z.string().exactOptional(),
+  health: z.enum(['none', 'starting', 'healthy', 'unhealthy']),
+  exitCode: z.number().nullable(),
+  outOfMemory: z.boolean(),
+  hasDiskLimit: z.boolean(),
+  startedAt: z.number().nullable(),
+  endedAt: z.number().nullable(),
+  ports: z.array(
+    z.object({
+      private: z.number(),
+      public: z.number().nullable(),
+      type: protocol,
+      ip: z.string().nullable(),
+    }),
+  ),
+  gpus: z.array(z.string()),
+  ip: z.string().nullable(),
+  gpusAtStart: z.literal(true).exactOptional(),
+});
+
+export const containerStats: z.ZodType<ContainerStats> = z.object({
+  cpu: z.number(),
+  memory: z.number(),
+  gpus: z.array(z.object({ util: z.number(), memoryUtil: z.number() })),
+});
+
+const id = z.string();
+const endpointId = z.string();
+
+/** Something to do or to read on the machine of a node. */
+const machineAct = z.discriminatedUnion('verb', [
+  z.object({ verb: z.literal('create'), spec: containerSpec }),
+  z.object({ verb: z.literal('start'), id, gpus: z.array(z.string()).exactOptional() }),
+  z.object({ verb: z.literal('stop'), id, graceMs: z.number() }),
+  z.object({ verb: z.literal('remove'), id, volumes: z.enum(['keep', 'remove']) }),
+  z.object({ verb: z.literal('inspect'), id }),
+  z.object({ verb: z.literal('list') }),
+  z.object({ verb: z.literal('stats'), id }),
+  z.object({ verb: z.literal('readLog'), id, maxBytes: z.number() }),
+  z.object({ verb: z.literal('listVolumes') }),
+  z.object({ verb: z.literal('removeVolumes'), endpointId }),
+  z.object({ verb: z.literal('removeNetworkVolume'), source: z.string() }),
+  z.object({ verb: z.literal('listNetworkVolumes') }),
+  z.object({ verb: z.literal('growNetworkVolume'), source: z.string(), sizeGb: z.number() }),
+  /** Makes the folder in which the endpoint's workers keep undelivered outcomes. */
+  z.object({ verb: z.literal('provideFolder'), endpointId }),
+  /** Outcomes that a worker has left. */
+  z.object({ verb: z.literal('readLeft'), endpointId, workerId: z.string() }),
+  /** Removes folders of workers and endpoints that no longer exist. */
+  z.object({ verb: z.literal('tidyFolders') }),
+]);
+export type MachineAct = z.infer<typeof machineAct>;
+export type MachineVerb = MachineAct['verb'];
+
+/** `term`: the epoch of shard 0 in which the caller leads. */
+export const machineBody = z.object({ term: z.number(), act: machineAct });
+export type MachineBody = z.infer<typeof machineBody>;
+
+/** `failed`: an EngineError. */
+export const machineAnswer = z.union([
+  z.object({ value: z.unknown() }),
+  z.object({
+    failed: z.object({ code: z.enum(['refused', 'unavailable']), message: z.string() }),
+  }),
+]);
+export type MachineAnswer = z.infer<typeof machineAnswer>;
+
+/** What the leader needs to know about a node's machine. */
+export const machineInfo = z.object({
+  name: z.string(),
+  engine: z.enum(['none', 'process', 'docker', 'kubernetes']),
+  /** URL at which workers on this machine reach the platform. */
+  workerUrl: z.string(),
+  limits: z.object({ memoryGb: z.number(), vcpus: z.number(), diskGb: z.number() }),
+  /** Devices for pods. */
+  devices: z.array(
+    z.object({
+      kind: z.enum(['cpu', 'gpu']),
+      index: z.number(),
+      uuid: z.string(),
+      name: z.string(),
+      memoryBytes: z.number(),
+    }),
+  ),
+});
+export type MachineInfo = z.infer<typeof machineInfo>;
+
+export const leaseRefs = z.array(
+  z.object({ jobId: z.string(), attempt: z.number(), token: z.string() }),
+);
+export const ids = z.array(z.string());
+
+/** Endpoints and worker pods that exist. */
+export const useAnswer = z.object({
+  endpoints: ids,
+  pods: z.array(z.tuple([z.string(), z.string()])),
+});
+
+/** Load of an endpoint's queue. */
+export const workLoad = z.object({
+  waiting: z.number(),
+  running: z.number(),
+  oldestQueuedAt: z.number().nullable(),
+  outgrown: z
+    .array(z.object({ gpuType: z.string(), waiting: z.number(), oldestQueuedAt: z.number() }))
+    .exactOptional(),
+  gpuCount: z.object({ since: z.number(), ms: z.number() }).exactOptional(),
+  workers: z.array(
+    z.object({
+      podId: z.string().nullable(),
+      jobs: z.number(),
+      taken: z.number(),
+      busyUntil: z.number(),
+      draining: z.boolean(),
+    }),
+  ),
+});

@@ -9,9 +9,14 @@ import type { Unreachable } from '../../control/pods/pod-lifecycle.ts';
 import type { PodState } from '../../control/pods/pods.ts';
 import { EngineError } from '../../engine/engine.ts';
 import { askNode, NODE_CALLS } from '../nodes/node-calls.ts';
-import type { Cluster } from '../nodes/node-placement.ts';
-import type { MachineAgent } from './machine-agent.ts';
-import type { MachineAct, MachineAnswer, MachineInfo, MachineVerb } from './machine-messages.ts';
+import type { Cluster } from '../nodes/node-routing.ts';
+import type {
+  MachineAct,
+  MachineAgent,
+  MachineAnswer,
+  MachineInfo,
+  MachineVerb,
+} from './machine-agent.ts';
 
 /** Longest waits for an answer, ms. A creation may pull an image. */
 const CREATE_MS = 30 * 60_000;

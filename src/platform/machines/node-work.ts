@@ -12,7 +12,7 @@ import { StoreUnavailableError } from '../../store/store.ts';
 import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import type { WorkerHost } from '../compute/pod-control.ts';
 import { askNode, NODE_CALLS, type NodeCalls } from '../nodes/node-calls.ts';
-import { leaseRefs } from './machine-messages.ts';
+import { leaseRefs } from './machine-agent.ts';
 import type { LeadTerm, Machines } from './machines.ts';
 
 /** Endpoints that got jobs within this time are told in one call, ms. */

@@ -11,7 +11,7 @@ import type { Queues } from '../../queue/queues.ts';
 import type { EndpointActivity } from '../../wire/resources/activity.ts';
 import type { NodeRecord, NodeSelf } from '../../wire/resources/nodes.ts';
 import { findNameInId } from '../files/data-folder.ts';
-import type { MachineInfo } from '../machines/machine-messages.ts';
+import type { MachineInfo } from '../machines/machine-agent.ts';
 import type { ReadSelf } from '../node-list.ts';
 import { askNode, NODE_CALLS } from './node-calls.ts';
 

@@ -16,12 +16,12 @@ import { createNodeId, readNodeName } from '../files/data-folder.ts';
 import { useWebhookSecrets } from '../files/secret-files.ts';
 import { type NodeCompute, openNodeCompute } from '../machines/node-compute.ts';
 import { PlatformOptionError } from '../option-error.ts';
+import { findClusterName, type NodePlatformOptions } from '../platform-options.ts';
 import { explainOpening, PostgresFailures, readTarget } from '../postgres-store.ts';
 import type { PlatformSeams } from '../running-platform.ts';
 import { ControlNews, ControlStore } from './control-store.ts';
 import { NODE_CALLS, NodeCalls } from './node-calls.ts';
-import { findClusterName, type NodePlatformOptions } from './node-options.ts';
-import { ShardOwners } from './node-placement.ts';
+import { ShardOwners } from './node-routing.ts';
 import { boundTimes } from './shard-opener.ts';
 import { checkEngines } from './start-checks.ts';
 

@@ -16,7 +16,7 @@ import {
   machineInfo,
   useAnswer,
   workLoad,
-} from '../machines/machine-messages.ts';
+} from '../machines/machine-agent.ts';
 import { ratesAnswer, ratesBody } from './rate-counts.ts';
 
 /** Of one node. */

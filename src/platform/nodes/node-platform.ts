@@ -1,23 +1,19 @@
 // Puts together a platform that is one of several nodes on a Postgres database: it serves the shards that it owns, and
 // forwards everything else. Each part is opened after those that it needs.
-
 import { setTimeout as sleep } from 'node:timers/promises';
 import { openForwarder } from '../../api/forwarding/forwarder.ts';
 import { readNodeAddress } from '../../api/nodes/node-client.ts';
 import type { ApiServerOptions } from '../../api/server-options.ts';
 import { openWorkerAccess } from '../compute/worker-access.ts';
-import { declare } from '../declare-endpoint.ts';
 import { prepareKeys } from '../files/secret-files.ts';
 import { type Listening, listen } from '../listeners.ts';
 import { PlatformOptionError } from '../option-error.ts';
-import type { NodeOptions } from '../platform-options.ts';
-import type { RunningPlatform } from '../running-platform.ts';
+import type { NodeOptions, NodePlatformOptions } from '../platform-options.ts';
+import { declare, type RunningPlatform } from '../running-platform.ts';
 import { listNodes, readClusterActivity, readClusterFailed } from './cluster-reads.ts';
 import { type JoinedNode, joinCluster, type NodeParts } from './joined-node.ts';
 import { askNode, NODE_CALLS } from './node-calls.ts';
-import type { NodePlatformOptions } from './node-options.ts';
-import type { ShardOwners } from './node-placement.ts';
-import { openRouting, type Routing } from './node-routing.ts';
+import { openRouting, type Routing, type ShardOwners } from './node-routing.ts';
 import { serveShards } from './node-shards.ts';
 import { checkWebhookSecrets } from './start-checks.ts';
 

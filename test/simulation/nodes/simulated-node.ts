@@ -4,7 +4,7 @@ import { silentLog as log } from '../../../src/base/log.ts';
 import { LocalShards, ServedShards } from '../../../src/cluster/local-shards.ts';
 import { Membership } from '../../../src/cluster/membership.ts';
 import type { LiveEndpoint } from '../../../src/control/endpoints/endpoint-records.ts';
-import { NodePlacement, ShardOwners } from '../../../src/platform/nodes/node-placement.ts';
+import { NodePlacement, ShardOwners } from '../../../src/platform/nodes/node-routing.ts';
 import { EndpointCopies, ShardOpener } from '../../../src/platform/nodes/shard-opener.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { ShardedQueues } from '../../../src/queue/queues.ts';

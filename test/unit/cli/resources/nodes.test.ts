@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { nodesCommands } from '../../../../src/cli/resources/nodes.ts';
 import { readSecretKeys, readWebhookSecrets } from '../../../../src/platform/files/secret-files.ts';
-import { checkSecrets } from '../../../../src/platform/nodes/node-options.ts';
+import { checkSecrets } from '../../../../src/platform/platform-options.ts';
 import { printVerb } from '../../../support/runs/verb-run.ts';
 
 let folder: string;

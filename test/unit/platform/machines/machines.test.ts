@@ -6,14 +6,14 @@ import { silentLog } from '../../../../src/base/log.ts';
 import type { ClusterView } from '../../../../src/cluster/cluster-rows.ts';
 import { DOCKER_CAPABILITIES } from '../../../../src/engine/docker/docker-engine.ts';
 import { EngineError } from '../../../../src/engine/engine.ts';
-import { MachineAgent } from '../../../../src/platform/machines/machine-agent.ts';
 import {
   type MachineAct,
+  MachineAgent,
   type MachineInfo,
   machineBody,
-} from '../../../../src/platform/machines/machine-messages.ts';
+} from '../../../../src/platform/machines/machine-agent.ts';
 import { LeadTerm, Machines } from '../../../../src/platform/machines/machines.ts';
-import { NodesEngine } from '../../../../src/platform/machines/nodes-engine.ts';
+import { NodesEngine } from '../../../../src/platform/machines/node-compute.ts';
 import { SECRET, startNodes } from '../../../support/api/two-nodes.ts';
 import { MemoryEngine, MemoryHost } from '../../../support/containers/memory-engine.ts';
 

@@ -7,7 +7,7 @@ import {
   ratesBody,
   sliceOf,
 } from '../../../../src/platform/nodes/rate-counts.ts';
-import { RateSlices } from '../../../../src/platform/nodes/rate-slices.ts';
+import { RateSlices } from '../../../../src/platform/nodes/shared-rates.ts';
 import { fc } from '../../../support/properties.ts';
 import { createRandom } from '../../../support/random.ts';
 

@@ -1,6 +1,6 @@
 // Messages between nodes keep what the leader needs.
 import { describe, expect, it } from 'vitest';
-import { workLoad } from '../../../../src/platform/machines/machine-messages.ts';
+import { workLoad } from '../../../../src/platform/machines/machine-agent.ts';
 
 describe('the load of an endpoint, from its owner to the leader', () => {
   const plain = { waiting: 2, running: 0, oldestQueuedAt: 5, workers: [] };

@@ -2,8 +2,8 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { checkAdvertised, checkSecrets } from '../../../../src/platform/nodes/node-options.ts';
-import { openPlatform } from '../../../../src/platform/platform.ts';
+import { openPlatform } from '../../../src/platform/platform.ts';
+import { checkAdvertised, checkSecrets } from '../../../src/platform/platform-options.ts';
 
 it.each([
   ['too short', 'x'.repeat(31)],
