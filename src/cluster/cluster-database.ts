@@ -48,7 +48,10 @@ export async function prepareDatabase(options: ClusterDatabaseOptions): Promise<
   const { connect, connectTimeoutMs, migrations, onMigrated, rows } = options;
   const { shards, target, waitMs } = options;
   const session = await Session.connect({
-    ...{ target, connect, connectTimeoutMs, statementTimeoutMs: MIGRATION_MS },
+    target,
+    connect,
+    connectTimeoutMs,
+    statementTimeoutMs: MIGRATION_MS,
   });
   try {
     await checkServer(session);

@@ -331,7 +331,10 @@ export class Membership {
     const { connectTimeoutMs, statementTimeoutMs } = this.#timings;
     const { connect, target } = this.#options;
     const session = await Session.connect({
-      ...{ target, connect, connectTimeoutMs, statementTimeoutMs },
+      target,
+      connect,
+      connectTimeoutMs,
+      statementTimeoutMs,
     });
     try {
       await this.#lock(session);

@@ -84,8 +84,11 @@ export async function listFailed(
   const previews = await describePreviews(store, found);
   return {
     jobs: found.map((job, index) => ({
-      ...{ ...toSummary(job, now), ...previews[index] },
-      ...{ endpointId: job.endpointId, position: job.position, endedAt: job.endedAt },
+      ...toSummary(job, now),
+      ...previews[index],
+      endpointId: job.endpointId,
+      position: job.position,
+      endedAt: job.endedAt,
     })),
     next: left && topOf(left) + 1,
   };

@@ -129,8 +129,12 @@ interface Interval {
 /** The job's first span: the parent of all others that the platform makes. */
 export function describeSubmission(job: StoredJob, trace: JobTrace, interval: Interval): Span {
   return {
-    ...{ ...trace, ...interval, spanId: submitSpanId(job), name: 'millrace.submit' },
-    ...{ kind: 'server', error: undefined },
+    ...trace,
+    ...interval,
+    spanId: submitSpanId(job),
+    name: 'millrace.submit',
+    kind: 'server',
+    error: undefined,
     attributes: { ...nameJob(job), 'millrace.mode': job.mode, 'millrace.priority': job.priority },
   };
 }
@@ -177,12 +181,18 @@ export function describeWebhook(
 ): Span {
   const { attempts, id, receiver } = delivery;
   return {
-    ...{ ...belowSubmission(job, trace), ...interval, spanId: webhookSpanId(job, delivery) },
-    ...{ name: 'millrace.webhook', kind: 'client', error: result === '2xx' ? undefined : detail },
+    ...belowSubmission(job, trace),
+    ...interval,
+    spanId: webhookSpanId(job, delivery),
+    name: 'millrace.webhook',
+    kind: 'client',
+    error: result === '2xx' ? undefined : detail,
     attributes: {
       ...nameJob(job),
-      ...{ 'millrace.delivery': id, 'millrace.webhook.attempt': attempts + 1 },
-      ...{ 'millrace.webhook.result': result, 'server.address': receiver },
+      'millrace.delivery': id,
+      'millrace.webhook.attempt': attempts + 1,
+      'millrace.webhook.result': result,
+      'server.address': receiver,
     },
   };
 }
@@ -200,12 +210,16 @@ function describeWait(
   const delayMs = before.availableAt - before.queuedAt;
   const isLeased = job.status === 'IN_PROGRESS' && !removed;
   return {
-    ...{ ...belowSubmission(before, trace), spanId: spanIdOf(before, `queue ${attempt}`) },
-    ...{ name: 'millrace.queue', kind: 'internal', error: undefined },
+    ...belowSubmission(before, trace),
+    spanId: spanIdOf(before, `queue ${attempt}`),
+    name: 'millrace.queue',
+    kind: 'internal',
+    error: undefined,
     startMs: before.queuedAt,
     endMs: (isLeased ? job.startedAt : null) ?? interval.endMs,
     attributes: {
-      ...{ ...nameJob(before), 'millrace.attempt': attempt },
+      ...nameJob(before),
+      'millrace.attempt': attempt,
       ...(delayMs > 0 && { 'millrace.delay_ms': delayMs }),
       ...(!isLeased && { 'millrace.outcome': removed ? 'expired' : job.status.toLowerCase() }),
     },
@@ -229,12 +243,17 @@ function describeLease(
 ): Span {
   const startMs = job.startedAt ?? job.queuedAt;
   return {
-    ...{ ...belowSubmission(job, trace), spanId: leaseSpanId(job, job.attempt) },
-    ...{ name: 'millrace.lease', kind: 'internal', startMs, endMs: endMs ?? startMs },
+    ...belowSubmission(job, trace),
+    spanId: leaseSpanId(job, job.attempt),
+    name: 'millrace.lease',
+    kind: 'internal',
+    startMs,
+    endMs: endMs ?? startMs,
     error,
     attributes: {
       ...nameJob(job),
-      ...{ 'millrace.attempt': job.attempt, 'millrace.outcome': outcome },
+      'millrace.attempt': job.attempt,
+      'millrace.outcome': outcome,
       ...(job.workerId !== null && { 'millrace.worker': job.workerId }),
       ...(code !== undefined && { 'error.type': code }),
     },
@@ -244,8 +263,12 @@ function describeLease(
 /** From the arrival of the outcome until it is on disk. */
 function describeReport(job: StoredJob, trace: JobTrace, interval: Interval): Span {
   return {
-    ...{ ...trace, ...interval, parentSpanId: leaseSpanId(job, job.attempt) },
-    ...{ spanId: spanIdOf(job, `report ${job.attempt}`), name: 'millrace.report', kind: 'server' },
+    ...trace,
+    ...interval,
+    parentSpanId: leaseSpanId(job, job.attempt),
+    spanId: spanIdOf(job, `report ${job.attempt}`),
+    name: 'millrace.report',
+    kind: 'server',
     error: undefined,
     attributes: { ...nameJob(job), 'millrace.attempt': job.attempt },
   };

@@ -95,8 +95,11 @@ export class Submissions {
   ): Promise<JobRef> {
     const { arrivals, clock, positions, signals, store, tracing } = this.#options;
     const arrival = {
-      ...{ id, input, chosen: this.#chosen },
-      ...{ now: clock.now(), position: positions.next() },
+      id,
+      input,
+      chosen: this.#chosen,
+      now: clock.now(),
+      position: positions.next(),
     };
     try {
       const { job, isNew } = await store.write((tx) => this.#arrive(tx, submission, arrival));
@@ -190,7 +193,14 @@ function createCandidate(
   const newJob = newJobs && { id, isRepeated: newJobs.isRepeated, requestId: newJobs.id };
   return {
     submission: {
-      ...{ endpointId, mode: 'run', input, policy, idempotency, webhook, trace, newJob },
+      endpointId,
+      mode: 'run',
+      input,
+      policy,
+      idempotency,
+      webhook,
+      trace,
+      newJob,
     },
     arrival: { id, input, now, position: positions.next(), chosen },
   };

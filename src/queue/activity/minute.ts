@@ -24,8 +24,10 @@ const storedMinute = z.object({
   /** Workers at the end of the minute, by state. */
   workers: z
     .object({
-      ...{ starting: count.default(0), idle: count.default(0) },
-      ...{ running: count.default(0), draining: count.default(0) },
+      starting: count.default(0),
+      idle: count.default(0),
+      running: count.default(0),
+      draining: count.default(0),
     })
     .prefault({}),
   workerSeconds: count.default(0),

@@ -76,7 +76,8 @@ export class Receivers {
         const free = this.#freeOf(user);
         const proven = user.proven.list(now, free.proven);
         return [...proven, ...user.unproven.list(now, free.unproven)].map((receiver) => ({
-          ...{ receiver, load: user.load.all },
+          receiver,
+          load: user.load.all,
         }));
       })
       .sort((a, b) => a.load - b.load || a.receiver.nextAt - b.receiver.nextAt)

@@ -41,7 +41,11 @@ export function readPostgresUrl(text: string, password?: string): PostgresTarget
   const schema = readSchema(given.search_path ?? 'public');
   const place = host.startsWith('/') ? host : `${host.includes(':') ? `[${host}]` : host}:${port}`;
   return {
-    ...{ host, port, user, database, schema },
+    host,
+    port,
+    user,
+    database,
+    schema,
     password: decode(url.password) || password,
     ...readTls(given.sslmode ?? 'prefer', given.sslrootcert, host),
     name: `postgres://${user}@${place}/${database}`,

@@ -223,7 +223,10 @@ async function connect(
   const socket = new Socket();
   const client = new Client({
     stream: () => socket,
-    ...{ database, host, port, user },
+    database,
+    host,
+    port,
+    user,
     // As a function: otherwise pg looks for one in the environment and in files.
     password: () => {
       if (password === undefined) throw new Error('the server asks for a password; give one');
@@ -247,7 +250,9 @@ async function connect(
       lock_timeout: statementTimeoutMs,
       idle_in_transaction_session_timeout: IDLE_TRANSACTION_MS,
       statement_timeout: statementTimeoutMs,
-      ...{ ...FORMS, ...SERVER_KEEPALIVE, ...PLANNER },
+      ...FORMS,
+      ...SERVER_KEEPALIVE,
+      ...PLANNER,
     });
   } catch (error) {
     session.destroy();
