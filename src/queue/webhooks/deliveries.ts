@@ -17,12 +17,12 @@ import {
 } from '../../store/store.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import { addNote } from '../timeline.ts';
-import { Receivers } from './receivers.ts';
 import {
   type AfterAttempt,
   decideAfterAttempt,
   isTooOld,
   nameReceiver,
+  Receivers,
   type SendAttempt,
   type SendResult,
 } from './webhooks.ts';

@@ -1,7 +1,7 @@
 // Which receiver gets an attempt: limits in all, of one user and of one receiver, and that receivers
 // which fail or hang hold up nobody.
 import { describe, expect, it } from 'vitest';
-import { Receivers } from '../../../../src/queue/webhooks/receivers.ts';
+import { Receivers } from '../../../../src/queue/webhooks/webhooks.ts';
 import { createRandom } from '../../../support/random.ts';
 
 const LIMITS = { maxConcurrent: 8, maxPerReceiver: 3, maxPerUser: 8, maxUnprovenPerUser: 4 };
