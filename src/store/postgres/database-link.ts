@@ -22,32 +22,59 @@ import {
 } from './schema.ts';
 import { Session, type SessionOptions } from './session.ts';
 
-export interface LinkOptions extends SessionOptions {
-  /** How long to wait for the lock of the store at the start, ms. */
+export interface LinkSettings extends SessionOptions {
+  /** How long operations wait for a lost connection before they are rejected, ms. Default 5,000. */
+  waitMs: number;
+  /** How long the start waits for a platform that still uses the database, ms. Default 15,000. */
   lockWaitMs: number;
-  /** Ends the sessions that hold the lock of the store, instead of waiting for their end. */
+  /** How long to wait for a connection, ms. Default 10,000. */
+  connectTimeoutMs: number;
+  /** Longest time of one statement, ms. Default 30,000. */
+  statementTimeoutMs: number;
+  /**
+   * Ends whatever session holds the lock of the store, instead of waiting for its end: the caller has made sure that it
+   * is the owner. Default: false.
+   */
   takeOver: boolean;
   /**
-   * Whether this process still owns the store. Asked before and after a session takes the lock. If not, the store is
-   * lost. Undefined: it always does.
+   * Whether this process still owns the store. Asked before and after a connection takes the lock of the store. If not,
+   * the store is lost: `onLost` gets a ShardLostError. If it rejects, the connection is tried again. Default: it does.
    */
-  mayReturn: (() => Promise<boolean>) | undefined;
-  /** Refuses the schema of a newer version, also of one that this version may run beside. */
+  mayReturn: () => Promise<boolean>;
+  /** Refuses the schema of a newer version, also of one that this version may run beside. Default: false. */
   isExact: boolean;
-  /** How long operations wait for a lost connection, ms. */
-  waitMs: number;
-  /** Called with the reason when the connection is lost, and with each failed attempt to open another one. */
+  /** Called with the reason when the connection is lost, and with each failed attempt to open another one. Default: ignored. */
   onFailure: (error: unknown) => void;
+  /** Called if the schema of an existing database was migrated. Default: ignored. */
+  onMigrated: MigrationListener;
+  /** Called when a lost connection is replaced. Default: ignored. */
+  onReconnect: () => void;
+  /**
+   * Called once, when the database does not have what this process has written, or another process owns the store:
+   * everything rejects from then on, until a new process opens the store. Default: ignored.
+   */
+  onLost: (error: unknown) => void;
+}
+
+export const LINK_DEFAULTS = {
+  waitMs: 5_000,
+  lockWaitMs: 15_000,
+  connectTimeoutMs: 10_000,
+  statementTimeoutMs: 30_000,
+  takeOver: false,
+  mayReturn: () => Promise.resolve(true),
+  isExact: false,
+  onFailure: () => {},
+  onMigrated: () => {},
+  onReconnect: () => {},
+  onLost: () => {},
+};
+
+interface LinkOptions extends LinkSettings {
   /** Called when the connection has been lost for `waitMs`. */
   onOutage: () => void;
-  /** Called when there is a connection again. */
-  onReconnect: () => void;
-  /** Called if the schema of an existing database was migrated. */
-  onMigrated: MigrationListener;
   /** Called with each new session, before anything else uses it. */
   onSession: (session: Session) => Promise<void>;
-  /** Called once, when the store can no longer read or write. */
-  onLost: (error: unknown) => void;
 }
 
 /** What became of a commit whose answer was lost. */
@@ -278,7 +305,7 @@ export class DatabaseLink {
   /** @throws ShardLostError */
   async #checkOwner(): Promise<void> {
     const { mayReturn, target } = this.#options;
-    if (mayReturn && !(await mayReturn())) throw new ShardLostError(target.schema);
+    if (!(await mayReturn())) throw new ShardLostError(target.schema);
   }
 }
 

@@ -4,54 +4,20 @@ import { setImmediate as nextIteration } from 'node:timers/promises';
 import { leaveCopy } from '../copy/copy-state.ts';
 import type { CachedJobsOptions } from '../live/cached-jobs.ts';
 import { LiveJobs } from '../live/live-jobs.ts';
-import type { MigrationListener } from '../schema-migration.ts';
 import { type MemoryState, type SqlDriver, SqlStore } from '../sql/sql-store.ts';
 import { type Step, type Store, StoreUnavailableError, type WriteOptions } from '../store.ts';
 import { Batch, type Outcome, type PendingWrite } from './batch.ts';
 import type { PostgresTarget } from './connection-url.ts';
 import { UnfitDatabaseError } from './database.ts';
-import { DatabaseLink } from './database-link.ts';
+import { DatabaseLink, LINK_DEFAULTS, type LinkSettings } from './database-link.ts';
 import { describeUnavailable } from './postgres-errors.ts';
 import { PostgresTables } from './postgres-tables.ts';
-import { runSteps, type Session, type SessionOptions } from './session.ts';
+import { runSteps, type Session } from './session.ts';
 
-export interface PostgresOptions {
+export interface PostgresOptions extends Partial<LinkSettings> {
   target: PostgresTarget;
   /** Bounds of the jobs in memory. Default: those of CachedJobsOptions. */
   live?: CachedJobsOptions;
-  /** How long operations wait for a lost connection before they are rejected, ms. Default 5,000. */
-  waitMs?: number;
-  /** How long to wait for a platform that still uses the database, ms. Default 15,000. */
-  lockWaitMs?: number;
-  /**
-   * Ends whatever session holds the lock of the store, instead of waiting for its end: the caller has made sure that it
-   * is the owner. Default: false.
-   */
-  takeOver?: boolean;
-  /**
-   * Whether this process still owns the store. Asked before and after a connection takes the lock of the store. If not,
-   * the store is lost: `onLost` gets a ShardLostError. If it rejects, the connection is tried again. Default: it does.
-   */
-  mayReturn?: () => Promise<boolean>;
-  /** Refuses the schema of a newer version, also of one that this version may run beside. Default: false. */
-  isExact?: boolean;
-  /** How long to wait for a connection, ms. Default 10,000. */
-  connectTimeoutMs?: number;
-  /** Longest time of one statement, ms. Default 30,000. */
-  statementTimeoutMs?: number;
-  /** As SessionOptions. */
-  connect?: SessionOptions['connect'];
-  /** Called with each failure of the connection or the database. Default: only the failed callers learn of it. */
-  onFailure?: (error: unknown) => void;
-  /** Called if the schema of an existing database was migrated. Default: ignored. */
-  onMigrated?: MigrationListener;
-  /** Called when a lost connection is replaced. Default: ignored. */
-  onReconnect?: () => void;
-  /**
-   * Called when the database does not have what this process has written: everything rejects from then on, until a new
-   * process opens the store. Default: ignored.
-   */
-  onLost?: (error: unknown) => void;
 }
 
 /** Weight of the operations of one transaction. */
@@ -108,10 +74,10 @@ export class PostgresDriver implements SqlDriver {
   #commits = 0;
   #statements = 0;
 
-  private constructor(link: DatabaseLink, memory: MemoryState, { onFailure }: PostgresOptions) {
+  private constructor(link: DatabaseLink, memory: MemoryState, { onFailure }: LinkSettings) {
     this.#link = link;
     this.#memory = memory;
-    this.#onFailure = onFailure ?? (() => {});
+    this.#onFailure = onFailure;
   }
 
   /**
@@ -123,27 +89,16 @@ export class PostgresDriver implements SqlDriver {
     memory: MemoryState,
     onSession = (_session: Session): Promise<void> => Promise.resolve(),
   ): Promise<PostgresDriver> {
+    const settings = { ...LINK_DEFAULTS, ...options };
     let driver: PostgresDriver | undefined;
     const link = await DatabaseLink.open({
-      target: options.target,
-      waitMs: options.waitMs ?? 5_000,
-      lockWaitMs: options.lockWaitMs ?? 15_000,
-      connectTimeoutMs: options.connectTimeoutMs ?? 10_000,
-      statementTimeoutMs: options.statementTimeoutMs ?? 30_000,
-      connect: options.connect,
-      takeOver: options.takeOver ?? false,
-      isExact: options.isExact ?? false,
-      mayReturn: options.mayReturn,
-      onFailure: options.onFailure ?? (() => {}),
-      onMigrated: options.onMigrated ?? (() => {}),
+      ...settings,
       onSession,
       onOutage: () => {
         if (driver) driver.#rejectWaiting();
       },
-      onReconnect: options.onReconnect ?? (() => {}),
-      onLost: options.onLost ?? (() => {}),
     });
-    driver = new PostgresDriver(link, memory, options);
+    driver = new PostgresDriver(link, memory, settings);
     return driver;
   }
 
