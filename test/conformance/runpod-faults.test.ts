@@ -33,7 +33,7 @@ describe("RunPod's protocol, in a bad network", () => {
     return hand;
   }
 
-  it('an outcome whose answer was lost is repeated, and counts once', async () => {
+  it('repeats an outcome whose answer was lost, and counts it once', async () => {
     const id = await platform.submit();
     const hand = await startWorker();
     const report = outcomeOf(await hand.takeOne(), 1, completed, '"once"');
@@ -49,7 +49,7 @@ describe("RunPod's protocol, in a bad network", () => {
     expect((await platform.health()).jobs).toMatchObject({ completed: 1, inQueue: 0 });
   });
 
-  it('a restart of the platform keeps the job and what was streamed of it', async () => {
+  it('keeps a job and what was streamed of it over a restart of the platform', async () => {
     const id = await platform.submit();
     const hand = await startWorker();
     const lease = await hand.takeOne();
@@ -61,7 +61,7 @@ describe("RunPod's protocol, in a bad network", () => {
     expect(record).toMatchObject({ status: 'COMPLETED', attempt: 1, output: ['a', 'b'] });
   });
 
-  it('a result of an attempt that was given up changes nothing', async () => {
+  it('ignores the result of an attempt that was given up', async () => {
     const id = await platform.submit();
     const slow = await startWorker();
     const old = await slow.takeOne();
@@ -75,7 +75,7 @@ describe("RunPod's protocol, in a bad network", () => {
     expect(await platform.record(id)).toMatchObject({ status: 'COMPLETED', output: 'new' });
   });
 
-  it('a cancel arrives after the connections were cut', async () => {
+  it('reports a cancel after the connections were cut', async () => {
     const id = await platform.submit();
     const hand = await startWorker();
     const lease = await hand.takeOne();

@@ -44,7 +44,7 @@ afterAll(() => platform.close());
 
 describe.each(GROUPS)('in bad networks', ({ networks }) => {
   it.concurrent.each(networks)(
-    'every job ends once, with its output and all chunks: $kind',
+    'ends every job once, with its output and all chunks: $kind',
     async ({ kind, maxFaults, atLeast }) => {
       const seed = chooseSeed(1);
       console.log(`${kind}: SEED=${seed}`);

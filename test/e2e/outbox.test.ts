@@ -293,7 +293,7 @@ describe('outcomes of a worker that no longer runs', () => {
     expect([await owner.end(), await other.end()]).toEqual([0, 0]);
   });
 
-  it('of another endpoint are logged and kept', async () => {
+  it('are logged and kept if they are of another endpoint', async () => {
     await endUnheard();
     const other = startWorker('--worker-id', 'w2', '--endpoint', 'another');
     await other.find(

@@ -126,53 +126,63 @@ describe.skipIf(isLeftOut)('the image of a project', () => {
 
   // Builds mostly wait for the network.
   describe.concurrent('builds and runs as its README says', { timeout: LIMIT_MS }, () => {
-    it.each(cases)('template $template, millrace from a $origin', async (given) => {
-      const place = join(folder, given.template);
-      mkdirSync(place);
-      await makeProject(place, given);
-      const project = join(place, 'app');
-      await npm(['install', '--package-lock-only', '--ignore-scripts'], project);
-      const readme = readFileSync(join(project, 'README.md'), 'utf8');
-      const tag = `${run}/${given.template}`;
+    it.each(cases)(
+      'works with the template $template and millrace from a $origin',
+      async (given) => {
+        const place = join(folder, given.template);
+        mkdirSync(place);
+        await makeProject(place, given);
+        const project = join(place, 'app');
+        await npm(['install', '--package-lock-only', '--ignore-scripts'], project);
+        const readme = readFileSync(join(project, 'README.md'), 'utf8');
+        const tag = `${run}/${given.template}`;
 
-      const [, ...build] = readCommand(readme, 'docker build ');
-      expect(build).toEqual(['build', '-t', 'app', '.']);
-      const onOurBase = [
-        '--force-rm',
-        '--network',
-        'host',
-        '--build-arg',
-        `NODE_IMAGE=${nodeImage}`,
-      ];
-      await docker('build', ...onOurBase, '-t', tag, project);
+        const [, ...build] = readCommand(readme, 'docker build ');
+        expect(build).toEqual(['build', '-t', 'app', '.']);
+        const onOurBase = [
+          '--force-rm',
+          '--network',
+          'host',
+          '--build-arg',
+          `NODE_IMAGE=${nodeImage}`,
+        ];
+        await docker('build', ...onOurBase, '-t', tag, project);
 
-      const [, , ...words] = readCommand(readme, 'docker run ');
-      const values: Record<string, string> = {
-        MILLRACE_URL: platform.url,
-        MILLRACE_ENDPOINT: given.template,
-        MILLRACE_KEY: platform.workerKey,
-      };
-      const filled = words.map((word) => {
-        if (word === 'app') return tag;
-        const [name = '', rest] = word.split('=');
-        return rest === '…' ? `${name}=${values[name]}` : word;
-      });
-      const own = ['OPENAI_API_KEY=any', `OPENAI_BASE_URL=${model.url}`, 'MILLRACE_HEALTH_PORT=0'];
-      const container = await Container.start(...own.flatMap((each) => ['--env', each]), ...filled);
-      try {
-        const input = JSON.parse(/run handler\.ts --input '(.*)'/.exec(readme)?.[1] ?? '');
-        const access = { url: platform.url, key: platform.adminKey, fetch: fetchChecked };
-        const jobs = createClient({ ...access, endpoint: given.template });
-        const { id } = await jobs.run(input);
-        const ended = await jobs.wait(id);
-        expect(ended, await container.logs()).toMatchObject({ status: 'COMPLETED' });
-        expect(ended.output).toMatchObject(given.output);
-        expect(await container.exec('id', '-u')).toBe('1000');
-        await docker('stop', '--time', '60', container.id);
-        expect(await container.inspect('{{.State.ExitCode}}')).toBe('0');
-      } finally {
-        await container.remove();
-      }
-    });
+        const [, , ...words] = readCommand(readme, 'docker run ');
+        const values: Record<string, string> = {
+          MILLRACE_URL: platform.url,
+          MILLRACE_ENDPOINT: given.template,
+          MILLRACE_KEY: platform.workerKey,
+        };
+        const filled = words.map((word) => {
+          if (word === 'app') return tag;
+          const [name = '', rest] = word.split('=');
+          return rest === '…' ? `${name}=${values[name]}` : word;
+        });
+        const own = [
+          'OPENAI_API_KEY=any',
+          `OPENAI_BASE_URL=${model.url}`,
+          'MILLRACE_HEALTH_PORT=0',
+        ];
+        const container = await Container.start(
+          ...own.flatMap((each) => ['--env', each]),
+          ...filled,
+        );
+        try {
+          const input = JSON.parse(/run handler\.ts --input '(.*)'/.exec(readme)?.[1] ?? '');
+          const access = { url: platform.url, key: platform.adminKey, fetch: fetchChecked };
+          const jobs = createClient({ ...access, endpoint: given.template });
+          const { id } = await jobs.run(input);
+          const ended = await jobs.wait(id);
+          expect(ended, await container.logs()).toMatchObject({ status: 'COMPLETED' });
+          expect(ended.output).toMatchObject(given.output);
+          expect(await container.exec('id', '-u')).toBe('1000');
+          await docker('stop', '--time', '60', container.id);
+          expect(await container.inspect('{{.State.ExitCode}}')).toBe('0');
+        } finally {
+          await container.remove();
+        }
+      },
+    );
   });
 });

@@ -48,7 +48,7 @@ describe('with npm start running', () => {
   });
   afterAll(() => platform.end());
 
-  it('the first curl line answers as printed', async () => {
+  it('answers the first curl line as printed', async () => {
     const answer = await curl(
       findLine(`curl -s ${PRINTED_URL}/v2/echo/runsync -H 'content-type`),
       url,
@@ -57,7 +57,7 @@ describe('with npm start running', () => {
     expect(answer).toMatch(/"output":\{"hello":"world"\}\}$/);
   });
 
-  it('the second and third curl lines submit a text and read its pieces', async () => {
+  it('takes the text of the second curl line, and gives its pieces to the third', async () => {
     const submit = findLine(`id=$(curl -s ${PRINTED_URL}/v2/text-stream/run `);
     const id = (await curl(`${submit}; echo $id`, url)).trim();
     const read = findLine(`curl -s ${PRINTED_URL}/v2/text-stream/stream/`);
@@ -72,7 +72,7 @@ describe('with npm start running', () => {
     expect(text).toBe('One by one.');
   });
 
-  it('the curl lines that it prints work', async () => {
+  it('answers the curl lines that it prints', async () => {
     await platform.find(/Stream the output:/);
     const printed = platform.output.split('\n').map((line) => line.trim());
     const echo = printed.find((line) => line.startsWith('curl') && line.includes('/echo/')) ?? '';

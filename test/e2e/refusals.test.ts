@@ -84,18 +84,21 @@ async function startHolding() {
 }
 
 describe('a worker that gets Retry-After', () => {
-  it.each([429, 503])('with status %i waits that long before it repeats a call', async (status) => {
-    const refused: WorkerVerb[] = ['hello', 'take', 'renew', 'report'];
-    for (const verb of refused) gate.refuseNext(verb, { status, retryAfter: RETRY_AFTER });
-    const worker = startWorker();
-    const id = await submit([]);
-    for (const verb of refused) {
-      const [, repetition] = await gate.waitForRepetition(verb, status);
-      expect(repetition.isEarly, verb).toBe(false);
-    }
-    expect(await waitFor(id, 'COMPLETED')).toMatchObject({ attempt: 1 });
-    expect(await worker.end()).toBe(0);
-  });
+  it.each([429, 503])(
+    'waits that long after status %i before it repeats a call',
+    async (status) => {
+      const refused: WorkerVerb[] = ['hello', 'take', 'renew', 'report'];
+      for (const verb of refused) gate.refuseNext(verb, { status, retryAfter: RETRY_AFTER });
+      const worker = startWorker();
+      const id = await submit([]);
+      for (const verb of refused) {
+        const [, repetition] = await gate.waitForRepetition(verb, status);
+        expect(repetition.isEarly, verb).toBe(false);
+      }
+      expect(await waitFor(id, 'COMPLETED')).toMatchObject({ attempt: 1 });
+      expect(await worker.end()).toBe(0);
+    },
+  );
 });
 
 describe('a worker that is stopped while the platform refuses its outcome', () => {

@@ -162,7 +162,7 @@ describe('a webhook of a stopping platform', () => {
 describe('without --allow-private-webhooks', () => {
   beforeAll(() => startPlatform());
 
-  it('the platform refuses a webhook to an address of this machine', async () => {
+  it('refuses a webhook to an address of this machine', async () => {
     const webhook = 'http://127.0.0.1:9/';
     const answer = await platform.post(`/v2/${endpoint}/run`, { input: {}, webhook });
     expect(answer.status).toBe(422);
@@ -171,7 +171,7 @@ describe('without --allow-private-webhooks', () => {
     });
   });
 
-  it('the platform sends nothing to a name that resolves to this machine', async () => {
+  it('sends nothing to a name that resolves to this machine', async () => {
     await using receiver = await WebhookReceiver.start();
     await submit(`http://localhost:${receiver.port}/`);
     await waitForMetric(`millrace_webhook_attempts_total{${named},result="refused"} 1`);

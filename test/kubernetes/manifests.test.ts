@@ -39,7 +39,7 @@ describe.skipIf(trouble !== undefined)('the manifests', () => {
     return createManifest(cluster.admin, NAMESPACE, manifest, '?dryRun=All');
   }
 
-  it.each(['base', 'monitoring'])('of %s are valid, and all in the namespace', async (folder) => {
+  it.each(['base', 'monitoring'])('are valid for %s, and all in the namespace', async (folder) => {
     const manifests = build(folder);
     for (const manifest of manifests) {
       expect(manifest.metadata.namespace).toBe(NAMESPACE);
@@ -54,7 +54,7 @@ describe.skipIf(trouble !== undefined)('the manifests', () => {
     expect(kinds.filter((kind) => kind.startsWith('Cluster'))).toEqual([]);
   });
 
-  it('with an unknown field would be noticed', async () => {
+  it('would not pass with an unknown field', async () => {
     const found = build('base').find(({ kind }) => kind === 'StatefulSet');
     if (!found) throw new Error('no StatefulSet');
     const wrong = { ...found, spec: { ...z.looseObject({}).parse(found['spec']), replicass: 2 } };

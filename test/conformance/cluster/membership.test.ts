@@ -290,7 +290,7 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
   });
 
   describe('and a shard', () => {
-    it('that two nodes claim at the same time falls to one of them', async () => {
+    it('falls to one of two nodes that claim it at the same time', async () => {
       const [a, b] = [await join('a'), await join('b')];
       for (let round = 0; round < 40; round++) {
         const won = await Promise.all([a.claim(3), b.claim(3)]);
@@ -302,7 +302,7 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
       expect((await a.refresh()).shards[3]?.epoch).toBe(40);
     });
 
-    it('that a node gives up falls to the node that it names', async () => {
+    it('falls to the node that its owner names when it gives it up', async () => {
       const [a, b, c] = [await join('a'), await join('b'), await join('c')];
       await a.claim(1);
       await a.giveUp(1, 'b');
@@ -315,7 +315,7 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
       expect(await ownerOf(a, 1)).toBe('b');
     });
 
-    it('of a dead node falls to one of those that claim it', async () => {
+    it('falls to one of those that claim it when its node is dead', async () => {
       const [a, b, c] = [await join('a'), await join('b'), await join('c')];
       for (let round = 0; round < 8; round++) {
         await server.query(`update shard set owner = 'dead ${round}'`);
@@ -324,7 +324,7 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
       }
     });
 
-    it('that is offered goes to that node alone, while it lives and stays', async () => {
+    it('goes only to the node that it is offered to, while that one lives and stays', async () => {
       const [a, b, c] = [await join('a'), await join('b'), await join('c')];
       await a.claim(0);
       await b.offer(0, 'b');
@@ -342,7 +342,7 @@ describe.skipIf(isLeftOut)('the membership of a node', () => {
       expect(await c.claim(0)).toBe(true);
     });
 
-    it('that its node changes while it reads is shown as changed, also after the read', async () => {
+    it('is shown as changed if its node changes it during a read, also after the read', async () => {
       const a = await join('a', { timings: { renewMs: 20_000, pollMs: 20_000 } });
       for (let round = 0; round < 50; round++) {
         for (const owner of ['a', null]) {

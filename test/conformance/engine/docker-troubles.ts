@@ -51,7 +51,7 @@ export function describeTroubles(stage: EngineStage, ground: DockerGround): void
       }
     });
 
-    it('of another platform is not listed', async () => {
+    it('is not listed if another platform made it', async () => {
       const spec = stage.spec();
       await stage.engine.create(spec);
       const other = ground.openEngine({ platform: `${ground.platform}-other` });
@@ -67,7 +67,7 @@ export function describeTroubles(stage: EngineStage, ground: DockerGround): void
       await expect(made).rejects.toMatchObject({ code: 'refused' });
     });
 
-    it('of another vendor are refused', async () => {
+    it('are refused if they are of another vendor', async () => {
       const made = stage.engine.create(stage.spec({ gpus: ['amd-0'] }));
       await expect(made).rejects.toMatchObject({ code: 'refused' });
     });
@@ -92,21 +92,21 @@ export function describeTroubles(stage: EngineStage, ground: DockerGround): void
       await relay.stop();
     });
 
-    it('an engine is reached over TCP', async () => {
+    it('reaches an engine over TCP', async () => {
       const spec = stage.spec();
       await engine.create(spec);
       await engine.start(spec.id);
       expect(await stage.engine.inspect(spec.id)).toMatchObject({ state: 'running' });
     });
 
-    it('an engine that ignores a request for GPUs is detected', async () => {
+    it('detects an engine that ignores a request for GPUs', async () => {
       const spec = stage.spec({ gpus: ['GPU-5a1c'] });
       relay.rule = { rewrite: (_url, body) => withoutRequest(body) };
       await expect(engine.create(spec)).rejects.toMatchObject({ code: 'refused' });
       expect(await stage.engine.list()).toEqual([]);
     });
 
-    it('it is detected even if the platform was killed before it could inspect', async () => {
+    it('detects it even if the platform was killed before it could inspect', async () => {
       const spec = stage.spec({ gpus: ['GPU-5a1c'] });
       relay.rule = {
         rewrite: (url, body) => {
@@ -123,7 +123,7 @@ export function describeTroubles(stage: EngineStage, ground: DockerGround): void
     });
 
     it.each(['none', 'half', 'silent'] as const)(
-      'no answer is waited for forever: %s',
+      'waits for no answer forever: %s',
       async (answer) => {
         await stage.engine.create(stage.spec());
         relay.rule = { answer };

@@ -91,7 +91,7 @@ export function describeSights(stage: EngineStage): void {
       await untilToldOfEnd(stage.reopen(), held);
     });
 
-    it('no longer calls a removed listener', async () => {
+    it('calls a removed listener no more', async () => {
       const heard: string[] = [];
       stage.engine.watch((id) => heard.push(id))();
       await untilToldOfEnd(stage.engine, await runUntilEnd(1));
@@ -170,7 +170,7 @@ export function describeSights(stage: EngineStage): void {
       expect(await stage.engine.inspect(spec.id)).toMatchObject({ ports: [] });
     });
 
-    it('of two containers are different', async () => {
+    it('differ between two containers', async () => {
       const ports = [{ private: 8000, protocol: 'http' as const }];
       const args = `${stage.under.node} -e '${serve('PORT', 8000)}'`;
       const specs = [stage.spec({ args, ports }), stage.spec({ args, ports })];

@@ -79,7 +79,7 @@ export function describeFaults(
     }
 
     describe('a lost answer', () => {
-      it('to hello costs nothing, because a repeated hello gets the same answer', async () => {
+      it('costs nothing if it is that to hello: a repeated hello gets the same answer', async () => {
         const id = await platform.submit();
         const hand = startHand();
         // Opens the connection.
@@ -89,7 +89,7 @@ export function describeFaults(
         expect(await hand.takeOne()).toMatchObject({ jobId: id, attempt: 1 });
       });
 
-      it('to a take is repeated for the same takeId', async () => {
+      it('is repeated to a take with the same takeId', async () => {
         const ids = [await platform.submit(), await platform.submit()];
         const hand = await startWorker();
         await loseAnswer('take', () => hand.take({ max: 2, takeId: 'once' }));
@@ -99,7 +99,7 @@ export function describeFaults(
         );
       });
 
-      it('to a take that is not repeated releases the job with the next take, uncounted', async () => {
+      it('releases the job with the next take, uncounted, if its take is not repeated', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         await loseAnswer('take', () => hand.take({ takeId: 'lost' }));
@@ -107,7 +107,7 @@ export function describeFaults(
         expect(await platform.job(id)).toMatchObject({ attempt: 2, failures: 0, releases: 1 });
       });
 
-      it('to a renewal has still renewed', async () => {
+      it('leaves the lease renewed', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         const lease = await hand.takeOne();
@@ -117,7 +117,7 @@ export function describeFaults(
         expect(await platform.job(id)).toMatchObject({ status: 'IN_PROGRESS', failures: 0 });
       });
 
-      it('to a renewal that reported a cancel is repeated', async () => {
+      it('is repeated to a renewal, with the cancel', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         const lease = await hand.takeOne();
@@ -133,7 +133,7 @@ export function describeFaults(
         ['progress', (lease) => progressOf(lease, 1, 0.5)],
         ['log', (lease) => logOf(lease, 1, '{"line":1}\n')],
         ['outcome', (lease) => outcomeOf(lease, 1, completed, '"end"')],
-      ])('to a report of %s is repaired by repeating it, and it counts once', async (_, make) => {
+      ])('lets a report of %s be repeated, which counts once', async (_, make) => {
         const id = await platform.submit();
         const hand = await startWorker();
         const report = make(await hand.takeOne());
@@ -146,7 +146,7 @@ export function describeFaults(
         });
       });
 
-      it('to bye costs nothing, because bye can be repeated', async () => {
+      it('costs nothing if it is that to bye, which can be repeated', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         await hand.takeOne();
@@ -178,7 +178,7 @@ export function describeFaults(
         expect(await platform.job(ids[1] ?? '')).toMatchObject({ status: 'IN_QUEUE', attempt: 0 });
       });
 
-      it('of bye releases once', async () => {
+      it('releases once if it is bye', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         await hand.takeOne();
@@ -218,7 +218,7 @@ export function describeFaults(
         expect(outputs).toEqual(Array.from({ length: COUNT }, (_, i) => i));
       });
 
-      it('after the outcome change nothing', async () => {
+      it('change nothing after the outcome', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         const lease = await hand.takeOne();
@@ -308,7 +308,7 @@ export function describeFaults(
         expect(await repeat(() => hand.takeOne())).toMatchObject({ jobId: id });
       });
 
-      it('within a large report stores none of it, and the repetition stores all of it', async () => {
+      it('stores nothing of a large report, whose repetition stores all of it', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         const lease = await hand.takeOne();

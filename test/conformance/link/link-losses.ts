@@ -102,7 +102,7 @@ export function describeLosses(stage: LinkStage): void {
       return { ids, hand };
     }
 
-    it('with one job counts as its failure, and the next attempt starts at once, alone', async () => {
+    it('counts as the failure of its only job, whose next attempt starts at once, alone', async () => {
       const { platform } = stage;
       const { ids } = await crashWith(1);
       const [id = ''] = ids;
@@ -111,7 +111,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(await (await stage.worker()).takeOne()).toMatchObject({ jobId: id, solo: true });
     });
 
-    it('with several jobs makes all of them suspects and counts for none', async () => {
+    it('makes several jobs suspects, and counts for none', async () => {
       const { platform } = stage;
       const { ids } = await crashWith(2);
       for (const id of ids) {
@@ -124,7 +124,7 @@ export function describeLosses(stage: LinkStage): void {
       }
     });
 
-    it('beside a cancelled job that was still running also makes a suspect', async () => {
+    it('makes a suspect also beside a cancelled job that was still running', async () => {
       const { platform } = stage;
       const [id, cancelled] = [await platform.submit(), await platform.submit()];
       const hand = await stage.worker();
@@ -135,7 +135,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(await platform.job(cancelled)).toMatchObject({ status: 'CANCELLED', lease: null });
     });
 
-    it('each time it runs the job alone finally fails the job', async () => {
+    it('fails the job that it runs alone, after the last attempt', async () => {
       const { platform } = stage;
       const { ids } = await crashWith(2);
       const [id = ''] = ids;
@@ -152,7 +152,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(error?.attempts.map(({ attempt }) => attempt)).toEqual([2, 3, 4]);
     });
 
-    it('and says hello again without its jobs loses them at once', async () => {
+    it('loses its jobs at once if it says hello again without them', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker({ incarnation: 1 });
@@ -295,7 +295,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE', failures: 1 });
     });
 
-    it('still refuses an older incarnation and reports cancelled jobs', async () => {
+    it('refuses an older incarnation and reports cancelled jobs, as before', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const old = await stage.worker({ incarnation: 1 });

@@ -87,7 +87,7 @@ export function describeReports(stage: LinkStage): void {
       expect((await platform.job(id)).lastSeq).toBe(0);
     });
 
-    it('with missing chunks are refused, and nothing of them is stored', async () => {
+    it('are refused if chunks are missing, and nothing of them is stored', async () => {
       const id = await stage.platform.submit();
       const hand = await stage.worker();
       const call = hand.reportOne(chunksOf(await hand.takeOne(), 1, 5, ['a']));
@@ -95,7 +95,7 @@ export function describeReports(stage: LinkStage): void {
       expect(await stage.platform.job(id)).toMatchObject({ lastSeq: 0, chunkCount: 0 });
     });
 
-    it('of a progress that is not JSON are refused, because the record contains it', async () => {
+    it('are refused if their progress is not JSON, because the record contains it', async () => {
       const id = await stage.platform.submit();
       const hand = await stage.worker();
       const report = { ...progressOf(await hand.takeOne(), 1, 0), body: Buffer.from('{"half"') };
@@ -122,7 +122,7 @@ export function describeReports(stage: LinkStage): void {
       ]);
     });
 
-    it('of an attempt are dropped when the next one starts', async () => {
+    it('are dropped when the next attempt starts', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -156,7 +156,7 @@ export function describeReports(stage: LinkStage): void {
   });
 
   describe('an outcome', () => {
-    it('after a cancel frees the slot and does not change the status', async () => {
+    it('frees the slot after a cancel and does not change the status', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -171,7 +171,7 @@ export function describeReports(stage: LinkStage): void {
       expect((await platform.health()).jobs.completed).toBe(0);
     });
 
-    it('with an output above 20 MB fails the job without a retry, and stores no output', async () => {
+    it('fails the job without a retry if its output is above 20 MB, which is not stored', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -277,7 +277,7 @@ export function describeReports(stage: LinkStage): void {
       expect((await platform.health()).jobs).toMatchObject({ failed: 1, retried: 2 });
     });
 
-    it('of a release does not count', async () => {
+    it('does not count if it is a release', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -290,7 +290,7 @@ export function describeReports(stage: LinkStage): void {
       expect((await platform.health()).jobs.retried).toBe(0);
     });
 
-    it('of a release as a suspect does not count, and the job runs alone next', async () => {
+    it('does not count if it releases a suspect, which runs alone next', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -331,7 +331,7 @@ export function describeReports(stage: LinkStage): void {
       expect(notes).toMatchObject([{ event: 'model_wait', attempt: 1, waitedMs: 2_500 }]);
     });
 
-    it('of a failed attempt keeps its usage in the history, and not in the next attempt', async () => {
+    it('keeps the usage of a failed attempt in the history, and not in the next attempt', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -352,7 +352,7 @@ export function describeReports(stage: LinkStage): void {
       expect(two).not.toHaveProperty('usage');
     });
 
-    it('after a cancel brings what the attempt used', async () => {
+    it('brings what the attempt used also after a cancel', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -364,7 +364,7 @@ export function describeReports(stage: LinkStage): void {
     });
 
     it.each(['gpu_out_of_memory', 'model_process_crashed'] as const)(
-      'of the code %s fails the attempt with it',
+      'fails the attempt with its code %s',
       async (code) => {
         const { platform } = stage;
         const id = await platform.submit();

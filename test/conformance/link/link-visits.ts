@@ -145,12 +145,12 @@ export function describeVisits(stage: LinkStage): void {
       });
     });
 
-    it('with supported capabilities is accepted', async () => {
+    it('is accepted if it requires supported capabilities', async () => {
       const hello = stage.hand().hello([], PROTOCOL_VERSION, { requires: ['solo'] });
       expect(await hello).toMatchObject({ protocol: PROTOCOL_VERSION });
     });
 
-    it('of a newer incarnation makes the crash report of the older one a repetition', async () => {
+    it('makes the crash report of an older incarnation a repetition', async () => {
       const { platform } = stage;
       const old = await stage.worker({ incarnation: 1 });
       const id = await platform.submit();
@@ -165,7 +165,7 @@ export function describeVisits(stage: LinkStage): void {
       expect((await platform.job(id)).lease?.token).toBe(lease.token);
     });
 
-    it('of a known incarnation changes nothing', async () => {
+    it('changes nothing if the incarnation is known', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -199,7 +199,7 @@ export function describeVisits(stage: LinkStage): void {
   });
 
   describe('bye', () => {
-    it('of a drained worker releases all of its leases uncounted, also those that it never received', async () => {
+    it('releases all leases of a drained worker uncounted, also those that it never received', async () => {
       const { platform } = stage;
       const ids = [await platform.submit(), await platform.submit()];
       const hand = await stage.worker();

@@ -141,7 +141,7 @@ describe.skipIf(isLeftOut)('a platform on Postgres', () => {
     });
   });
 
-  it('as a node, ends a statement after its maximum time too', async () => {
+  it('ends a statement after its maximum time also as a node', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'millrace-node-'));
     const store = await server.createDatabase();
     const platform = await openPlatform({

@@ -304,9 +304,12 @@ export function describeChunks(): void {
     [4, [3]],
     [5, [3]],
     [6, []],
-  ])('from chunk %i on begin with the batch that contains that chunk', async (from, expected) => {
-    expect(await firsts(from)).toEqual(expected);
-  });
+  ])(
+    'begin with the batch that contains chunk %i, from which they were asked',
+    async (from, expected) => {
+      expect(await firsts(from)).toEqual(expected);
+    },
+  );
 
   it.each([
     [1, [0]],
@@ -314,7 +317,7 @@ export function describeChunks(): void {
     [9, [0, 2]],
     [10, [0, 2]],
     [11, [0, 2, 3]],
-  ])('up to %i bytes end with the batch that reaches the limit', async (maxBytes, expected) => {
+  ])('end with the batch that reaches their limit of %i bytes', async (maxBytes, expected) => {
     expect(await firsts(0, maxBytes)).toEqual(expected);
   });
 

@@ -94,7 +94,7 @@ export function describeWrites(): void {
     expect(await asked).toBeUndefined();
   });
 
-  it('that throws is rolled back without an effect on other writes of the same commit', async () => {
+  it('is rolled back if it throws, without an effect on other writes of the same commit', async () => {
     const insert = (id: string) => store.write((tx) => tx.insertJob(makeJob({ id }), INPUT));
     const fail = (id: string) =>
       store.write((tx) => {
@@ -120,7 +120,7 @@ export function describeWrites(): void {
     expect((await store.read((tx) => tx.endpoint(ENDPOINT)))?.inQueue).toBe(3);
   });
 
-  it('that throws because of a change that is not committed runs again without it', async () => {
+  it('runs again if it throws because of a change that is not committed, without that change', async () => {
     await store.write((tx) => tx.insertJob(makeJob({ id: 'taken' }), INPUT));
     const undone = store.write((tx) => {
       tx.insertJob(makeJob({ id: 'a' }), INPUT);
@@ -137,7 +137,7 @@ export function describeWrites(): void {
     expect((await readJob('b'))?.id).toBe('b');
   });
 
-  it('that throws rejects with its error, even before its first change', async () => {
+  it('rejects with the error that it throws, even before its first change', async () => {
     const refused = new Error('refused');
     const written = store.write((tx) => {
       tx.endpoint(ENDPOINT);
@@ -149,7 +149,7 @@ export function describeWrites(): void {
     expect(await readJob('a')).toBeDefined();
   });
 
-  it('that the database refuses is rolled back alone', async () => {
+  it('is rolled back alone if the database refuses it', async () => {
     await addJobs(store, [makeJob({ id: 'a' })]);
     const again = store.write((tx) => {
       tx.putOutput(keyOf('a'), bytesOf('1'));
@@ -176,7 +176,7 @@ export function describeWrites(): void {
     );
   });
 
-  it('that starts before close is committed by close', async () => {
+  it('is committed by close if it started before', async () => {
     const written = store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), INPUT));
     await store.close();
     await expect(written).resolves.toBeUndefined();

@@ -155,7 +155,7 @@ describe('the stream of a job whose handler does not yield', () => {
 });
 
 describe('the stream of a failed job', () => {
-  it('still returns the yielded chunks, and then []', async () => {
+  it('returns the yielded chunks, and then []', async () => {
     const steps = [...sayAll('a'), { do: 'throw', message: 'no', as: 'non-retryable' }];
     const id = await script.run({ steps });
     await script.untilStatus(id, 'FAILED');

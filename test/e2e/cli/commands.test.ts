@@ -115,7 +115,7 @@ describe('help', () => {
     for (const word of words) expect(stdout).toMatch(new RegExp(`^ {2}${word} `, 'm'));
   });
 
-  it.each(commands)('of %s is printed with --help before or after the command', (name) => {
+  it.each(commands)('is printed for %s with --help before or after the command', (name) => {
     const words = name.split(' ');
     const after = findEnd([...words, '--help']);
     expect(after).toMatchObject({ code: 0, stderr: '' });
@@ -125,13 +125,13 @@ describe('help', () => {
     expect(before.stdout).toBe(after.stdout);
   });
 
-  it.each(groups)('of %s lists its commands', (name) => {
+  it.each(groups)('lists the commands of %s', (name) => {
     const { code, stderr, stdout } = findEnd([name, '-h']);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toContain(`Usage: millrace ${name} <command>`);
   });
 
-  it('of a command shows only the options of that command', () => {
+  it('shows only the options of its command', () => {
     const create = findEnd(['pods', 'create', '--help']);
     expect(create.stdout).toContain('--gpu-count');
     const list = findEnd(['pods', 'list', '--help']);

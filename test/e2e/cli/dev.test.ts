@@ -146,7 +146,7 @@ describe('handlers', () => {
     await connect({ run, url }, 'early').run({});
   });
 
-  it('with the same name are refused, and both are named', async () => {
+  it('are refused if they have the same name; both are named', async () => {
     place.write('handlers/twice.js', '');
     place.write('handlers/twice.ts', '');
     const { code, stderr } = await place.run(['dev', 'handlers', '--port', '0']);
@@ -238,7 +238,7 @@ describe('a change', () => {
     expect(records.at(-1)?.output).toBe('two');
   });
 
-  it('in a module that a handler imports reloads the handler', async () => {
+  it('reloads the handler also in a module that it imports', async () => {
     mkdirSync(shared.path('handlers/lib'));
     shared.write('handlers/lib/name.mjs', "export default 'one';");
     const source = "import name from './lib/name.mjs';\nexport default () => name;";

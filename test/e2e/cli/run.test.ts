@@ -141,7 +141,7 @@ describe('a stream', () => {
     expect(run.stderr).toContain('counting');
   });
 
-  it('with --json is printed as events', async () => {
+  it('is printed as events with --json', async () => {
     place.write('stream.ts', stream);
     const { stdout } = await place.run(['run', 'stream.ts', '--input', '{"upTo":1}', '--json']);
     const events = stdout

@@ -134,7 +134,7 @@ describe('the data folder', () => {
     expect(await client.status(submitted.id)).toMatchObject({ status: 'IN_QUEUE' });
   });
 
-  it('of a newer version is refused, with exit code 1', async () => {
+  it('is refused with exit code 1 if a newer version wrote it', async () => {
     await (await serve()).run.end('SIGTERM');
     const database = new DatabaseSync(place.path('data/millrace.db'));
     const version = database.prepare('pragma user_version').get();

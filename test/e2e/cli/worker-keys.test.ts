@@ -92,7 +92,7 @@ describe('a handler', () => {
     },
   );
 
-  it('of an unsupervised worker finds no key in its environment or that of its children', async () => {
+  it('finds no key in its environment or that of its children, also without a supervisor', async () => {
     await startWorker({ MILLRACE_KEY: workerKey }, '--unsupervised');
     const { own, child } = await runJob({});
     expect(JSON.stringify([own, child])).not.toContain('mr_');

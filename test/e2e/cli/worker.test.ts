@@ -142,7 +142,7 @@ describe('a worker', () => {
     await until(async () => (await client.status(id)).status === 'IN_QUEUE', { everyMs: 50 });
   });
 
-  it('with an invalid worker ID exits with 2 and the reason', async () => {
+  it('exits with 2 and the reason if its ID is invalid', async () => {
     const args = ['worker', 'paint.mjs', '--worker-id', 'a b'];
     const { code, stderr } = await place.run(args, { env });
     expect(code).toBe(2);
@@ -254,7 +254,7 @@ describe('millrace jobs logs', () => {
     expect(JSON.parse(stdout)).toMatchObject({ msg: 'painting', colour: 'red' });
   });
 
-  it('with -f continues until the job has ended', async () => {
+  it('continues with -f until the job has ended', async () => {
     await startWorker();
     const { id } = await client.run({ hold: 300 });
     const { code, stdout } = await jobs('logs', id, '-f');

@@ -114,7 +114,7 @@ export function describeInputForm(world: () => World): void {
       });
     });
 
-    it('and the JSON edit one value; the handler has the last word', async () => {
+    it('edits one value with the JSON; the handler has the last word', async () => {
       await visit(world(), `/endpoints/${FORM}/playground`, async (page) => {
         await page.getByRole('radio', { name: 'JSON', exact: true }).check();
         const area = page.getByLabel('Input (JSON)');
@@ -132,7 +132,7 @@ export function describeInputForm(world: () => World): void {
       });
     });
 
-    it('of a hostile schema is bounded, and shows its markup as text', async () => {
+    it('is bounded for a hostile schema, and shows its markup as text', async () => {
       await sayHello(world(), HOSTILE_SCHEMA);
       await visit(world(), `/endpoints/${HOSTILE}/playground`, async (page) => {
         await page.getByText('<script>document.title="owned"</script>').first().waitFor();

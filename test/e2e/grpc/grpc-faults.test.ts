@@ -38,7 +38,7 @@ describe.each(GROUPS)('in bad networks, over gRPC', ({ networks }) => {
   afterAll(() => platform.close());
 
   it.concurrent.each(networks)(
-    'every job ends once, with its output and all chunks: $kind',
+    'ends every job once, with its output and all chunks: $kind',
     async ({ kind, maxFaults, atLeast }) => {
       const seed = chooseSeed(1);
       console.log(`grpc ${kind}: SEED=${seed}`);

@@ -162,7 +162,7 @@ describe('over TLS', () => {
     return answer;
   }
 
-  it('a worker that trusts the CA connects, and another one logs the reason', async () => {
+  it('connects a worker that trusts the CA; another one logs the reason', async () => {
     const { file, from } = await startSecure();
     expect(await from.process.find(GRPC_URL)).toMatch(/^grpcs:/);
     await startWorker(from, { args: ['--ca', file('cert.pem')] });
@@ -172,7 +172,7 @@ describe('over TLS', () => {
     await other.find(/the platform is unavailable.*certificate/);
   });
 
-  it('only workers with a certificate connect if the platform requires one', async () => {
+  it('connects only workers with a certificate if the platform requires one', async () => {
     const { file, from } = await startSecure('--grpc-client-ca', '$/cert.pem');
     const ca = ['--ca', file('cert.pem')];
     const url = await from.process.find(GRPC_URL);

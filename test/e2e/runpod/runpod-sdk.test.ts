@@ -271,7 +271,7 @@ describe('an error', () => {
       400,
       () => connect(SHOW).run({ input: {}, webhook: 'ftp://example.com' }),
     ],
-  ])('of %s is thrown with status and text', async (_name, status, call) => {
+  ])('is thrown for %s with status and text', async (_name, status, call) => {
     expect(await readError(call())).toEqual({
       message: `Request failed with status code ${status}`,
       status,

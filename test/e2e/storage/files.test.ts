@@ -103,7 +103,7 @@ describe('damaged pages', () => {
     expect(JSON.parse(json.stdout)).toMatchObject({ isSound: false, problems: expect.any(Array) });
   });
 
-  it('in the header prevent the start and the check, with a remedy', async () => {
+  it('prevent the start and the check with a remedy, if they are in the header', async () => {
     await (await serve()).run.end('SIGTERM');
     const bytes = readFileSync(place.path('data/millrace.db'));
     bytes.fill(0xee, 0, 64);

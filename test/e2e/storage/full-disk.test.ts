@@ -118,7 +118,7 @@ describe.skipIf(!canMountDisks())('a full disk', () => {
     expect((await served.run.end('SIGTERM')).code).toBe(0);
   });
 
-  it('and kill -9 lose no acknowledged data', async () => {
+  it('loses no acknowledged data, also with kill -9', async () => {
     const before = await serve();
     const first = await submit(before, { n: 5 });
     await until(async () => disk.freeBytes < 16 * 1_048_576);

@@ -22,25 +22,25 @@ describe.skipIf(isLeftOut)('power loss', () => {
 
   const run = () => ({ ...place, seed: chooseSeed(1), loadMs: LOAD_MS });
 
-  it('a power cut at any of 20 moments takes nothing from SQLite that was acknowledged', async () => {
+  it('takes nothing from SQLite that was acknowledged, at any of 20 moments', async () => {
     const verdict = await replayPowerCuts({ ...run(), cuts: 20 });
     expect(verdict.unsynced).toBeGreaterThan(0);
     expect(verdict.problems).toEqual([]);
   });
 
-  it('power cuts that follow each other take nothing from SQLite that was acknowledged', async () => {
+  it('takes nothing from SQLite that was acknowledged, time after time', async () => {
     const verdict = await recordPowerCuts(run());
     expect(verdict.unsynced).toBeGreaterThan(0);
     expect(verdict.problems).toEqual([]);
   });
 
-  it('a platform whose fsync does nothing is seen to lose what it acknowledged', async () => {
+  it('takes what was acknowledged from a platform whose fsync does nothing', async () => {
     const verdict = await replayPowerCuts({ ...run(), cuts: 20, ignoreSync: true });
     expect(verdict.problems).not.toEqual([]);
   });
 
   it.each(['sync:30', 'write:220'])(
-    'a disk with %s answering EIO makes the platform lose nothing',
+    'takes nothing from a platform whose disk answers EIO to %s',
     async (fail) => {
       await using machine = await Machine.build(run());
       let output = '';
@@ -58,7 +58,7 @@ describe.skipIf(isLeftOut)('power loss', () => {
     },
   );
 
-  it('short writes change nothing, and `store check` names a page with a flipped bit', async () => {
+  it('takes nothing after short writes; `store check` names a page with a flipped bit', async () => {
     await using machine = await Machine.build(run());
     const heal = async () => {
       await machine.kill();
@@ -100,7 +100,7 @@ describe.skipIf(isLeftOut)('power loss', () => {
     });
     afterEach(() => server.stop());
 
-    it('a power cut at any of 5 moments takes nothing that was acknowledged', async () => {
+    it('takes nothing that was acknowledged, at any of 5 moments', async () => {
       const postgres = { server, url: await server.createDatabase() };
       const verdict = await replayPowerCuts({ ...run(), postgres, cuts: 5 });
       expect(verdict.unsynced).toBeGreaterThan(0);

@@ -98,7 +98,7 @@ describe('an endpoint', () => {
     [{ type: 'LOAD_BALANCER' }, 'templateId'],
     [{ type: 'LOAD_BALANCER', scaler: { type: 'QUEUE_DELAY' } }, 'scaler.type'],
     [{ workers: 1 }, 'workers'],
-  ])('with %j is refused by path', async (given, path) => {
+  ])('is refused with %j, by path', async (given, path) => {
     const platform = await startPlatform(DEPLOYED);
     const body = { name: 'e', templateId: await createTemplate(platform), ...given };
     await expectProblem(await platform.post('/v1/endpoints', body), 422, [errorAt(path)]);

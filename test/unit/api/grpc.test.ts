@@ -448,7 +448,7 @@ describe('a call is refused', () => {
 });
 
 describe('a peer that violates the protocol', () => {
-  it('with too many open calls is disconnected', async () => {
+  it('is disconnected if it has too many open calls', async () => {
     const { greet } = await startPort();
     const stream = await greet();
     const renew = { ...WORKER, waitMs: 5_000, leases: [] };

@@ -49,7 +49,7 @@ it('include the start and the end of the last attempt', async () => {
   expect(ended.endedAt).toBeGreaterThanOrEqual(ended.startedAt ?? 0);
 });
 
-it('number the attempts after a retry by a client from 1', async () => {
+it('number the attempts from 1 after a retry by a client', async () => {
   const platform = await startPlatform();
   const { id } = await readJson(await platform.post(`/v2/${ENDPOINT}/run`, { input: {} }));
   await (await takeJob(platform)).fail('never');

@@ -185,7 +185,7 @@ describe('run', () => {
     expect((await run('application/jsonx')).status).toBe(415);
   });
 
-  it('of an unknown endpoint gets 404', async () => {
+  it('gets 404 for an unknown endpoint', async () => {
     const { post } = await startPlatform();
     expect((await post('/v2/none/run', { input: {} })).status).toBe(404);
   });
@@ -203,7 +203,7 @@ describe('run', () => {
     expect(await readJson(await call(`/v2/demo/status/${id}`))).toMatchObject({ group });
   });
 
-  it('of a full queue gets 429 with Retry-After', async () => {
+  it('gets 429 with Retry-After for a full queue', async () => {
     const { endpoints, post } = await startPlatform();
     await endpoints.ensureEndpoint('small', { maxQueued: 1 });
     await post('/v2/small/run', { input: {} });

@@ -202,7 +202,7 @@ describe('a name', () => {
     expect(await status(NAME)).toBe(404);
   });
 
-  it('of several records is refused with their IDs', async () => {
+  it('is refused if several records have it, with their IDs', async () => {
     const { ann, platform } = await startStage();
     const twin = { name: NAME, templateId: ann.ids.template };
     const second = idOf(await sendJson(platform, ann.key, '/v1/endpoints', twin));
@@ -217,7 +217,7 @@ describe('a name', () => {
     expect([status, body]).toEqual([400, { error: expect.stringContaining(second) }]);
   });
 
-  it('of a terminated pod is free for the next one', async () => {
+  it('is free for the next pod once its pod is terminated', async () => {
     const { ann, platform, world } = await startStage();
     const remove = { method: 'DELETE', headers: { authorization: ann.key } };
     expect((await platform.call(`/v2/pods/${NAME}`, remove)).status).toBe(204);

@@ -193,11 +193,14 @@ describe('bodies that are checked', () => {
     ['a string with space around it', ' "a"', 0, false],
     ['no string', '[1]', 2, false],
     ['a string of an unknown encoding', '"a"', 3, false],
-  ])('with the metrics of a piece must be one: %s', async (_what, output, encoding, isRight) => {
-    const metrics = `{"part":0,"parts":2,"encoding":${encoding}}`;
-    const chunk = `{"output":${output},"metrics":${metrics}}`;
-    expect(await passes(describeChunks(lease, [chunk]))).toBe(isRight);
-  });
+  ])(
+    'must be one body with the metrics of a piece: %s',
+    async (_what, output, encoding, isRight) => {
+      const metrics = `{"part":0,"parts":2,"encoding":${encoding}}`;
+      const chunk = `{"output":${output},"metrics":${metrics}}`;
+      expect(await passes(describeChunks(lease, [chunk]))).toBe(isRight);
+    },
+  );
 
   it('pass up to the depth limit', async () => {
     const nest = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);

@@ -54,7 +54,7 @@ describe('the decisions of a scaler', () => {
     expect(rest).toEqual({ decisions: [decision(1)] });
   });
 
-  it('of an unknown endpoint are not found', async () => {
+  it('are not found for an unknown endpoint', async () => {
     const { platform } = await openDecided([]);
     expect((await platform.call('/v1/endpoints/none/scaler')).status).toBe(404);
   });

@@ -80,7 +80,7 @@ describe('one more address', () => {
 });
 
 describe('without a route', () => {
-  it('an unknown path gets a 404 problem', async () => {
+  it('answers an unknown path with a 404 problem', async () => {
     const { url } = await startPlatform();
     for (const path of ['/v3', '/v2', '/v2/demo/fly', '/v2/demo/status', '/v2/demo/run/']) {
       const response = await fetch(url + path);
@@ -102,7 +102,7 @@ describe('without a route', () => {
     expect((await fetch(`${url}/nothing`, { method: 'OPTIONS' })).status).toBe(404);
   });
 
-  it('a wrong method gets 405 with Allow', async () => {
+  it('answers a wrong method with 405 and Allow', async () => {
     const { call } = await startPlatform();
     for (const [method, path, allow] of [
       ['GET', '/v2/demo/run', 'POST'],
@@ -117,7 +117,7 @@ describe('without a route', () => {
     }
   });
 
-  it('an ID longer than any valid one gets a 404 problem and no log line', async () => {
+  it('answers an ID longer than any valid one with a 404 problem, without a log line', async () => {
     const { call, logged } = await startPlatform();
     for (const path of [`/v2/demo/status/${'x'.repeat(201)}`, `/v2/${'x'.repeat(5_000)}/health`]) {
       const response = await call(path);
@@ -127,20 +127,20 @@ describe('without a route', () => {
     expect(logged()).toBe('');
   });
 
-  it('an unknown Expect header changes nothing', async () => {
+  it('ignores an unknown Expect header', async () => {
     const { port } = await startPlatform();
     const head = 'GET /healthz HTTP/1.1\r\nHost: x\r\nExpect: wonders\r\nConnection: close\r\n\r\n';
     expect(await exchange(port, [head])).toMatch(/^HTTP\/1.1 200/);
   });
 
-  it('a path that cannot be decoded gets a 400 problem', async () => {
+  it('answers a path that cannot be decoded with a 400 problem', async () => {
     const { url } = await startPlatform();
     const response = await fetch(`${url}/v2/%ff/health`);
     expect(response.status).toBe(400);
     expect(await readJson(response)).toMatchObject({ code: 'malformed' });
   });
 
-  it('a request without a Host header gets a 400 problem', async () => {
+  it('answers a request without a Host header with a 400 problem', async () => {
     const { port } = await startPlatform();
     const head = 'GET /healthz HTTP/1.1\r\n\r\n';
     const answer = await exchange(port, [head], (soFar) => soFar.endsWith('}'));
@@ -149,12 +149,12 @@ describe('without a route', () => {
     expect(answer).toContain('The Host header is missing.');
   });
 
-  it('a request of HTTP/1.0 needs no Host header', async () => {
+  it('needs no Host header in a request of HTTP/1.0', async () => {
     const { port } = await startPlatform();
     expect(await exchange(port, ['GET /healthz HTTP/1.0\r\n\r\n'])).toMatch(/^HTTP\/1.1 200/);
   });
 
-  it('bytes that are not HTTP get a 400 problem and close the connection', async () => {
+  it('answers bytes that are not HTTP with a 400 problem, and closes the connection', async () => {
     const { port } = await startPlatform();
     const answer = await exchange(port, ['HELLO\r\n\r\n']);
     expect(answer).toMatch(/^HTTP\/1.1 400/);
@@ -279,7 +279,7 @@ describe('the platform', () => {
     expect(await ready.json()).toMatchObject({ warnings: ['the database is damaged'] });
   });
 
-  it('its metrics even while the store cannot be read', async () => {
+  it('shows its metrics even while the store cannot be read', async () => {
     let isBroken = false;
     const wrapStore = (store: Store): Store => ({
       write: (operation) => store.write(operation),
@@ -293,7 +293,7 @@ describe('the platform', () => {
     expect(await (await call('/metrics')).text()).toContain('millrace_store_writable 1');
   });
 
-  it('its metrics to keys that may read jobs', async () => {
+  it('shows its metrics to keys that may read jobs', async () => {
     const platform = await startPlatform();
     await submitJob(platform);
     await submitJob(platform);
@@ -353,7 +353,7 @@ describe('at its end the platform', () => {
 });
 
 describe('over TLS', () => {
-  it('the platform answers clients that trust its certificate and shuts down in time', async () => {
+  it('answers clients that trust its certificate, and shuts down in time', async () => {
     const tls = { cert: CERTIFICATE, key: CERTIFICATE_KEY };
     const platform = await startPlatform({ server: { tls, closeMs: 50 } });
     expect(platform.url).toMatch(/^https:/);
@@ -369,7 +369,7 @@ describe('over TLS', () => {
   });
 });
 
-it('refusals of bodies that are not read leave nothing behind on their connection', async () => {
+it('leaves nothing on the connection of a refused body that it does not read', async () => {
   const { port } = await startPlatform();
   const warnings: Error[] = [];
   const note = (warning: Error) => warnings.push(warning);

@@ -183,7 +183,7 @@ describe('a stream as events', () => {
     expect(ranBefore).not.toContain(false);
   });
 
-  it('of an unknown job is a plain 404', async () => {
+  it('is a plain 404 for an unknown job', async () => {
     const platform = await startPlatform();
     expect((await events(platform, '/v2/demo/stream/none')).status).toBe(404);
   });
@@ -197,7 +197,7 @@ describe('a stream as events', () => {
     await closed;
   });
 
-  it('of a disconnected client ends quietly', async () => {
+  it('ends quietly when its client disconnects', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const gone = new AbortController();

@@ -107,7 +107,7 @@ describe('a stream as JSON', () => {
     expect(await third.json()).toHaveLength(8);
   });
 
-  it('from a position returns the chunks after it each time', async () => {
+  it('returns the chunks after a position, each time', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     await (await takeJob(platform)).yieldChunks(chunk('a'), chunk('b'), chunk('c'));
@@ -128,7 +128,7 @@ describe('a stream as JSON', () => {
     expect(await (await answered).json()).toMatchObject([{ output: 'late' }]);
   });
 
-  it('of a job without chunks answers [] and position 0', async () => {
+  it('answers [] and position 0 for a job without chunks', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const response = await platform.call(`/v2/demo/stream/${id}?wait=0`);
@@ -166,7 +166,7 @@ describe('a stream as JSON', () => {
   });
 
   it.each(['application/json', 'text/event-stream'])(
-    'of a large output that did not stream claims its bytes before they are read, as %s',
+    'claims the bytes of a large output that did not stream before they are read, as %s',
     async (accept) => {
       let reads = 0;
       const wrapStore = (store: Store): Store => ({
@@ -232,7 +232,7 @@ describe('the form of a stream', () => {
     ['*/*', 'JSON'],
     ['text/html', 'JSON'],
     [`text/event-stream${', a/b'.repeat(300)}`, 'JSON'],
-  ])('for Accept: %s is %s', async (accept, form) => {
+  ])('follows Accept: %s is %s', async (accept, form) => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     await (await takeJob(platform)).complete();

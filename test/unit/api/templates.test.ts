@@ -64,7 +64,7 @@ describe('a template', () => {
     [{ ...TEMPLATE, env: { A: 1 } }, 'env.A'],
     [{ ...TEMPLATE, more: 1 }, 'more'],
     [{ ...TEMPLATE, registry: 'x' }, 'registry'],
-  ])('as %j is refused by path', async (body, path) => {
+  ])('is refused as %j, by path', async (body, path) => {
     const { post } = await startPlatform();
     await expectProblem(await post('/v1/templates', body), 422, [errorAt(path)]);
   });

@@ -175,13 +175,13 @@ describe('an upload', () => {
     expect(await refused(answer)).toMatchObject({ status: 415 });
   });
 
-  it('beyond 50 MB is refused before it is read', async () => {
+  it('is refused beyond 50 MB, before it is read', async () => {
     const { send } = await open();
     const answer = send(ENTRY, Buffer.alloc(50 * 1_048_576 + 1));
     expect(await refused(answer)).toMatchObject({ status: 413 });
   });
 
-  it('to a declared or a load-balancing endpoint is refused', async () => {
+  it('is refused for a declared or a load-balancing endpoint', async () => {
     const { call, post } = await open();
     const templateId = await readId(
       await post('/v1/templates', { name: 't', image: 'i', args: 'a', ports: ['80/http'] }),
@@ -199,7 +199,7 @@ describe('an upload', () => {
     expect(await refused(versioned)).toMatchObject({ status: 422 });
   });
 
-  it('beyond the quota of bytes is refused', async () => {
+  it('is refused beyond the quota of bytes', async () => {
     const { send } = await open({ versionBytes: archive.length + 1 });
     expect((await send()).status).toBe(201);
     expect(await refused(send())).toMatchObject({ status: 409, code: 'quota_exceeded' });

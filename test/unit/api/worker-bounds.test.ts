@@ -94,14 +94,14 @@ describe('over HTTP', () => {
     expect((await post(platform, 'hello', { ...HELLO, ...most })).status).toBe(200);
   });
 
-  it('a list of a million elements that no verb has is refused', async () => {
+  it('refuses a list of a million elements that no verb has', async () => {
     const platform = await startPlatform();
     const refused = await post(platform, 'hello', { ...HELLO, more: repeat(1_000_000, 0) });
     expect(refused.status).toBe(422);
     expect(await readJson(refused)).toMatchObject({ code: 'invalid' });
   });
 
-  it('a message with 233,016 reports is refused, one with 1,000 is answered', async () => {
+  it('refuses a message with 233,016 reports, and answers one with 1,000', async () => {
     const platform = await startPlatform();
     await post(platform, 'hello', HELLO);
     const refused = await report(platform, frames(233_016, {}));
@@ -111,7 +111,7 @@ describe('over HTTP', () => {
     expect(await readJson(answered)).toEqual(repeat(MAX_REPORTS, { answer: 'gone' }));
   });
 
-  it('a report with a million chunk sizes is refused', async () => {
+  it('refuses a report with a million chunk sizes', async () => {
     const platform = await startPlatform();
     await post(platform, 'hello', HELLO);
     const header = { ...REPORT, kind: 'chunks', first: 0, sizes: repeat(1_000_000, 2) };
@@ -162,7 +162,7 @@ describe('over gRPC', () => {
     },
   );
 
-  it('an input schema that is too long or no object is refused, and the stream goes on', async () => {
+  it('refuses an input schema that is too long or no object, and the stream goes on', async () => {
     const stream = await greet();
     for (const [index, inputSchema] of [schemaOf('x'.repeat(65_536)), '1'].entries()) {
       expect(await stream.ask({ call: 2 + index, hello: { ...HELLO, inputSchema } })).toMatchObject(
@@ -175,7 +175,7 @@ describe('over gRPC', () => {
     expect(await stream.ask({ call: 9, hello })).toMatchObject({ kind: 'welcome' });
   });
 
-  it('a message with many more reports is refused, one with 1,000 is answered', async () => {
+  it('refuses a message with many more reports, and answers one with 1,000', async () => {
     const stream = await greet();
     const reports = { ...WORKER, reports: repeat(20_000, {}), payload: Buffer.from('more') };
     await stream.send({ call: 2, reports }, { call: 2, piece: { payload: Buffer.from('rest') } });
@@ -211,7 +211,7 @@ describe('over gRPC', () => {
     await expect.poll(() => tell(3)).toMatchObject({ kind: 'reportAnswers' });
   });
 
-  it('a report that stalls ends its stream', async () => {
+  it('ends the stream of a report that stalls', async () => {
     const join = await startPort({ stallMs: 100 });
     const stream = await join();
     const reports = {

@@ -139,20 +139,20 @@ describe('a worker over HTTP', () => {
     expect(await readJson(response)).toMatchObject({ code: 'unknown_worker' });
   });
 
-  it('of an older incarnation gets 409 with its code', async () => {
+  it('gets 409 with its code if its incarnation is old', async () => {
     const platform = await startPlatform();
     await verb(platform, 'hello', HELLO);
     const response = await verb(platform, 'take', { ...take('t'), incarnation: 2 });
     expect(await readJson(response)).toMatchObject({ status: 409, code: 'stale_incarnation' });
   });
 
-  it('of an unknown endpoint gets 404', async () => {
+  it('gets 404 for an unknown endpoint', async () => {
     const platform = await startPlatform();
     const response = await platform.post('/v2/none/worker/hello', HELLO, asWorker(platform));
     expect(response.status).toBe(404);
   });
 
-  it('with a key of another endpoint gets 403', async () => {
+  it('gets 403 with a key of another endpoint', async () => {
     const platform = await startPlatform();
     const { key } = await platform.keys.issue({ name: 'x', scopes: ['worker:other'] });
     const response = await verb(platform, 'hello', HELLO, { headers: { authorization: key } });
@@ -169,7 +169,7 @@ describe('a worker over HTTP', () => {
 describe('a report', () => {
   const header = { jobId: 'j', attempt: 1, token: 't', seq: 1, kind: 'progress' };
 
-  it('of a removed job is answered with gone', async () => {
+  it('is answered with gone if the job is removed', async () => {
     const platform = await startPlatform();
     await verb(platform, 'hello', HELLO);
     const response = await report(platform, frames({ header, body: '1' }));
@@ -200,12 +200,12 @@ describe('a report', () => {
     ['no worker', { 'millrace-worker': '' }],
     ['an invalid worker ID', { 'millrace-worker': '../x' }],
     ['an invalid incarnation', { 'millrace-incarnation': 'x' }],
-  ])('with %s in its headers gets 422', async (_name, headers) => {
+  ])('gets 422 with %s in its headers', async (_name, headers) => {
     const platform = await startPlatform();
     expect((await report(platform, frames({ header, body: '1' }), headers)).status).toBe(422);
   });
 
-  it('as JSON gets 415', async () => {
+  it('gets 415 if it is JSON', async () => {
     const platform = await startPlatform();
     expect((await verb(platform, 'report', [])).status).toBe(415);
   });

@@ -103,7 +103,7 @@ describe('packFiles and unpackArchive', () => {
     expect((await stat(join(target, 'data.txt'))).mode & 0o111).toBe(0);
   });
 
-  it('GNU tar reads the archive', async () => {
+  it('make an archive that GNU tar reads', async () => {
     const files = { 'package.json': '{}', [`${'d'.repeat(120)}/ä.ts`]: 'x'.repeat(5_000) };
     const folder = await writeFiles(files);
     const { bytes } = await packFiles(folder, Object.keys(files));

@@ -16,7 +16,7 @@ afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 const write = (name: string, text: string) => writeFileSync(join(folder, name), text);
 
-it('comments and commas within strings stay, others are removed', () => {
+it('keeps comments and commas within strings, and removes others', () => {
   write(
     'tsconfig.json',
     '{ // one\n "compilerOptions": { /* "two" */ "paths": { "a//b\\",]": ["./x/*y*/",], }, }, }',
@@ -25,7 +25,7 @@ it('comments and commas within strings stay, others are removed', () => {
   expect(readAliasRules(folder)?.paths).toEqual({ 'a//b",]': [join(folder, 'x/*y*')] });
 });
 
-it('files that extend each other many times are read 64 times at most', () => {
+it('reads files that extend each other many times 64 times at most', () => {
   const names = Array.from({ length: 3 }, (_, n) => `./base-${n}.json`);
   write('tsconfig.json', JSON.stringify({ extends: names, compilerOptions: { baseUrl: '.' } }));
   for (const name of names) write(name, JSON.stringify({ extends: names }));
@@ -33,7 +33,7 @@ it('files that extend each other many times are read 64 times at most', () => {
   expect(readAliasRules(folder)?.files).toHaveLength(64);
 });
 
-it('files beyond 1 MiB together are left out', () => {
+it('leaves out files beyond 1 MiB together', () => {
   const names = ['./first.json', './second.json'];
   write('tsconfig.json', JSON.stringify({ extends: names, compilerOptions: { baseUrl: '.' } }));
   for (const name of names) write(name, `{}${' '.repeat(600_000)}`);

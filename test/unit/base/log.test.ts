@@ -59,7 +59,7 @@ test.each([
   expect((await closed)[0]).toBe(0);
 });
 
-test('neither blocks nor loses lines while the log is full for the moment', async () => {
+test('loses no lines, and does not block, while the log is full for the moment', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-log-'));
   const path = join(folder, 'pipe');
   execFileSync('mkfifo', [path]);

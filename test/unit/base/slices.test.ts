@@ -16,7 +16,7 @@ describe('work in slices', () => {
     expect(await ended).toBe('short');
   });
 
-  it('of several owners takes turns, of one owner stays in order', async () => {
+  it('takes turns between owners, and keeps the order of each', async () => {
     await Promise.all([
       runInSlices('a', count('a1', 20)),
       runInSlices('a', count('a2', 20)),

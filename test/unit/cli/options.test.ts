@@ -56,21 +56,21 @@ describe('values', () => {
     expect(parse('--port', '9').values.port).toBe(9);
   });
 
-  it('of an empty variable count as missing', () => {
+  it('count as missing if their variable is empty', () => {
     process.env['TEST_CLI_PORT'] = '';
     expect(parse().values.port).toBe(8_000);
   });
 
-  it('of a flag variable may be false', () => {
+  it('may be false for the variable of a flag', () => {
     process.env['TEST_CLI_JSON'] = 'false';
     expect(parse().values.json).toBe(false);
   });
 
-  it('of a list are all given values, in order', () => {
+  it('are all given values of a list, in order', () => {
     expect(parse('--endpoint', 'b', '--endpoint=a').values.endpoint).toEqual(['b', 'a']);
   });
 
-  it('of other options are the last given value', () => {
+  it('are the last given value of other options', () => {
     expect(parse('--port', '1', '--port', '2').values.port).toBe(2);
   });
 
@@ -115,7 +115,7 @@ describe('errors name the option', () => {
   });
 });
 
-it('flags are spelled with hyphens', () => {
+it('spells flags with hyphens', () => {
   expect(flagName('jobsPerThread')).toBe('--jobs-per-thread');
 });
 

@@ -59,7 +59,7 @@ it('names the job on RunPod like RunPod’s own client', () => {
   });
 });
 
-it('on RunPod names a job only if there is one, with the stack in the message', () => {
+it('names a job on RunPod only if there is one, with the stack in the message', () => {
   const err = { message: 'no', stack: 'Error: no\n    at x' };
   expect(formatOnRunPod({ level: 60, time: 0, msg: 'worker failed', err })).toEqual({
     requestId: null,

@@ -154,7 +154,7 @@ describe('without an answer', () => {
     ['acts', ({ pods }) => pods.restart('a')],
     ['deletes', ({ templates }) => templates.delete('a')],
     ['rotates', ({ keys }) => keys.rotate('a')],
-  ])('a call that %s is not repeated, because it may have succeeded', async (_what, call) => {
+  ])('repeats no call that %s, because it may have succeeded', async (_what, call) => {
     const { client, seen } = await startFlaky(1);
     await expect(call(client)).rejects.toThrow(UnreachableError);
     expect(seen).toHaveLength(1);

@@ -113,7 +113,7 @@ describe('verifyWebhook', () => {
 });
 
 describe('other receivers', () => {
-  it('the library of Standard Webhooks verifies a webhook', () => {
+  it('verify a webhook with the library of Standard Webhooks', () => {
     const headers = sign([PLATFORM_SECRET], Date.now());
     expect(new Webhook(SECRET).verify(BODY, headers)).toMatchObject({ id: 'job-1' });
     expect(() => new Webhook(OTHER).verify(BODY, headers)).toThrow(WebhookVerificationError);

@@ -41,7 +41,7 @@ describe('a fault in a JSON text', () => {
     ['{"a": "open', 11],
     ['{"a": 1', 7],
     ['', 0],
-  ])('of %j is at offset %i', (text, offset) => {
+  ])('lies for %j at offset %i', (text, offset) => {
     expect(findJsonFault(text)).toBe(offset);
   });
 

@@ -193,7 +193,7 @@ describe('a worker that its user has ended', () => {
   it.each([
     ['stop', 'its user stopped it'],
     ['terminate', 'its user terminated it'],
-  ] as const)('by %s is recorded, and does not count as a crash', async (action, reason) => {
+  ] as const)('is recorded after %s, and does not count as a crash', async (action, reason) => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMin: 1 });
     await world.run(1_000);

@@ -38,7 +38,7 @@ describe('the table of capabilities', () => {
     expect(shown.join('\n')).toBe(table.replaceAll('|  |', '| |'));
   });
 
-  it('an engine without control groups and quotas limits nothing, and says so', () => {
+  it('says that an engine without control groups and quotas limits nothing', () => {
     const none = { tracking: null, memory: null, cpu: null, pids: null };
     const machine = { groups: none, maxProcesses: 4_096, limitsFolders: false };
     const { limits, mounts } = describeCapabilities(machine);
@@ -46,7 +46,7 @@ describe('the table of capabilities', () => {
     expect(mounts.sizeLimit).toBe('never');
   });
 
-  it('what an operator allows templates is listed', () => {
+  it('lists what an operator allows templates', () => {
     const nodeSelector = { pool: ['a', 'b'] };
     const templates = { nodeSelector, tolerations: [{ key: 'gpu' }], labels: ['team'] };
     const settings = kubernetesSettings.parse({ templates: { ...templates, storageClass: ['s'] } });

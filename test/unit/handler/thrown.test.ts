@@ -252,7 +252,7 @@ describe('an attempt whose model process died', () => {
   });
 });
 
-it('errors of another copy of the package count', () => {
+it('counts errors of another copy of the package', () => {
   const foreign = Object.assign(new Error(), { [BRAND]: { kind: 'released', reason: 'suspect' } });
   expect(retryAdvice(foreign)).toEqual({ kind: 'released', reason: 'suspect' });
   const { outcome } = concludeThrown(new NonRetryableError('no'), 1);

@@ -305,7 +305,7 @@ describe('openai-proxy, refusals', () => {
     expect(Reflect.get(error, Symbol.for('millrace.retry'))).toEqual({ kind: 'after', ms: 3_000 });
   });
 
-  it.each([429, 500, 503])('otherwise leaves the wait after %i to the queue', async (status) => {
+  it.each([429, 500, 503])('leaves the wait after %i to the queue otherwise', async (status) => {
     const error = await answer(status, 'busy');
 
     expect(error).not.toBeInstanceOf(RetryAfterError);

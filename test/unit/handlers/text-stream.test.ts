@@ -24,7 +24,7 @@ describe('text-stream', () => {
   const text = 'Dr. Ada wrote it.  Did she? Yes — in 1843! 👩‍👩‍👧 é\nend';
 
   it.each(['word', 'token', 'sentence', 'character'])(
-    'by %s, loses nothing of the text',
+    'loses nothing of the text by %s',
     async (by) => {
       const { outputs } = await stream({ text, by });
 

@@ -14,24 +14,27 @@ describe('under fake timers', () => {
     vi.useRealTimers();
   });
 
-  it.each(['flowing', 'manual'] as const)('a harness with a %s clock runs jobs', async (clock) => {
-    let attempts = 0;
-    async function* handler(job: { input: { n: number } }) {
-      attempts += 1;
-      yield job.input.n;
-      if (attempts === 1) throw new Error('again');
-      console.log('done');
-      return 7;
-    }
-    const harness = await createHarness({ handler, clock });
-    const job = await harness.submit({ n: 1 });
-    await harness.advance(5_000);
-    expect(await job.end()).toMatchObject({ status: 'COMPLETED', attempt: 2 });
-    expect(attempts).toBe(2);
-    await harness.close();
-  });
+  it.each(['flowing', 'manual'] as const)(
+    'runs jobs in a harness with a %s clock',
+    async (clock) => {
+      let attempts = 0;
+      async function* handler(job: { input: { n: number } }) {
+        attempts += 1;
+        yield job.input.n;
+        if (attempts === 1) throw new Error('again');
+        console.log('done');
+        return 7;
+      }
+      const harness = await createHarness({ handler, clock });
+      const job = await harness.submit({ n: 1 });
+      await harness.advance(5_000);
+      expect(await job.end()).toMatchObject({ status: 'COMPLETED', attempt: 2 });
+      expect(attempts).toBe(2);
+      await harness.close();
+    },
+  );
 
-  it('a harness waits in real time for a retry', async () => {
+  it('waits in real time for a retry in a harness', async () => {
     const handler = (_job: object, ctx: Context) => {
       if (ctx.attempt === 1) throw new RetryAfterError(20);
       return ctx.attempt;

@@ -248,7 +248,7 @@ describe('a thread that is killed', () => {
     expect(await waitForEnd(harness, job)).toMatchObject({ status: 'COMPLETED', attempt: 2 });
   });
 
-  it('every time finally fails its job, with its own code', async () => {
+  it('fails its job with its own code, if it happens every time', async () => {
     const harness = await start({ maxAttempts: 2 });
     const job = await hold(harness);
     harness.killThread(job.id);

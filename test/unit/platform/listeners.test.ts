@@ -28,7 +28,7 @@ it('names the port for other nodes', () => {
   expect(explain(0)).toMatch(/^port: 0 on ::1 is in use/);
 });
 
-it('another error stays', () => {
+it('keeps another error', () => {
   const error = fail('EMFILE');
   expect(explainListenError(error, { host: '::1', port: 1 })).toBe(error);
 });

@@ -43,7 +43,7 @@ it('keeps jobs in its data folder and its keys in the key file', async () => {
   expect(await clientOf(second).status(id)).toMatchObject({ status: 'IN_QUEUE' });
 });
 
-it('without a key file returns its keys on the first start only', async () => {
+it('returns its keys on the first start only, without a key file', async () => {
   const dataFolder = await makeFolder();
   const first = await createPlatformServer({ dataFolder });
   expect(first.adminKey).toMatch(/^mr_/);

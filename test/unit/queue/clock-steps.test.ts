@@ -137,7 +137,7 @@ describe.each([
   ['an hour', HOUR_MS],
   ['six days', 144 * HOUR_MS],
 ])('when the clock is set back by %s while the platform is down', (_name, stepMs) => {
-  it('a job waits no longer than its delay', async () => {
+  it('makes a job wait no longer than its delay', async () => {
     const id = await submit({ delay: 60_000 });
     await manual.advance(10_000);
     await restart({ downMs: 5_000, stepMs: -stepMs });
@@ -146,14 +146,14 @@ describe.each([
     expect((await readJob(id))?.delayed).toBe(false);
   });
 
-  it('a job is removed when its time to live is over', async () => {
+  it('removes a job when its time to live is over', async () => {
     const id = await submit({ ttl: 60_000 });
     await restart({ downMs: 0, stepMs: -stepMs });
     await manual.advance(60_000 / 0.95 + 1);
     expect(await readJob(id)).toBeUndefined();
   });
 
-  it('no time in the database lies in the future', async () => {
+  it('writes no time that lies in the future', async () => {
     const first = await submit();
     await manual.advance(999);
     const last = await submit();

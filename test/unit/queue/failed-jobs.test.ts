@@ -54,7 +54,7 @@ it('reads about as many jobs as a page of many endpoints shows, and no job twice
   expect(jobs.mock.calls.length).toBeLessThan(10);
 });
 
-it('endpoints of a node that does not answer are unreachable, and the others are listed', async () => {
+it('lists endpoints of a node that does not answer as unreachable, beside the others', async () => {
   const { queue: queues } = await startPlatform();
   vi.spyOn(queues.jobs, 'listFailed').mockResolvedValue(page([9]));
   const client = new NodeClient({ secrets: ['s'] });

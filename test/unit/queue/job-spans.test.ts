@@ -149,7 +149,7 @@ describe('the trace of a job', () => {
     expect(findTrace(unsampled, 1)).toBeUndefined();
   });
 
-  it('without a client’s is given to the chosen share of jobs, always the same ones', () => {
+  it('is given to the chosen share of jobs without a client’s, always the same ones', () => {
     const jobs = Array.from({ length: 2_000 }, (_, number) => makeJob({ id: `job-${number}` }));
     expect(jobs.every((job) => findTrace(job, 1) !== undefined)).toBe(true);
     expect(jobs.every((job) => findTrace(job, 0) === undefined)).toBe(true);

@@ -24,7 +24,7 @@ function measure(path: string): number {
   return files.reduce((sum, { blocks }) => sum + blocks * 512, 0);
 }
 
-it('Millrace brings few packages, and npm chooses the versions of few', () => {
+it('brings few packages, and lets npm choose the versions of few', () => {
   const all = listNeeded(Object.keys(dependencies), packages).filter(onLinux);
   expect(Object.values(dependencies).filter((range) => !/^\d/.test(`${range}`))).toEqual([]);
   expect(all.length).toBeLessThan(35);

@@ -279,7 +279,7 @@ describe('a failure', () => {
     [429, 'queue_full', 'unavailable'],
     [500, 'internal', 'unavailable'],
     [503, 'unavailable', 'unavailable'],
-  ])('with %i %s is %s, with the detail', async (status, code, linkCode) => {
+  ])('turns %i %s into %s, with the detail', async (status, code, linkCode) => {
     const link = await serve((_request, response) =>
       answerJson(response, problem(status, code), status),
     );
@@ -289,7 +289,7 @@ describe('a failure', () => {
   });
 
   it.each([null, 7, 'because', [], { code: 7, detail: null }])(
-    'with %j instead of a problem is judged by its status',
+    'is judged by its status if it has %j instead of a problem',
     async (body) => {
       const link = await serve((_request, response) => answerJson(response, body, 401));
       const error = await errorOf(link.hello(hello));
@@ -308,7 +308,7 @@ describe('a failure', () => {
   });
 
   it.each(['2592000', '99999999999999999999', 'Fri, 31 Dec 2100 00:00:00 GMT'])(
-    'with a very long Retry-After (%s) is retried after an hour',
+    'is retried after an hour if its Retry-After is very long (%s)',
     async (retryAfter) => {
       const link = await serve((_request, response) =>
         response.writeHead(503, { 'retry-after': retryAfter }).end(),
@@ -346,7 +346,7 @@ describe('a failure', () => {
     ['/login?to=secret', '/login; use the URL of the platform itself'],
     [`https://a.test/${'x'.repeat(10_000)}`, 'x; use the URL of the platform itself'],
     ['', ' redirects (301); use the URL that it redirects to'],
-  ])('by a redirect to %.20s is not followed, and names its target', async (location, said) => {
+  ])('names the target of a redirect to %.20s, which is not followed', async (location, said) => {
     const link = await serve((_request, response) => response.writeHead(301, { location }).end());
     const { code, message } = await errorOf(link.hello(hello));
     expect(code).toBe('invalid');
@@ -393,7 +393,7 @@ describe('a failure', () => {
         response.writeHead(200, { 'content-type': 'text/html' }).end('<html>'),
     ],
   ];
-  it.each(broken)('by %s is temporary', async (_what, handle) => {
+  it.each(broken)('is temporary if the cause is %s', async (_what, handle) => {
     const link = await serve(handle);
     const error = await errorOf(link.take(take, never));
     expect(error).toMatchObject({ code: 'unavailable' });
@@ -404,7 +404,7 @@ describe('a failure', () => {
   it.each([
     ['not JSON', 'welcome!'],
     ['JSON of another shape', '{"protocol":"one"}'],
-  ])('by an answer that is %s is temporary', async (_what, body) => {
+  ])('is temporary if the answer is %s', async (_what, body) => {
     const link = await serve((_request, response) => response.end(body));
     expect(await errorOf(link.hello(hello))).toMatchObject({ code: 'unavailable' });
   });
@@ -465,7 +465,7 @@ describe('a large payload', () => {
     }
   });
 
-  it.each(['with', 'without'])('of a lease arrives %s the length of the answer', async (how) => {
+  it.each(['with', 'without'])('arrives in a lease %s the length of the answer', async (how) => {
     const answer = Buffer.concat(encodeFrames([{ header: leaseHeader, body: large }]));
     const link = await serve((_request, response) => {
       const length = how === 'with' ? { 'content-length': answer.length } : {};

@@ -7,7 +7,7 @@ it.each([
   ['http', 'https://lb.example.com', 'https://10.0.0.1:8080'],
   ['grpc', 'grpc://lb.example.com', 'grpc://10.0.0.1:8090'],
   ['grpc', 'https://lb.example.com:8090', 'grpcs://10.0.0.1:8090'],
-] as const)('over %s, a worker of %s may follow %s', (carrier, configured, told) => {
+] as const)('lets over %s a worker of %s follow %s', (carrier, configured, told) => {
   expect(readOwnerUrl(told, { carrier, configured })).toBe(told);
 });
 
@@ -15,7 +15,7 @@ it.each([
   ['http', 'http://lb.example.com', 'http://LB.example.com:80/'],
   ['http', 'https://lb.example.com/base/', 'https://lb.example.com:443/base'],
   ['grpc', 'grpcs://lb.example.com:8090', 'https://lb.example.com:8090'],
-] as const)('over %s, %s is the same as %s', (carrier, configured, told) => {
+] as const)('takes over %s %s for the same as %s', (carrier, configured, told) => {
   expect(readOwnerUrl(told, { carrier, configured })).toBe('configured');
 });
 
@@ -29,6 +29,6 @@ it.each([
   ['http', 'http://lb.example.com', 'http://10.0.0.1/?key=1', 'a user, a query or a fragment'],
   ['http', 'http://lb.example.com', 'nowhere', 'not a URL of at most 512 characters'],
   ['http', 'http://lb.example.com', `http://${'x'.repeat(512)}`, 'not a URL of at most 512'],
-] as const)('over %s, a worker of %s does not follow %s', (carrier, configured, told, why) => {
+] as const)('lets over %s no worker of %s follow %s', (carrier, configured, told, why) => {
   expect(() => readOwnerUrl(told, { carrier, configured })).toThrow(why);
 });

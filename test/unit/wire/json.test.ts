@@ -214,7 +214,7 @@ describe('the encoding of long texts', () => {
     ['three bytes a character', lengthen('日本語')],
     ['surrogate pairs', lengthen('🦆')],
     ['DEL and line separators, which JSON does not escape', lengthen('\u007f\u2028')],
-  ])('of %s equals JSON.stringify, alone and in an object', (_, text) => {
+  ])('equals JSON.stringify for %s, alone and in an object', (_, text) => {
     const value = { id: 7, none: undefined, text, 'a "key"': [null, true], other: text };
     expect(encodeLongTexts(text)?.toString()).toBe(JSON.stringify(text));
     expect(encodeLongTexts(value)?.toString()).toBe(JSON.stringify(value));

@@ -8,7 +8,7 @@ const valid = `00-${traceId}-${spanId}-01`;
 
 describe('a traceparent', () => {
   it.each([valid, `00-${traceId}-${spanId}-00`, `00-${traceId}-${spanId}-ff`])(
-    'of version 00 is unchanged: %s',
+    'is unchanged if its version is 00: %s',
     (traceparent) => {
       expect(readTraceContext(traceparent)).toEqual({ traceparent });
     },
@@ -18,7 +18,7 @@ describe('a traceparent', () => {
     [`01-${traceId}-${spanId}-01`, `00-${traceId}-${spanId}-01`],
     [`cc-${traceId}-${spanId}-01-what-the-future-brings`, `00-${traceId}-${spanId}-01`],
     [`fe-${traceId}-${spanId}-ff-`, `00-${traceId}-${spanId}-03`],
-  ])('of a newer version is converted to version 00 with its flags: %s', (newer, traceparent) => {
+  ])('is converted from a newer version to version 00 with its flags: %s', (newer, traceparent) => {
     expect(readTraceContext(newer)).toEqual({ traceparent });
   });
 

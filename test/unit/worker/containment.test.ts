@@ -193,7 +193,7 @@ describe('a handler that does not start', () => {
       'setup',
       /50 ms/,
     ],
-  ])('because it %s, with stage and reason', async (_, source, stage, reason) => {
+  ])('is reported because it %s, with stage and reason', async (_, source, stage, reason) => {
     const { executor } = createThreads({ handlerPath: await writeHandler(`${source};${exports}`) });
     const error = await executor.start().catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(HandlerNotLoadedError);
@@ -252,7 +252,7 @@ describe('a module that loads for too long', () => {
 
 describe('the other jobs', () => {
   it.each(['throw from a timer', 'reject unhandled', 'exit from a timer'])(
-    'in the thread of a job that does "%s" are released, and only that job fails',
+    'are released from the thread of a job that does "%s"; only that job fails',
     async (effect) => {
       const { begin } = await startThreads();
       const neighbour = begin({ do: 'wait for the signal' });

@@ -80,7 +80,7 @@ it('names outcomes of an earlier process in the hello, and delivers them unchang
   expect(logged).toContain('outcome of an earlier process delivered');
 });
 
-it('outcomes of an earlier process are not sent before the welcome', async () => {
+it('sends no outcomes of an earlier process before the welcome', async () => {
   await leaveOutcomes('a');
   const started = await prepare();
   const { clock, link, worker } = started;
@@ -95,7 +95,7 @@ it('outcomes of an earlier process are not sent before the welcome', async () =>
   });
 });
 
-it('outcomes of an earlier process keep their lease until they are delivered', async () => {
+it('keeps the leases of outcomes of an earlier process until they are delivered', async () => {
   await leaveOutcomes('a');
   const started = await prepare();
   const { clock, link, worker } = started;

@@ -528,7 +528,7 @@ describe('a draining worker', () => {
     expect(executor.last.stops).toEqual(['shutdown']);
   });
 
-  it('no longer waits for running jobs after stop', async () => {
+  it('waits for running jobs no more after stop', async () => {
     const { clock, executor, link, worker } = await startScript();
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);

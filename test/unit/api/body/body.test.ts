@@ -221,7 +221,7 @@ describe('a submission', () => {
     expect(errors?.at(-1)).toMatch(/^body: .*2980/);
   });
 
-  it('with a large input lets other work run while it is checked', async () => {
+  it('lets other work run while its large input is checked', async () => {
     const input = `{${Array.from({ length: 300_000 }, (_, n) => `"${n}":0`).join(',')}}`;
     let turns = 0;
     let isChecked = false;
@@ -266,7 +266,7 @@ describe('a submission', () => {
     expect(await refusal('{"\\x":1,"input":{}}')).toMatchObject({ code: 'malformed' });
   });
 
-  it('with a large input keeps its bytes without a copy', async () => {
+  it('keeps the bytes of a large input without a copy', async () => {
     const input = `{ "a": ${JSON.stringify('é"\\'.repeat(30_000))}, "b": [1.0, {}] }`;
     const body = Buffer.from(`{"policy":{"ttl":20000},"input":${input} ,"idempotencyKey":"k"}`);
     const found = await readSubmission(body, BOUNDS);

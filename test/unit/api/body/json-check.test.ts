@@ -137,7 +137,7 @@ describe('the bounds', () => {
   it.each([
     ['{"a":[1,"b"]}', { maxValues: 4 }, { maxValues: 3 }],
     ['[[[]]]', { maxDepth: 3 }, { maxDepth: 2 }],
-  ])('of %s: %j is enough, %j is not', (text, enough, tooSmall) => {
+  ])('apply to %s: %j is enough, %j is not', (text, enough, tooSmall) => {
     const json = Buffer.from(text);
     expect(isJson(json, enough)).toBe(true);
     expect(() => isJson(json, tooSmall)).toThrow(JsonBoundError);

@@ -146,7 +146,7 @@ describe('a request for an endpoint without an owner', () => {
 });
 
 describe('an owner that fails', () => {
-  it('before it is reached: the request goes to the next owner', async () => {
+  it('gives the request to the next owner, if it was not reached', async () => {
     const { move, other, owner } = await startNodes();
     const dead = await startFake();
     await dead.close();
@@ -158,7 +158,7 @@ describe('an owner that fails', () => {
     expect(await submitJob(other)).toBe((await takeJob(owner)).id);
   });
 
-  it('after a job was submitted: the repeated submission finds the job', async () => {
+  it('has its submission repeated, which finds the job', async () => {
     const { move, other, owner } = await startNodes();
     const dying = await startFake();
     // Passes the request to the owner, and dies before it answers.
@@ -181,7 +181,7 @@ describe('an owner that fails', () => {
     expect((await takeJob(owner)).id).toBe(id);
   });
 
-  it('after a job was submitted: the next owner hears that the submission is repeated', async () => {
+  it('has its submission repeated, which the next owner hears', async () => {
     const { move, other, owner } = await startNodes();
     const dying = await startFake();
     const jobs: string[] = [];
@@ -200,7 +200,7 @@ describe('an owner that fails', () => {
     expect(jobs).toEqual([id, `${id} repeat`]);
   });
 
-  it('after a job was submitted, and the endpoint comes here: one job', async () => {
+  it('leaves one job of a repeated submission, if the endpoint comes here', async () => {
     const { move, other, owner } = await startNodes();
     const dying = await startFake();
     dying.answer(async (request, response) => {
@@ -215,7 +215,7 @@ describe('an owner that fails', () => {
     expect((await takeJob(other)).id).toBe(id);
   });
 
-  it('after it may have acted: what cannot be repeated is refused', async () => {
+  it('has what cannot be repeated refused, once it may have acted', async () => {
     const { move, other, owner } = await startNodes();
     const dying = await startFake();
     dying.answer((_request, response) => {
@@ -234,7 +234,7 @@ describe('an owner that fails', () => {
     expect((await other.call(`/v2/${ENDPOINT}/health`)).status).toBe(200);
   });
 
-  it('within its answer: the client sees a cut answer', async () => {
+  it('cuts the answer that it has begun', async () => {
     const { move, other } = await startNodes();
     const dying = await startFake();
     dying.answer((_request, response) => {
@@ -251,7 +251,7 @@ describe('an owner that fails', () => {
     await expect(answer.text()).rejects.toThrow();
   });
 
-  it('without closing its connections: silence ends the wait', async () => {
+  it('is given up for its silence, if it does not close its connections', async () => {
     const bounds = { nodeSilenceMs: 400 };
     const { move, other, owner } = await startNodes({ forwarding: { bounds } });
     const paused = await startFake();
@@ -262,7 +262,7 @@ describe('an owner that fails', () => {
     expect(other.logged()).toContain('node does not answer');
   });
 
-  it('without closing its connections: the end of its lease ends the wait', async () => {
+  it('is given up at the end of its lease, if it does not close its connections', async () => {
     // Silence alone would end the wait after the limit of the test.
     const bounds = { nodeSilenceMs: 600_000 };
     const { learn, move, other, owner } = await startNodes({ forwarding: { bounds } });

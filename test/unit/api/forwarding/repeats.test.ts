@@ -93,7 +93,7 @@ describe('after the owner has carried a request out and died, another node answe
 });
 
 describe('after the owner has carried a request out and died, the node that received it takes over', () => {
-  it('and answers a retry, which happens once', async () => {
+  it('answers a retry, which happens once', async () => {
     const nodes = await startNodes();
     const { learn, move, other } = nodes;
     move(other.nodeUrl);
@@ -107,7 +107,7 @@ describe('after the owner has carried a request out and died, the node that rece
     expect((await retry()).status).toBe(409);
   });
 
-  it('and answers a removal', async () => {
+  it('answers a removal', async () => {
     const nodes = await startNodes();
     const { learn, move, other } = nodes;
     move(other.nodeUrl, 'control');

@@ -102,7 +102,7 @@ describe('the bounds of a message', () => {
     expect(bounds.findExcess(message)).toContain(`${MAX_VALUES}`);
   });
 
-  it('also refuse numbers that are not packed', () => {
+  it('refuse numbers that are not packed, too', () => {
     const sizes = Buffer.alloc(2 * (MAX_CHUNKS + 1), Buffer.from([0x40, 0x02]));
     expect(bounds.findExcess(field(5, field(3, sizes)))).toMatch(/^sizes /);
   });

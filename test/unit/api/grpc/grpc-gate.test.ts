@@ -135,7 +135,7 @@ describe('a call without a valid key', () => {
     ['a watch of the health', WATCH],
     ['reflection', REFLECTION],
     ['a method that does not exist', '/grpc.health.v1.Health/Nothing'],
-  ])('to %s is reset once it has sent more than 64 KB', async (_name, path) => {
+  ])('is reset on %s once it has sent more than 64 KB', async (_name, path) => {
     const { join } = await startPort();
     const asked = call(join(), path);
     const sent = await flood(asked, 20_000_000);
@@ -158,7 +158,7 @@ describe('a call without a valid key', () => {
     ['health', CHECK],
     ['a watch without a request', WATCH],
     ['reflection', REFLECTION],
-  ])('to %s ends at its time limit', async (_name, path) => {
+  ])('ends on %s at its time limit', async (_name, path) => {
     const { join } = await startPort({ ms: 100 });
     const { ended, stream } = call(join(), path);
     stream.write(EMPTY.subarray(0, 3));
@@ -294,7 +294,7 @@ describe("a worker's stream", () => {
       .toBe('answered');
   });
 
-  it('of a burst starts in batches, one batch per iteration of the event loop', async () => {
+  it('starts in a batch of a burst, one batch per iteration of the event loop', async () => {
     const { begun, join, metadata } = await startPort();
     const session = join();
     const perTurn: number[] = [];

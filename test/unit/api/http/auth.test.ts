@@ -7,7 +7,7 @@ const HEALTH = '/v2/demo/health';
 const withKey = (key: string) => ({ headers: { authorization: key } });
 
 describe('with keys', () => {
-  it('a call without a key gets 401 with WWW-Authenticate', async () => {
+  it('answers a call without a key with 401 and WWW-Authenticate', async () => {
     const { url } = await startPlatform();
     const response = await fetch(url + HEALTH);
     expect(response.status).toBe(401);
@@ -16,14 +16,14 @@ describe('with keys', () => {
     expect(await readJson(response)).toMatchObject({ status: 401, code: 'unauthorized' });
   });
 
-  it('a key is accepted bare and after Bearer in any case', async () => {
+  it('accepts a key bare and after Bearer in any case', async () => {
     const { admin, call } = await startPlatform();
     for (const text of [`Bearer ${admin}`, `bearer ${admin}`, admin]) {
       expect((await call(HEALTH, withKey(text))).status).toBe(200);
     }
   });
 
-  it('a key with a wrong last character gets 401 and does not appear in the log', async () => {
+  it('answers a key with a wrong last character with 401, and keeps it out of the log', async () => {
     const { admin, call, logged } = await startPlatform();
     const wrong = admin.slice(0, -1) + (admin.endsWith('A') ? 'E' : 'A');
     const response = await call(HEALTH, withKey(`Bearer ${wrong}`));
@@ -32,7 +32,7 @@ describe('with keys', () => {
     expect(logged()).not.toContain(wrong);
   });
 
-  it('a read key cannot submit, and a key of another endpoint cannot read', async () => {
+  it('lets no read key submit, and no key of another endpoint read', async () => {
     const { call, keys, post } = await startPlatform();
     const reader = await keys.issue({ name: 'r', scopes: ['jobs:read:demo'] });
     const other = await keys.issue({ name: 'o', scopes: ['jobs:read:other', 'worker:demo'] });
@@ -50,7 +50,7 @@ describe('with keys', () => {
     expect(detail).not.toContain('endpoint');
   });
 
-  it('a ttl on status needs the write scope', async () => {
+  it('requires the write scope for a ttl on status', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const { key } = await platform.keys.issue({ name: 'r', scopes: ['jobs:read'] });
@@ -60,7 +60,7 @@ describe('with keys', () => {
     expect((await platform.call(`${path}?ttl=60000`)).status).toBe(200);
   });
 
-  it('a worker key does not work on client routes, nor a client key on worker routes', async () => {
+  it('refuses a worker key on client routes, and a client key on worker routes', async () => {
     const { call, keys, post, worker } = await startPlatform();
     const client = await keys.issue({ name: 'c', scopes: ['jobs:read', 'jobs:write'] });
     expect((await call(HEALTH, withKey(worker))).status).toBe(403);
@@ -80,13 +80,13 @@ describe('without keys on the same machine', () => {
     return exchange(port, [request]);
   };
 
-  it('a plain call is accepted', async () => {
+  it('accepts a plain call', async () => {
     const { url } = await start();
     expect((await fetch(url + HEALTH)).status).toBe(200);
   });
 
   it.each(['localhost', 'LOCALHOST:1', '127.0.0.1:8000', '[::1]:8000'])(
-    'the host %s is this machine',
+    'takes the host %s for this machine',
     async (host) => {
       expect(await send({ Host: host })).toMatch(/^HTTP\/1.1 200/);
     },
@@ -125,14 +125,14 @@ describe('without keys on the same machine', () => {
     ['X-Azure-Ref', '1'],
     ['X-Original-URL', '/'],
     ['X-Auth-Request-User', 'a'],
-  ])('a call with %s: %s gets 401 that names the header', async (name, value) => {
+  ])('answers a call with %s: %s with 401 that names the header', async (name, value) => {
     const answer = await send({ [name]: value });
     expect(answer).toMatch(/^HTTP\/1.1 401/);
     expect(answer.split('\r\n\r\n').at(-1)?.toLowerCase()).toContain(name.toLowerCase());
   });
 
   it.each(['X-Request-ID', 'Traceparent', 'User-Agent', 'Idempotency-Key', 'Accept', 'Cookie'])(
-    'a call with %s is accepted',
+    'accepts a call with %s',
     async (name) => {
       expect(await send({ [name]: 'x' })).toMatch(/^HTTP\/1.1 200/);
     },
@@ -179,7 +179,7 @@ describe('without keys on the same machine', () => {
     });
   });
 
-  it('a call for another host in its target, or with a second Host header, gets 401', async () => {
+  it('answers a call for another host in its target, or with a second Host header, with 401', async () => {
     const { port } = await start();
     for (const head of [
       `GET http://evil.example${HEALTH} HTTP/1.1\r\nHost: localhost`,
@@ -190,21 +190,21 @@ describe('without keys on the same machine', () => {
     }
   });
 
-  it('a page served by the platform is accepted', async () => {
+  it('accepts a page served by the platform', async () => {
     const { port } = await start();
     const own = `Host: localhost:${port}\r\nOrigin: http://localhost:${port}\r\n`;
     const request = `GET ${HEALTH} HTTP/1.1\r\n${own}Sec-Fetch-Site: same-origin\r\nConnection: close\r\n\r\n`;
     expect(await exchange(port, [request])).toMatch(/^HTTP\/1.1 200/);
   });
 
-  it('a worker call still needs a key', async () => {
+  it('requires a key for a worker call', async () => {
     const { url } = await start();
     const response = await fetch(`${url}/v2/demo/worker/hello`, { method: 'POST' });
     expect(response.status).toBe(401);
   });
 
   it.each([`mr_${'x'.repeat(43)}`, 'Bearer rpa_OTHER', 'Basic dTpw', ''])(
-    'a call with the unknown key "%s" counts as one without a key',
+    'counts a call with the unknown key "%s" as one without a key',
     async (key) => {
       const { call, post } = await start();
       expect((await call(HEALTH, withKey(key))).status).toBe(200);
@@ -215,7 +215,7 @@ describe('without keys on the same machine', () => {
     },
   );
 
-  it('the scopes of a known key apply', async () => {
+  it('applies the scopes of a known key', async () => {
     const { keys, post } = await start();
     const { key } = await keys.issue({ name: 'r', scopes: ['jobs:read'] });
     expect((await post('/v2/demo/run', { input: {} }, withKey(key))).status).toBe(403);

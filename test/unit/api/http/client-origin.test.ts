@@ -96,7 +96,7 @@ describe('X-Forwarded headers of a trusted proxy', () => {
     expect(addressOf({ 'x-forwarded-for': list })).toBe(address);
   });
 
-  it('with thousands of hops are read in a moment, from the nearest on', () => {
+  it('are read in a moment from the nearest hop on, of thousands', () => {
     const list = `192.0.2.1,${'10.1.1.1,'.repeat(100_000)}10.2.2.2`;
     expect(addressOf({ 'x-forwarded-for': list })).toBe('10.1.1.1');
     expect(addressOf({ 'x-forwarded-for': `${'x'.repeat(1_000_000)},203.0.113.5` })).toBe(
@@ -116,7 +116,7 @@ describe('X-Forwarded headers of a trusted proxy', () => {
     ['a client cannot lengthen the list', '203.0.113.5', 'https, https, http', false],
     ['wss is https', '203.0.113.5', 'WSS', true],
     ['another word is none', '203.0.113.5', 'gopher', false],
-  ])('with several values of the scheme: %s', (_name, list, proto, isSecure) => {
+  ])('may have several values of the scheme: %s', (_name, list, proto, isSecure) => {
     const headers = { 'x-forwarded-for': list, 'x-forwarded-proto': proto };
     expect(find({ headers })).toMatchObject({ isSecure });
   });
@@ -132,7 +132,7 @@ describe('X-Forwarded headers of a trusted proxy', () => {
     expect(find({ headers, isEncrypted: true })).toMatchObject({ isSecure: false });
   });
 
-  it('beside Forwarded of a client: Forwarded has no effect', () => {
+  it('apply beside Forwarded of a client, which has no effect', () => {
     const headers = { 'x-forwarded-for': '203.0.113.5', forwarded: 'for=192.0.2.1;proto=https' };
     expect(find({ headers })).toMatchObject({ address: '203.0.113.5', isSecure: false });
   });
@@ -178,13 +178,16 @@ describe('Forwarded of a trusted proxy', () => {
     expect(forwardedFor(header)).toMatchObject({ address: '10.0.0.1', isSecure: false });
   });
 
-  it.each(['unknown', '_hidden', '"_gazonk:80"'])('from %s leaves the proxy', (name) => {
-    expect(forwardedFor(`for=192.0.2.1, for=${name};proto=https`)).toMatchObject({
-      ...{ address: '10.0.0.1', isSecure: true },
-    });
-  });
+  it.each(['unknown', '_hidden', '"_gazonk:80"'])(
+    'leaves the proxy if it comes from %s',
+    (name) => {
+      expect(forwardedFor(`for=192.0.2.1, for=${name};proto=https`)).toMatchObject({
+        ...{ address: '10.0.0.1', isSecure: true },
+      });
+    },
+  );
 
-  it('beside X-Forwarded headers of a client: these have no effect', () => {
+  it('applies beside X-Forwarded headers of a client, which have no effect', () => {
     const headers = { 'x-forwarded-for': '192.0.2.1', forwarded: 'for=203.0.113.5' };
     const origin = find({ headers, forwardedHeaders: 'forwarded' });
     expect(origin).toMatchObject({ address: '203.0.113.5', path: ['203.0.113.5', '10.0.0.1'] });

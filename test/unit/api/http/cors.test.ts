@@ -16,7 +16,7 @@ function preflight(url: string, headers: Record<string, string> = {}, path = '/v
 }
 
 describe('a preflight', () => {
-  it('of a listed origin is answered without a key, for any path', async () => {
+  it('is answered without a key for any path, if its origin is listed', async () => {
     const { url } = await startWith(PAGE, 'http://localhost:5173');
     const asked = 'authorization,content-type,idempotency-key';
     for (const path of ['/v2/demo/run', '/v1/pods', '/lb/demo/generate', '/runpod/v2/demo/run']) {
@@ -32,7 +32,7 @@ describe('a preflight', () => {
     }
   });
 
-  it('of another origin gets no permission', async () => {
+  it('gets no permission if its origin is another one', async () => {
     const { url } = await startWith(PAGE);
     for (const origin of ['https://evil.example', `${PAGE}.evil.example`, 'null']) {
       const { headers } = await preflight(url, { origin });
@@ -47,7 +47,7 @@ describe('a preflight', () => {
     expect(answer.headers.get('vary')).toBeNull();
   });
 
-  it('with a malformed list of headers is answered with the usual ones', async () => {
+  it('is answered with the usual headers if its list of headers is malformed', async () => {
     const { url } = await startWith(PAGE);
     const { headers } = await preflight(url, { 'access-control-request-headers': 'a:b;c' });
     expect(headers.get('access-control-allow-headers')).toContain('Authorization');
@@ -92,14 +92,14 @@ describe('a call of a page', () => {
     expect(answer.headers.get('access-control-allow-origin')).toBe(PAGE);
   });
 
-  it('of any origin may be read with *', async () => {
+  it('may be read by any origin with *', async () => {
     const { call } = await startWith('*');
     const { headers } = await call(HEALTH, { headers: { origin: 'https://any.example' } });
     expect(headers.get('access-control-allow-origin')).toBe('*');
     expect(headers.get('vary')).toBeNull();
   });
 
-  it('of another origin still needs a key where others need none', async () => {
+  it('needs a key if its origin is another one, where others need none', async () => {
     const corsOrigins = ['http://localhost:5173'];
     const { url } = await startPlatform({ access: 'keyless-loopback', server: { corsOrigins } });
     const from = (origin: string) => ({ headers: { origin, 'sec-fetch-site': 'cross-site' } });

@@ -158,7 +158,7 @@ describe('an honest upload', () => {
     expect(client.text()).toMatch(/^HTTP\/1.1 200 /);
   });
 
-  it('of unknown length is counted as it grows', async () => {
+  it('is counted as it grows if its length is unknown', async () => {
     const platform = await startPlatform({ server: { bounds: SMALL } });
     const client = openClient(platform);
     const body = writeBody(900_000);
@@ -213,7 +213,7 @@ describe('an honest upload', () => {
     expect(platform.flows.usedBytes).toBe(0);
   });
 
-  it('beside half-sent ones of another user is served', async () => {
+  it('is served beside half-sent ones of another user', async () => {
     const bounds = { ...SMALL, maxUserInFlightBytes: 2 * MB };
     const platform = await startPlatform({ server: { bounds } });
     for (let n = 0; n < 10; n += 1) sendHalf(platform, MB);
@@ -235,7 +235,7 @@ describe('a body with an unsupported encoding', () => {
   it.each([
     ['Content-Encoding: gzip', 415, 'Content-Encoding'],
     ['Content-Type: application/json; charset=latin1', 415, 'charset'],
-  ])('because of %s is refused with %i', async (header, status, part) => {
+  ])('is refused because of %s with %i', async (header, status, part) => {
     const platform = await startPlatform();
     const [name = '', value = ''] = header.split(': ');
     const response = await platform.post(
@@ -298,7 +298,7 @@ describe('an upload that is refused before it is read', () => {
         writeHead(platform, { bytes: 12 * MB, headers: ['Content-Encoding: br'] }),
     ],
   ])(
-    'with %i: a client that sends everything first still gets the answer',
+    'gives the answer %i also to a client that sends everything first',
     async (status, compose) => {
       const platform = await startPlatform();
       const client = openClient(platform);

@@ -131,7 +131,7 @@ describe('the connections of one address without a valid key', () => {
     expect(JSON.parse(logged()[1] ?? '')).toMatchObject({ count: 2 });
   });
 
-  it('no longer count once a request has a valid key, or once they are closed', async () => {
+  it('count no more once a request has a valid key, or once they are closed', async () => {
     const { logged, open } = await startStage({ maxConnections: 99, maxAddressConnections: 2 });
     for (let n = 0; n < 6; n += 1) await open('known');
     const closing = [await open(), await open()];
@@ -199,7 +199,7 @@ describe('the connections of one user', () => {
     await expect.poll(async () => ask(await open(), 'mallory')).toBe('200');
   });
 
-  it('of a proxy count for the user of the last request', async () => {
+  it('count for the user of the last request if they are of a proxy', async () => {
     const { ask, hold, open } = await startStage(bounds);
     const shared = await open('mallory');
     await hold('mallory');

@@ -53,7 +53,7 @@ describe('readers that do not read', () => {
     expect((await refused).headers.get('retry-after')).toBe('5');
   });
 
-  it('of chunks hold at most the budget, as one answer and as events', async () => {
+  it('hold at most the budget of chunks, as one answer and as events', async () => {
     const bounds = { ...READING, maxUserInFlightBytes: 9 * MB, inFlightWaitMs: 60_000 };
     const platform = await startPlatform({ server: { bounds } });
     const id = await submitJob(platform);

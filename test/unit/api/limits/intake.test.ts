@@ -89,7 +89,7 @@ describe('requests that are sent without waiting for answers', () => {
   it.each([
     ['/', 4],
     ['/as/ada', 9],
-  ])('to %s are read a bounded number ahead, and all are answered', async (path, bound) => {
+  ])('are read a bounded number ahead on %s, and all are answered', async (path, bound) => {
     const { countServed, held, open } = await holdAll({ maxPipelinedRequests: 9 });
     const socket = await open();
     socket.write(get(path).repeat(99));
@@ -160,7 +160,7 @@ describe('requests that are sent without waiting for answers', () => {
     expect(most).toBeLessThanOrEqual(10);
   });
 
-  it('beyond the budget of bytes close their connection', async () => {
+  it('close their connection beyond the budget of bytes', async () => {
     const { open } = await startStage({ maxBytes: 40_000, listener: () => {} });
     const [first, second] = [await open(), await open()];
     for (const socket of [first, second]) socket.write(get(`/${'x'.repeat(5_000)}`).repeat(9));

@@ -28,7 +28,7 @@ it('forgets the crashes of a deleted endpoint, and counts no later reports', asy
   expect(await read()).not.toContain('millrace_worker_crashes_total{');
 });
 
-it('GPU time and energy are counted once for each outcome, until the endpoint is deleted', async () => {
+it('counts GPU time and energy once for each outcome, until the endpoint is deleted', async () => {
   const platform = await startPlatform();
   const { endpoints, queue } = platform;
   const read = async () => (await platform.call('/metrics')).text();
@@ -86,7 +86,7 @@ describe('the metrics of pods and GPUs', () => {
     return text.split('\n').filter((line) => line.startsWith(`${name}{`));
   }
 
-  it('pods are counted by endpoint and status', async () => {
+  it('count pods by endpoint and status', async () => {
     const world = await openWorld();
     const platform = await startPlatform({ engine: 'process', server: { pods: world.pods } });
     const readAll = () => readSeries(platform, 'millrace_pods');
@@ -108,7 +108,7 @@ describe('the metrics of pods and GPUs', () => {
     expect(await read()).toEqual([series('', 'RUNNING', 1), series('', 'EXITED', 1)]);
   });
 
-  it('GPUs are counted by type as free, allocated, and missing from all machines', async () => {
+  it('count GPUs by type as free, allocated, and missing from all machines', async () => {
     const lost = `${GPU}-9`;
     const world = await openWorld([lost, `${GPU}-0`]);
     const file = catalogFile.parse({
@@ -136,7 +136,7 @@ describe('the metrics of pods and GPUs', () => {
     expect(await read()).toEqual([...series(GPU, 3, 0, 0), ...series('B', 0, 0, 0)]);
   });
 
-  it('only the node that manages the pods shows them, and a type that the catalog has lost while a pod has it', async () => {
+  it('appear only on the node that manages the pods, also for a type that the catalog has lost while a pod has it', async () => {
     const world = await openWorld(['g0']);
     await world.create({ gpu: { id: GPU, count: 1 } });
     await world.settle();
@@ -160,7 +160,7 @@ describe('the metrics of pods and GPUs', () => {
     expect(await read()).toEqual([]);
   });
 
-  it('a platform without an engine has no metrics of pods', async () => {
+  it('are missing on a platform without an engine', async () => {
     const text = await (await (await startPlatform()).call('/metrics')).text();
     expect(text).not.toContain('millrace_pods');
     expect(text).not.toContain('millrace_gpus');

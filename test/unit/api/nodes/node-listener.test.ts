@@ -33,7 +33,7 @@ describe('the port for other nodes', () => {
     },
   );
 
-  it('still needs the key of a client', async () => {
+  it('needs the key of a client, too', async () => {
     const { owner } = await startNodes();
     const headers = { 'millrace-node-secret': SECRET };
     const answer = await fetch(`${owner.nodeUrl}/v2/${ENDPOINT}/health`, { headers });

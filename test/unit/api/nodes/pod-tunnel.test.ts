@@ -53,7 +53,7 @@ it('need the secret of the nodes', async () => {
   expect(await exchange(Number(new URL(url).port), [sent])).toBe('');
 });
 
-it('of a node that has given up leave no connection to the pod', async () => {
+it('leaves no connection to the pod for a node that has given up', async () => {
   const open = new Set<Socket>();
   let connections = 0;
   const server = createServer((socket) => {

@@ -60,7 +60,7 @@ describe('a line without a line break', () => {
     ['the next line', ['data: a b', 'data: c']],
     ['an object', ['data: a b', { c: 1 }]],
     ['the end', ['data: a b']],
-  ])('and without JSON is an event when %s comes', (_name, chunks) => {
+  ])('is an event also without JSON, when %s comes', (_name, chunks) => {
     expect(encodeAll(chunks).text).toMatch(/^data: a b\n\n/);
   });
 

@@ -51,7 +51,7 @@ const statusOf = async ({ call }: Platform, id: string | null) =>
   (await readJson(await call(`/v2/demo/status/${id}`)))['status'];
 
 describe('a request without stream', () => {
-  it.each(['/v2/demo', '/runpod/v2/demo'])('below %s is answered with the output', async (base) => {
+  it.each(['/v2/demo', '/runpod/v2/demo'])('is answered with the output below %s', async (base) => {
     const platform = await startPlatform();
     const run = (job: RunningJob) => job.complete(JSON.stringify(ANSWER));
     const response = await ask(platform, BODY, run, `${base}/${CHAT}`);

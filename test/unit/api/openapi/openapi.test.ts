@@ -135,7 +135,7 @@ describe('the examples', () => {
   const ajv = new Ajv2020({ strict: false, validateFormats: false });
   ajv.addSchema({ $id: 'd', components: { schemas: document.components['schemas'] } });
 
-  it.each(byId)('of %s exist for each body and match its schema', (id, operation) => {
+  it.each(byId)('exist for each body of %s and match its schema', (id, operation) => {
     const answers = Object.values(operation.answers).flatMap(({ content = {} }) =>
       Object.values(content),
     );

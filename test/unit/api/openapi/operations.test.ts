@@ -116,7 +116,7 @@ describe('every operation', () => {
     },
   );
 
-  it('the refusal lists up to 20 unknown query parameters', async () => {
+  it('lists up to 20 unknown query parameters when it refuses them', async () => {
     const { call } = platform;
     const names = Array.from({ length: 21 }, (_, n) => `unknown_${n}`);
     const answer = await call(`/v2/pods?${names.map((name) => `${name}=1`).join('&')}`);

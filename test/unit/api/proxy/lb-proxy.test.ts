@@ -42,7 +42,7 @@ describe('a request to a load-balancing endpoint', () => {
     ['//other.example/x', '//other.example/x'],
     ['/a//b/./c?x=//&y=%00', '/a//b/./c?x=//&y=%00'],
     ['/%E2%82%AC/\\', '/%E2%82%AC/\\'],
-  ])('with the path "%s" below its prefix reaches the worker as "%s"', async (path, seen) => {
+  ])('reaches the worker from the path "%s" below its prefix as "%s"', async (path, seen) => {
     const platform = await startBalanced();
     await platform.addWorker(mirror);
     const sent = platform.open(path);
@@ -178,14 +178,14 @@ describe('a request to a load-balancing endpoint', () => {
     expect(await statusWith(['admin'], 'somebody')).toBe(404);
   });
 
-  it('to an endpoint with a queue gets 404', async () => {
+  it('gets 404 if the endpoint has a queue', async () => {
     const platform = await startBalanced();
     const answer = await platform.call('/lb/demo/x');
     expect(answer.status).toBe(404);
     expect(await readJson(answer)).toMatchObject({ code: 'not_found' });
   });
 
-  it('of many megabytes is forwarded while it arrives', async () => {
+  it('is forwarded while it arrives, if it has many megabytes', async () => {
     const platform = await startBalanced();
     const firstPiece = Promise.withResolvers<void>();
     await platform.addWorker(async (request, response) => {
@@ -486,7 +486,7 @@ describe('the answer of a worker', () => {
 });
 
 describe('when a worker fails', () => {
-  it('by being unreachable, another worker gets the request with its body', async () => {
+  it('gives the request with its body to another worker, if the first is unreachable', async () => {
     const platform = await startBalanced();
     const lost = await platform.addWorker(mirror, 'pod_lost');
     await platform.call(`${platform.base}/1`);
@@ -501,7 +501,7 @@ describe('when a worker fails', () => {
     expect(platform.logged()).toContain('connecting to a worker failed');
   });
 
-  it('before it answers, the client gets 502 and the request goes to no other worker', async () => {
+  it('gives the client 502 before an answer, and the request to no other worker', async () => {
     const platform = await startBalanced();
     let requests = 0;
     for (const podId of ['pod_a', 'pod_b']) {
@@ -517,7 +517,7 @@ describe('when a worker fails', () => {
     expect(requests).toBe(1);
   });
 
-  it('while a body is being sent, the client gets 502 and the connection stays open', async () => {
+  it('gives the client 502 while a body is being sent, and keeps the connection open', async () => {
     const platform = await startBalanced();
     await platform.addWorker((request) => {
       request.once('data', () => request.socket.destroy());
@@ -536,7 +536,7 @@ describe('when a worker fails', () => {
       'has two lengths',
       'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n',
     ],
-  ])('with an answer that %s, the client gets 502 with the reason', async (_case, said) => {
+  ])('gives the client 502 with the reason for an answer that %s', async (_case, said) => {
     const platform = await startBalanced();
     await platform.addWorker((request) => {
       request.socket.end(said);
@@ -547,7 +547,7 @@ describe('when a worker fails', () => {
     expect(await readJson(answer)).toMatchObject({ code: 'worker_failed', detail });
   });
 
-  it('to answer within the execution timeout, the client gets 504', async () => {
+  it('gives the client 504 after the execution timeout', async () => {
     const platform = await startBalanced({ endpoint: { executionTimeout: 1_000 } });
     const closed = Promise.withResolvers<void>();
     await platform.addWorker((request) => {
@@ -561,7 +561,7 @@ describe('when a worker fails', () => {
     await closed.promise;
   });
 
-  it('neither the key nor its address is revealed', async () => {
+  it('reveals neither the key nor its address', async () => {
     const platform = await startBalanced();
     await platform.addWorker((request) => request.socket.destroy());
     const answer = await platform.call(`${platform.base}/x`);
@@ -580,7 +580,7 @@ describe('while no worker is ready', () => {
     expect((await Promise.all(answers)).map(({ status }) => status)).toEqual([200, 200, 200]);
   });
 
-  it('a request that has waited too long gets 503 with Retry-After and the reason', async () => {
+  it('answers a request that has waited too long with 503, Retry-After and the reason', async () => {
     const platform = await startBalanced({ balancing: { waitMs: 600 } });
     const worker = await platform.addWorker(nothing);
     worker.ping = 404;
@@ -591,7 +591,7 @@ describe('while no worker is ready', () => {
     expect(await readJson(answer)).toMatchObject({ code: 'unavailable', detail });
   });
 
-  it('at most maxQueued requests wait, and the next gets 429', async () => {
+  it('lets maxQueued requests wait, and answers the next with 429', async () => {
     const platform = await startBalanced({ endpoint: { maxQueued: 1 } });
     const first = platform.call(`${platform.base}/1`);
     await platform.untilWaiting(1);
@@ -602,7 +602,7 @@ describe('while no worker is ready', () => {
     expect((await first).status).toBe(200);
   });
 
-  it('waiting requests get 503 at once when the platform stops', async () => {
+  it('answers waiting requests with 503 at once when the platform stops', async () => {
     const platform = await startBalanced();
     const answer = platform.call(`${platform.base}/x`);
     await platform.untilWaiting(1);
@@ -611,7 +611,7 @@ describe('while no worker is ready', () => {
     await closed;
   });
 
-  it('waiting requests get 404 when the endpoint is deleted', async () => {
+  it('answers waiting requests with 404 when the endpoint is deleted', async () => {
     const platform = await startBalanced();
     const answer = platform.call(`${platform.base}/x`);
     await platform.untilWaiting(1);

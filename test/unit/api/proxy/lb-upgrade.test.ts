@@ -204,7 +204,7 @@ describe('a protocol other than HTTP', () => {
     expect((await answer).split('\r\n\r\n')[1]).toBe(`${ahead}end`);
   });
 
-  it('requested on other routes is ignored and the request is answered', async () => {
+  it('is ignored on other routes, and the request is answered', async () => {
     const platform = await startBalanced();
     const head = askFor('websocket', platform, '/healthz').replace(
       'upgrade\r\n',
@@ -222,7 +222,7 @@ describe('a protocol other than HTTP', () => {
     expect(await exchange(platform.port, [head])).toMatch(/^HTTP\/1.1 200[\s\S]*none/);
   });
 
-  it('requested with CONNECT is refused', async () => {
+  it('is refused with CONNECT', async () => {
     const { port } = await startBalanced();
     const answer = await exchange(port, ['CONNECT other.example:443 HTTP/1.1\r\nHost: x\r\n\r\n']);
     expect(answer).toMatch(/^HTTP\/1.1 400[\s\S]*application\/problem\+json/);

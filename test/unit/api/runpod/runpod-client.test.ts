@@ -372,7 +372,7 @@ describe('a call that cannot be served', () => {
     },
   );
 
-  it('on another path is answered with a problem', async () => {
+  it('is answered with a problem on another path', async () => {
     const platform = await startPlatform();
     const answer = await platform.call('/runpods/v2');
     expect(answer.headers.get('content-type')).toBe('application/problem+json');

@@ -97,7 +97,7 @@ describe('the result of a RunPod worker', () => {
     },
   );
 
-  it('with a too large error fails the attempt, which may be retried', async () => {
+  it('fails the attempt, which may be retried, if its error is too large', async () => {
     expect((await read(`{"error": "${'x'.repeat(1_100_000)}"}`)).report).toMatchObject({
       kind: 'failed',
       error: { code: 'handler_error', message: expect.stringContaining('1048576') },
@@ -105,7 +105,7 @@ describe('the result of a RunPod worker', () => {
     });
   });
 
-  it('of more than 20 MB ends the job at once', async () => {
+  it('ends the job at once if it has more than 20 MB', async () => {
     expect((await read(`{"output": "${'x'.repeat(20 * 1_048_576)}"}`)).report).toMatchObject({
       kind: 'failed',
       error: { code: 'output_too_large' },
@@ -172,13 +172,13 @@ describe('an error of a RunPod worker', () => {
     }
   });
 
-  it('of a worker that could not start is recognized', () => {
+  it('is recognized as one of a worker that could not start', () => {
     const failed = { event: 'prestart_failed', error_message: 'no weights' };
 
     expect(readError(JSON.stringify(failed)).code).toBe('handler_not_loaded');
   });
 
-  it('of a generator contains message and traceback', () => {
+  it('contains message and traceback of a generator', () => {
     const text = 'handler: boom \ntraceback: Traceback (most recent call last):\n  …';
 
     expect(readError(text)).toEqual({
@@ -188,7 +188,7 @@ describe('an error of a RunPod worker', () => {
     });
   });
 
-  it('of nothing but line breaks is parsed in linear time', () => {
+  it('is parsed in linear time if it is nothing but line breaks', () => {
     const breaks = '\n'.repeat(200_000);
     expect(readError(breaks).message).toHaveLength(32_000 + '… (168000 more characters)'.length);
     expect(readError(`handler: no${breaks}traceback: here`)).toMatchObject({
@@ -196,7 +196,7 @@ describe('an error of a RunPod worker', () => {
     });
   });
 
-  it('of a string of Python without an end is parsed in linear time', () => {
+  it('is parsed in linear time if it is a string of Python without an end', () => {
     for (const quote of ["'", '"']) {
       for (const end of ['', '\\', '\\\n', quote.repeat(3)]) {
         const text = `{'a': ${quote}${`\\${quote}`.repeat(60_000)}${end}`;
@@ -210,7 +210,7 @@ describe('an error of a RunPod worker', () => {
     [{ code: 7 }, '{"code":7}'],
     ['{"code":7}', '{"code":7}'],
     [7, '7'],
-  ])('of any other kind is its text: %j', (given, message) => {
+  ])('is its text if it is of any other kind: %j', (given, message) => {
     expect(readError(given)).toEqual({ code: 'handler_error', message });
   });
 });
@@ -230,7 +230,7 @@ describe('a yield of a RunPod worker', () => {
     ]);
   });
 
-  it('of more than 1 MB is split as workers split chunks', async () => {
+  it('is split above 1 MB, as workers split chunks', async () => {
     const pieces = await piecesOf(`{"output": "${'x'.repeat(2_500_000)}"}`);
 
     expect(pieces.map(({ metrics }) => metrics)).toEqual([

@@ -325,7 +325,7 @@ describe('a RunPod worker', () => {
     expect(await again.json()).toEqual({ jobsToStop: [name] });
   });
 
-  it('no longer holds a job after its stop', async () => {
+  it('holds a job no more after its stop', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     await take(platform);
@@ -392,7 +392,7 @@ describe('a RunPod worker', () => {
     expect(health).toMatchObject({ workers: { idle: 1, running: 1 } });
   });
 
-  it('with a wrong key or at an unknown endpoint is refused', async () => {
+  it('is refused with a wrong key, or at an unknown endpoint', async () => {
     const platform = await startPlatform();
 
     const [wrongKey, noEndpoint] = await Promise.all([

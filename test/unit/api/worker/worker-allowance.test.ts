@@ -80,7 +80,7 @@ describe('the live workers of one key', () => {
     expect(await readJson(refused)).toMatchObject({ code: 'rate_limited' });
   });
 
-  it('no longer count once they have left', async () => {
+  it('count no more once they have left', async () => {
     const { hello, present } = await start({ ids: 2 });
     for (const id of ['a', 'b']) await hello(id);
     present.delete('a');

@@ -59,7 +59,7 @@ describe('a name', () => {
     expect(new Set(await Promise.all(waiting))).toEqual(new Set(['NameTimeoutError']));
   });
 
-  it('of the hosts file is never queried, and changes of the file count', async () => {
+  it('is never queried if the hosts file has it; changes of the file count', async () => {
     await using server = await startNameServer();
     const hostsPath = write('hosts', '192.0.2.1 printer.example printer # upstairs\n::5 printer\n');
     const options = { servers: [server.address], hostsPath };

@@ -44,7 +44,7 @@ describe('a download', () => {
     expect(proxy.seen).toEqual(['GET http://files.test/a', 'GET http://files.test/b']);
   });
 
-  it('from a private address does not reach the proxy', async () => {
+  it('does not reach the proxy from a private address', async () => {
     await using server = await startServer((_, response) => response.end('secret'));
     const proxy = await startProxy('files.test', server.url);
     const byName = download('http://files.test/a', inside);

@@ -38,7 +38,7 @@ it.each<[string, number, string | null, string | undefined]>([
   expect(describeRedirect({ status, location, url, path })).toBe(text);
 });
 
-it('of a long place is cut', () => {
+it('cuts a long place', () => {
   const location = `https://b.example/${'x'.repeat(10_000)}`;
   expect(describeRedirect({ status: 301, location, url, path })?.length).toBeLessThan(500);
 });

@@ -45,7 +45,7 @@ describe('an interim answer that nobody asked for', () => {
     ['103 and 100', [interim(103) + interim(100) + interim(103) + OK]],
     ['100 twice', [interim(100), interim(100) + OK]],
     ['none', [OK]],
-  ])('of status %s is skipped, on each request of a connection', async (_name, pieces) => {
+  ])('is skipped with status %s, on each request of a connection', async (_name, pieces) => {
     await using server = await startServer(pieces);
     const { Agent, request } = loadUndici();
     const dispatcher = new Agent({ connections: 1 });

@@ -37,7 +37,7 @@ beforeEach(() => {
 afterEach(() => vi.unstubAllEnvs());
 
 describe('doctor', () => {
-  it('of a machine without a GPU succeeds and names the CPU', async () => {
+  it('succeeds on a machine without a GPU and names the CPU', async () => {
     const { code, stdout } = await runDoctor(undefined);
     expect(code).toBe(0);
     expect(stdout).toMatch(/nvidia-smi +not found/);
@@ -87,7 +87,7 @@ describe('doctor', () => {
     expect(JSON.parse(stdout).problems).toMatchObject([{ severity: 'warning' }]);
   });
 
-  it('of a failing driver exits with 1 and prints the remedy', async () => {
+  it('exits with 1 for a failing driver and prints the remedy', async () => {
     const { code, stdout } = await runDoctor('driver-error');
     expect(code).toBe(1);
     expect(stdout.replaceAll(/\s+/g, ' ')).toContain(
@@ -126,7 +126,7 @@ describe('doctor', () => {
     expect(stdout).toContain('warning');
   });
 
-  it('of an unknown device exits with 1 and lists the known ones', async () => {
+  it('exits with 1 for an unknown device and lists the known ones', async () => {
     const { code, stdout } = await runDoctor('one-h200', '--devices', '3');
     expect(code).toBe(1);
     expect(stdout.replaceAll(/\s+/g, ' ')).toContain(

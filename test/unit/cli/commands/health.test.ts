@@ -51,7 +51,7 @@ const draining: RequestListener = ({ url }, response) => {
 };
 
 describe('health', () => {
-  it('of a live worker exits with 0 and prints its answer', async () => {
+  it('exits with 0 for a live worker and prints its answer', async () => {
     const port = await listen(draining);
     const end = await ask({ MILLRACE_HEALTH_PORT: port });
     expect(end).toEqual({ code: 0, stdout: '{"asked":"/healthz"}\n', stderr: '' });

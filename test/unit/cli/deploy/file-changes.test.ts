@@ -87,7 +87,7 @@ describe('an upload', () => {
     [1_048_576, 'uploading 1.0 MB of 3.0 MB (33 %)'],
     [3_145_727, 'uploading 3.0 MB of 3.0 MB (99 %)'],
     [3_145_728, 'uploaded 3.0 MB, the platform checks the archive'],
-  ])('of 3 MB of which %i bytes are sent shows: %s', (sent, shown) => {
+  ])('shows, after %i bytes of 3 MB: %s', (sent, shown) => {
     expect(describeUpload(sent, 3_145_728)).toBe(shown);
   });
 });

@@ -112,7 +112,7 @@ const LOCK = {
 };
 
 describe('a workspace', () => {
-  it('of npm is packed with what the handler uses and its lock file, and a worker runs it', async () => {
+  it('is packed by npm with what the handler uses and its lock file, and a worker runs it', async () => {
     await write({ ...MONO, 'package-lock.json': LOCK });
     await link(LINKS);
     const packed = await pack('packages/worker/src/handler.ts');
@@ -135,7 +135,7 @@ describe('a workspace', () => {
     expect(await runOnWorker(packed)).toMatchObject({ answer: 15 });
   });
 
-  it('of pnpm or yarn, with their own protocols, is packed in a form that npm understands', async () => {
+  it('is packed in a form that npm understands if it has the protocols of pnpm or yarn', async () => {
     await write({
       ...MONO,
       'package.json': { name: 'mono', private: true },
@@ -189,7 +189,7 @@ describe('a workspace', () => {
 });
 
 describe('a dependency with a path', () => {
-  it('outside the project is packed, with the lock file of the project', async () => {
+  it('is packed if it is outside the project, with the lock file of the project', async () => {
     await write({
       'shared/package.json': {
         name: 'shared',

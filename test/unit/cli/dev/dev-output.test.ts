@@ -151,7 +151,7 @@ describe('an attempt', () => {
     expect(last.text()).toMatch(/^12:00:00 job echo\/j FAILED, 3 ms, 1 chunk\n/);
   });
 
-  it('without a stack shows its message', async () => {
+  it('shows its message without a stack', async () => {
     const { report, text } = watch({ status: 'TIMED_OUT' });
     const error = { code: 'execution_timeout', message: 'took 5 ms' } as const;
     await report(ending({ kind: 'timed_out', executionMs: 5, error, stopped: 'signal' }));
@@ -164,7 +164,7 @@ describe('an attempt', () => {
     expect(text()).toBe('12:00:00 job echo/j attempt 1 released; the job returns to the queue\n');
   });
 
-  it('of a job that is gone says so', async () => {
+  it('says that its job is gone', async () => {
     const { report, text } = watch();
     await report(ending({ kind: 'cancelled', executionMs: 1, stopped: 'signal' }));
     expect(text()).toBe('12:00:00 job echo/j is gone, 1 ms\n');
@@ -178,7 +178,7 @@ describe('an attempt', () => {
 });
 
 describe('a request', () => {
-  it('of a client is one line, and of a worker none', () => {
+  it('is one line of a client, and none of a worker', () => {
     const { activity, text } = watch();
     activity.noteRequest({ ...REQUEST, access: 'jobs:read', durationMs: 2.4 });
     activity.noteRequest({ ...REQUEST, access: 'worker', durationMs: 2 });

@@ -46,7 +46,7 @@ describe('handlers', () => {
     expect(findHandlers([folder, path])).toHaveLength(1);
   });
 
-  it('with the same name are refused, and both are named', async () => {
+  it('are refused if they have the same name; both are named', async () => {
     const [first = '', second = ''] = await write('a.js', 'a.ts');
     expect(() => findHandlers([folder])).toThrow(`${first} and ${second} are both named "a"`);
   });

@@ -99,7 +99,7 @@ it('uses a renewed certificate for new connections', async () => {
   expect(logged).toHaveLength(3);
 });
 
-it('renewed authorities of gRPC clients are used for new connections', async () => {
+it('uses renewed authorities of gRPC clients for new connections', async () => {
   const { authority, ca } = makeAuthority();
   const next = makeAuthority();
   const [own, before, after] = [authority, authority, next.authority].map((one) =>

@@ -25,7 +25,7 @@ it('fails the command for an option that this machine cannot use', () => {
   expect(explained).toMatchObject({ exitCode: EXIT.failed });
 });
 
-it('options that the problem names are named by their flags too', () => {
+it('names options that the problem names by their flags too', () => {
   const problem = 'it cannot be read; run pods as root with `compute.podUser` root, see `docs`';
   const error = new PlatformOptionError('invalid', 'compute.podUser', problem);
   expect(explainPlatformError(error, serveOptions)).toMatchObject({

@@ -38,7 +38,7 @@ describe('the question before a deletion', () => {
     await expect(asked).rejects.toThrow('nothing was changed');
   });
 
-  it('Ctrl-C ends the command with the exit code of an interrupt', async () => {
+  it('ends with the exit code of an interrupt after Ctrl-C', async () => {
     const { terminal } = openTerminal();
     const asked = confirm('Delete endpoint echo?', { yes: false }, terminal);
     terminal.input.write('\u0003');

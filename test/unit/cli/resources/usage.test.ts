@@ -9,7 +9,7 @@ async function run({ admin, url }: Platform, args: readonly string[], key = admi
   return (await printVerb(budgetsCommands, [...args, '--url', url, '--key', key])).trim();
 }
 
-it('millrace budgets --user sets and lists budgets of other users, for the operator', async () => {
+it('sets and lists budgets of other users for the operator, with millrace budgets --user', async () => {
   const platform = await startPlatform({ engine: 'docker' });
   const { key } = await platform.keys.issue({ userId: 'ann', name: 'k', scopes: ['admin'] });
   const create = ['create', '--name', 'month', '--limit', '500', '--user', 'ann'];

@@ -57,7 +57,7 @@ function provide(url: string, version = 1, ...more: string[]): Promise<string> {
 const PLAIN: ProjectTexts = { 'handler.ts': 'export default () => 1;' };
 
 describe('a version on a worker', () => {
-  it('of an endpoint given by name is the one of this platform', async () => {
+  it('is the one of this platform if its endpoint is given by name', async () => {
     const one = await serveProject(PLAIN);
     const other = await serveProject({ 'handler.ts': 'export default () => 2;' });
     const read = async ({ url }: { url: string }) =>
@@ -137,7 +137,7 @@ describe('a version on a worker', () => {
     expect(calls).toBe(4);
   });
 
-  it('with another hash is refused, and leaves nothing', async () => {
+  it('is refused if its hash is another one, and leaves nothing', async () => {
     const { url } = await serveProject(PLAIN, { sha256: '0'.repeat(64) });
     await expect(provide(url)).rejects.toThrow('is damaged');
     expect(await readdir(cache)).toEqual([]);
@@ -254,7 +254,7 @@ describe('the packages of a version', () => {
     expect(existsSync(installed(''))).toBe(false);
   });
 
-  it('of a registry with a foreign certificate are an error that names the variable to set', async () => {
+  it('are refused from a registry with a foreign certificate, with the variable to set', async () => {
     const authority = new Authority();
     onTestFinished(() => authority.remove());
     const server = createTlsServer(authority.sign('localhost')).listen(0, '127.0.0.1');

@@ -49,7 +49,7 @@ describe('the carrier', () => {
     ['ftp://a:1', [], /--url: must be an http, https, grpc or grpcs URL/],
     ['grpc://', [], /--url: must be/],
     ['http://a:1', ['--link', 'pigeon'], /--link: must be one of http, grpc/],
-  ])('of %s with %j is refused', (url, args, reason) => {
+  ])('is refused for %s with %j', (url, args, reason) => {
     expect(() => plan(url, ...args)).toThrow(UsageError);
     expect(() => plan(url, ...args)).toThrow(reason);
   });
@@ -84,7 +84,7 @@ describe('the certificates of a worker', () => {
     ['--client-key', CERTIFICATE, 'has a certificate; name a file with a private key'],
     ['--client-key', OTHER_KEY, 'is not the key of the certificate in '],
     ['--client-key', '-----BEGIN PRIVATE KEY-----\nnone', 'has a private key that cannot be used'],
-  ])('of %s are refused if the file has something else', (option, text, problem) => {
+  ])('are refused for %s if the file has something else', (option, text, problem) => {
     const paths = new Map([
       ['--client-cert', writePem(CERTIFICATE)],
       ['--client-key', writePem(CERTIFICATE_KEY)],

@@ -24,13 +24,13 @@ const range = (from: number, to: number) =>
 const pathsOf = ({ seen }: SubmissionServer) => seen.map(({ path }) => path.slice(9));
 
 describe('jobs that are submitted', () => {
-  it('one after the other have a request each', async () => {
+  it('have a request each if they come one after the other', async () => {
     const { client, server } = await start();
     for (const n of range(1, 3)) expect((await client.run({ n })).id).toBe(`job-${n}`);
     expect(pathsOf(server)).toEqual(['run', 'run', 'run']);
   });
 
-  it('together share a request, and each caller has its own result', async () => {
+  it('share a request if they come together, and each caller has its own result', async () => {
     const { client, server } = await start();
     const jobs = await Promise.all(range(1, 5).map((n) => client.run({ n })));
     expect(jobs.map(({ id }) => id)).toEqual(range(1, 5).map((n) => `job-${n}`));
@@ -213,7 +213,7 @@ describe('a refusal', () => {
     expect(numbersOf(server).map(({ length }) => length)).toEqual([8, 4, 4]);
   });
 
-  it('because of the number of jobs makes the requests smaller', async () => {
+  it('makes the requests smaller if the number of jobs is its reason', async () => {
     const { client, server } = await start();
     server.script.push(refuse(422, 'invalid'));
     await Promise.all(range(1, 8).map((n) => client.run({ n })));
@@ -264,7 +264,7 @@ describe('a request without an answer', () => {
     await Promise.all(silent);
   });
 
-  it('of one job holds up no others while it waits for a retry', async () => {
+  it('holds up no others while its only job waits for a retry', async () => {
     const { client, server } = await start();
     const full = refuse(429, 'queue_full', { 'retry-after': '50' });
     server.script.push(full, full);
@@ -281,7 +281,7 @@ describe('a request without an answer', () => {
 });
 
 describe('a call that is aborted', () => {
-  it('before its request is not sent', async () => {
+  it('is not sent if its request has not begun', async () => {
     const { client, server } = await start();
     server.hold();
     const underWay: Promise<unknown>[] = [];
@@ -302,7 +302,7 @@ describe('a call that is aborted', () => {
     expect(numbersOf(server)).toEqual([[1], [2], [4]]);
   });
 
-  it('after its request was sent rejects at once, and the others have their results', async () => {
+  it('rejects at once after its request was sent, and the others have their results', async () => {
     const { client, server } = await start();
     server.hold();
     const abort = new AbortController();
@@ -329,7 +329,7 @@ describe('a call that is aborted', () => {
     await expect.poll(() => server.seen[0]?.isClosed()).toBe(true);
   });
 
-  it('during the wait for a retry is not sent again', async () => {
+  it('is not sent again during the wait for a retry', async () => {
     const { client, server } = await start();
     server.script.push(refuse(503, 'unavailable'));
     const abort = new AbortController();
@@ -342,7 +342,7 @@ describe('a call that is aborted', () => {
     expect(numbersOf(server)).toEqual([[1, 2], [2]]);
   });
 
-  it('before it is made rejects with its reason', async () => {
+  it('rejects with its reason if it was aborted before it is made', async () => {
     const { client, server } = await start();
     const signal = AbortSignal.abort(new Error('enough'));
     await expect(client.run({ n: 1 }, { signal })).rejects.toThrow('enough');

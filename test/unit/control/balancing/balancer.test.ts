@@ -257,7 +257,7 @@ describe('while no worker is ready', () => {
     expect(served).toEqual([1, 2, 3]);
   });
 
-  it('a request waits up to its limit', async () => {
+  it('makes a request wait up to its limit', async () => {
     const { clock, enter, load } = startBalancer({ waitMs: 5_000 });
     const refused = expect(enter()).rejects.toMatchObject({
       ...{ code: 'unavailable', message: expect.stringContaining('5 s'), retryAfterMs: 1_000 },
@@ -269,7 +269,7 @@ describe('while no worker is ready', () => {
     expect((await load()).running).toBe(0);
   });
 
-  it('a request that waited in vain is told the error code of the last ping', async () => {
+  it('tells a request that waited in vain the error code of the last ping', async () => {
     const { addWorker, clock, enter, untilReady } = startBalancer({ waitMs: 5_000 });
     await (await addWorker('a')).die();
     await untilReady();
@@ -289,7 +289,7 @@ describe('while no worker is ready', () => {
     expect(new Set(ends.map(({ status }) => status))).toEqual(new Set(['rejected']));
   });
 
-  it('a request whose client has disconnected no longer waits', async () => {
+  it('ends the wait of a request whose client has disconnected', async () => {
     const { addWorker, enter, load } = startBalancer({ maxOpen: 1 });
     const client = new AbortController();
     const gone = expect(enter(client.signal)).rejects.toMatchObject({ code: 'unavailable' });
@@ -309,7 +309,7 @@ describe('while no worker is ready', () => {
     await refused;
   });
 
-  it('the workers of other endpoints stay when an endpoint is deleted', async () => {
+  it('keeps the workers of other endpoints when an endpoint is deleted', async () => {
     const { addWorker, listReady, remove } = startBalancer();
     await addWorker('a');
     remove('ep_queue');

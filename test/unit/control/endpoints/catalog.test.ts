@@ -56,7 +56,7 @@ const FILE = {
 };
 
 describe('without a file', () => {
-  it('each kind of GPU is a type with its own name and no price', () => {
+  it('makes each kind of GPU a type with its own name and no price', () => {
     const devices = [...makeGpus('NVIDIA L4', 2, 22.5), ...makeGpus('NVIDIA H200', 1, 140.4)];
     const { gpus } = openCatalog({ devices }).listGpus(ALL, new Set(['NVIDIA L4-1']));
     expect(gpus).toEqual([
@@ -65,7 +65,7 @@ describe('without a file', () => {
     ]);
   });
 
-  it('the CPU is one flavor in powers of two, without GPUs', () => {
+  it('makes the CPU one flavor in powers of two, without GPUs', () => {
     const host = { kind: 'cpu', index: 0, uuid: 'cpu', name: 'cpu', memoryBytes: GB } as const;
     const catalog = openCatalog({ devices: [host] });
     expect(catalog.listGpus(ALL, NOBODY).gpus).toEqual([]);
@@ -77,13 +77,13 @@ describe('without a file', () => {
     ]);
   });
 
-  it('every pod runs in the one data center', () => {
+  it('runs every pod in the one data center', () => {
     expect(openUserCatalog().dataCenterFor('ada', wish({}))).toBe('local');
   });
 });
 
 describe('with a file', () => {
-  it('a GPU type contains only the devices that match its name', () => {
+  it('gives a GPU type only the devices that match its name', () => {
     const devices = [...makeGpus('NVIDIA L4', 2), ...makeGpus('NVIDIA T4', 1)];
     const catalog = openCatalog({ file: FILE, devices });
     expect(catalog.listGpus(ALL, NOBODY).gpus).toMatchObject([
@@ -103,7 +103,7 @@ describe('with a file', () => {
     expect(catalog.priceOf({ gpu: { id: 'small', count: 3 } })).toBe(1.2);
   });
 
-  it("a user's volumes and registries belong only to them", () => {
+  it("shows a user's volumes and registries only to them", () => {
     const catalog = openUserCatalog({ file: FILE });
     const login = { server: 'r.example', username: 'ada', password: 'password of own' };
     expect(catalog.registry('ada', 'own')).toEqual(login);
@@ -115,7 +115,7 @@ describe('with a file', () => {
     for (const source of sources) expect(source).toMatch(/^[a-z][a-z0-9-]+$/);
   });
 
-  it('a pod runs in its chosen data center, else that of its volume, else the first', () => {
+  it('runs a pod in its chosen data center, else that of its volume, else the first', () => {
     const catalog = openUserCatalog({ file: FILE });
     const mounts = withVolume('models');
     expect(catalog.dataCenterFor('ada', wish({ dataCenterId: 'south' }))).toBe('south');

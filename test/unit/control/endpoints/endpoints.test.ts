@@ -328,7 +328,7 @@ describe('an invalid deployment', () => {
     },
   );
 
-  it('a maximum below the minimum is rejected in a change of either', async () => {
+  it('is refused for a maximum below the minimum, in a change of either', async () => {
     const { endpoints } = await openEndpoints();
     const { id } = await endpoints.create('ada', creation({ workersMin: 2, workersMax: 3 }));
     const errors = [errorAt('workersMin')];
@@ -338,7 +338,7 @@ describe('an invalid deployment', () => {
     await endpoints.update('ada', id, { workersMin: 4, workersMax: 4 });
   });
 
-  it('a load balancer is not scaled by a queue that it does not have', async () => {
+  it('is refused for a load balancer that is scaled by a queue', async () => {
     const { addTemplate, endpoints } = await openEndpoints();
     await addTemplate('ada', 'tpl_web', { ports: ['80/http'] });
     const given = { type: 'LOAD_BALANCER', templateId: 'tpl_web' };
@@ -349,13 +349,13 @@ describe('an invalid deployment', () => {
     });
   });
 
-  it('an image suffices for an engine that starts images', async () => {
+  it('needs no handler besides its image for an engine that starts images', async () => {
     const { addTemplate, endpoints } = await openEndpoints({ engine: 'docker' });
     await addTemplate('ada', 'tpl_image', { handler: null });
     await endpoints.create('ada', creation({ templateId: 'tpl_image' }));
   });
 
-  it('deployment is refused without an engine and for users that it does not serve', async () => {
+  it('is refused without an engine, and for users that the engine does not serve', async () => {
     const { endpoints } = await openEndpoints({ engine: 'none' });
     const refused = endpoints.create('ada', creation());
     await expect(refused).rejects.toMatchObject({ code: 'conflict' });
@@ -363,7 +363,7 @@ describe('an invalid deployment', () => {
     await expect(others.create('eve', creation())).rejects.toMatchObject({ code: 'forbidden' });
   });
 
-  it('members that have become invalid do not prevent other changes', async () => {
+  it('does not prevent changes of its other members', async () => {
     const { endpoints, store } = await openEndpoints();
     const { id } = await endpoints.create('ada', creation());
     await store.write((tx) => tx.removeResource({ kind: 'template', id: 'tpl_ada' }));

@@ -48,7 +48,7 @@ function openWatch() {
   return { counts, setEnd, time, watch };
 }
 
-it('watchers of one key set one timer each', () => {
+it('sets one timer for each watcher of a key', () => {
   const { counts, watch } = openWatch();
   const stops = Array.from({ length: 100 }, () => watch.watch('k', () => {}));
   expect(counts).toEqual({ set: 100, open: 100 });
@@ -56,7 +56,7 @@ it('watchers of one key set one timer each', () => {
   expect(counts.open).toBe(0);
 });
 
-it('all watchers hear once that their key has ended, or is changed to have ended', async () => {
+it('tells each watcher once that its key has ended, or is changed to have ended', async () => {
   for (const isRevoked of [true, false]) {
     const { counts, setEnd, time, watch } = openWatch();
     let ends = 0;

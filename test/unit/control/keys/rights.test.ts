@@ -25,7 +25,7 @@ describe('a scope', () => {
     expect(may(['worker'], 'jobs:read', 'a')).toBe(false);
   });
 
-  it('admin implies all, bound to an endpoint all of that one', () => {
+  it('implies all if it is admin; bound to an endpoint, all of that one', () => {
     expect(may(['admin'], 'worker', 'a')).toBe(true);
     expect(may(['admin'], 'keys:write')).toBe(true);
     expect(may(['admin:a'], 'jobs:write', 'a')).toBe(true);

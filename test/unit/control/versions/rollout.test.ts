@@ -66,7 +66,7 @@ describe('a deployment', () => {
     expect(rolloutOf(failed).endedAt).not.toBeNull();
   });
 
-  it('no longer changes once it has ended', () => {
+  it('changes no more once it has ended', () => {
     const ended = [
       failCheck(begin({ version: 1 }), { now: NOW, reason: 'no' }),
       noteProgress(passCheck(begin()), { ...QUIET, ready: 1 }),

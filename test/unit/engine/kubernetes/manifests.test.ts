@@ -156,7 +156,7 @@ it('claims are made for persistent mounts and network volumes of users', () => {
   ]);
 });
 
-it('settings are checked as a whole', () => {
+it('checks the settings as a whole', () => {
   const checked = kubernetesSettings.safeParse({
     ...{ nodeSelector: { 'bad key': 'x' }, labels: { 'millrace.dev/pod': 'x' }, unknown: 1 },
   });
@@ -172,7 +172,7 @@ it('settings are checked as a whole', () => {
   ]);
 });
 
-it('quantities are read with their units', () => {
+it('reads quantities with their units', () => {
   expect(['250m', '1500000n', '64Mi', '2', '1k', 'x', '1Zi'].map(readQuantity)).toEqual([
     ...[0.25, 0.0015, 64 * 2 ** 20, 2, 1_000, undefined, undefined],
   ]);

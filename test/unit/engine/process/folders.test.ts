@@ -116,7 +116,7 @@ describe('a log file', () => {
 });
 
 describe('a run file', () => {
-  it('the engine does not read a large exit file', async () => {
+  it('is not read if it is a large exit file', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'runs-'));
     onTestFinished(() => rm(folder, { recursive: true }));
     await writeFile(join(folder, 'run-1'), 'no record\n7\n');
@@ -129,7 +129,7 @@ describe('a run file', () => {
     });
   });
 
-  it('a note about memory does not change the time of the end', async () => {
+  it('keeps the time of the end when memory is noted', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'runs-'));
     onTestFinished(() => rm(folder, { recursive: true }));
     const file = join(folder, 'run-1');

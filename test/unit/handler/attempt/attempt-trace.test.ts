@@ -81,14 +81,14 @@ const readContext = (_job: unknown, ctx: { traceparent?: string; tracestate?: st
 });
 
 describe('without an SDK', () => {
-  it('the handler has the trace of the client’s request', async () => {
+  it('gives the handler the trace of the client’s request', async () => {
     const traced = begin(readContext, { tracestate: 'a=1' });
     expect(readOutput(await traced.end)).toEqual({ traceparent, tracestate: 'a=1' });
     const untraced = begin(readContext, { traceparent: undefined });
     expect(readOutput(await untraced.end)).toEqual({ traceparent: null, tracestate: null });
   });
 
-  it('log lines of both kinds carry the trace ID', async () => {
+  it('puts the trace ID into log lines of both kinds', async () => {
     const { end, sink } = begin((_: unknown, ctx: { log: { info(text: string): void } }) => {
       ctx.log.info('by the log');
     });

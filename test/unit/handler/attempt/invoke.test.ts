@@ -511,18 +511,21 @@ describe('a stop', () => {
     ['cancelled', { kind: 'cancelled', stopped: 'signal' }],
     ['lost', { kind: 'cancelled', stopped: 'signal' }],
     ['shutdown', { kind: 'released', reason: 'drain' }],
-  ] as const)('for %s determines the outcome of a handler that stops', async (reason, outcome) => {
-    const attempt = await beginAndWait(waitForSignal);
-    attempt.stop(reason);
-    expect((await attempt.end).outcome).toMatchObject(outcome);
-  });
+  ] as const)(
+    'determines after %s the outcome of a handler that stops',
+    async (reason, outcome) => {
+      const attempt = await beginAndWait(waitForSignal);
+      attempt.stop(reason);
+      expect((await attempt.end).outcome).toMatchObject(outcome);
+    },
+  );
 
   it.each([
     ['timeout', 'completed'],
     ['cancelled', 'cancelled'],
     ['lost', 'completed'],
     ['shutdown', 'completed'],
-  ] as const)('for %s makes a handler that still finishes in time %s', async (reason, kind) => {
+  ] as const)('makes after %s a handler that still finishes in time %s', async (reason, kind) => {
     const attempt = await beginAndWait(finishOnSignal);
     attempt.stop(reason);
     expect((await attempt.end).outcome.kind).toBe(kind);

@@ -112,7 +112,7 @@ describe('the URL of workers', () => {
     expect(findUrlFault({ engine: 'process', given })).toBeUndefined();
   });
 
-  it('elsewhere is not refused', () => {
+  it('is not refused elsewhere', () => {
     expect(findUrlFault({ engine: 'docker', given: 'http://10.0.0.5:8000' })).toBeUndefined();
     expect(findUrlFault({ engine: 'docker', given: undefined })).toBeUndefined();
     expect(findUrlFault({ engine: 'kubernetes', given: undefined })).toContain('is required');

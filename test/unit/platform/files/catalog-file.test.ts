@@ -80,7 +80,7 @@ it.each([
   ['a price below zero', { gpus: [{ id: 'a', price: -1, match: 'x' }] }, 'gpus[0].price: '],
   ['an unset variable', withRegistry({ passwordEnv: 'TEST_UNSET' }), 'TEST_UNSET'],
   ['a missing password file', withRegistry({ passwordFile: 'none' }), 'ENOENT'],
-])('with %s is refused with the file and the place', async (_, file, message) => {
+])('is refused with %s, with the file and the place', async (_, file, message) => {
   await write(file);
   expect(() => open()).toThrow(
     expect.objectContaining({
@@ -91,7 +91,7 @@ it.each([
   expect(() => open()).toThrow(path);
 });
 
-it('that is missing is refused', () => {
+it('is refused if it is missing', () => {
   expect(() => open()).toThrow(
     expect.objectContaining({
       ...{ name: 'PlatformOptionError', option: 'compute.catalogFile' },

@@ -63,7 +63,7 @@ it('does not trust the file with the process ID', async () => {
   lock.release();
 });
 
-it('of a database file is removed with its file', () => {
+it('removes the lock of a database file with its file', () => {
   const path = join(folder, 'copy.db');
   const lock = lockDatabaseFile(path);
   expect(() => lockDatabaseFile(path)).toThrow(unusable(`${path} is in use by another process`));
@@ -72,7 +72,7 @@ it('of a database file is removed with its file', () => {
   lockDatabaseFile(path).release();
 });
 
-it('of a database file is taken again after its holder was killed', () => {
+it('takes the lock of a database file after its holder was killed', () => {
   const path = join(folder, 'copy.db');
   writeFileSync(`${path}.lock`, '');
   lockDatabaseFile(path).release();

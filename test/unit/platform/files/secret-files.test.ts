@@ -139,21 +139,21 @@ describe('the key file', () => {
     expect(keys.authenticate(worker)?.scopes).toEqual(new Set(['worker']));
   });
 
-  it('without one of the keys is refused, naming it', async () => {
+  it('is refused without one of the keys, naming it', async () => {
     await writeFile(path, `MILLRACE_ADMIN_KEY=${generateKey()}\n`);
     const refused = useKeyFile(keys, path);
     await expect(refused).rejects.toMatchObject({ fault: 'invalid', option: 'keyFile' });
     await expect(refused).rejects.toThrow('MILLRACE_WORKER_KEY');
   });
 
-  it('with invalid keys is refused without showing them', async () => {
+  it('is refused with invalid keys, without showing them', async () => {
     await writeFile(path, 'MILLRACE_ADMIN_KEY=secret\nMILLRACE_WORKER_KEY=secret\n');
     const refused = useKeyFile(keys, path);
     await expect(refused).rejects.toMatchObject({ fault: 'invalid', option: 'keyFile' });
     await expect(refused).rejects.not.toThrow('=secret');
   });
 
-  it('in a missing folder is refused', async () => {
+  it('is refused in a missing folder', async () => {
     const refused = useKeyFile(keys, join(folder, 'none/keys'));
     await expect(refused).rejects.toMatchObject({ option: 'keyFile' });
     await expect(refused).rejects.toThrow('ENOENT');

@@ -152,7 +152,7 @@ function checkAlways(list: fc.Arbitrary<Move>, check: (steps: Step[]) => void): 
 }
 
 describe('in every sequence of events', () => {
-  it('an end is final, except for a retry of a failed or timed-out job', () => {
+  it('keeps an end final, except for a retry of a failed or timed-out job', () => {
     checkAlways(clientMoves, (steps) => {
       for (const { before, event, after } of steps) {
         if (!isTerminal(before.status) || event.type === 'retry') continue;
@@ -161,7 +161,7 @@ describe('in every sequence of events', () => {
     });
   });
 
-  it('the sweeper processes every event in time', () => {
+  it('has every event processed by the sweeper in time', () => {
     checkAlways(clientMoves, (steps) => {
       for (const { after } of steps) {
         expect(after.dueAt).toBeLessThanOrEqual(after.expiresAt);
@@ -174,7 +174,7 @@ describe('in every sequence of events', () => {
     });
   });
 
-  it('failures and releases stay between zero and their limits', () => {
+  it('keeps failures and releases between zero and their limits', () => {
     checkAlways(clientMoves, (steps) => {
       for (const { after } of steps) {
         expect(after.failures).toBeGreaterThanOrEqual(0);
@@ -187,7 +187,7 @@ describe('in every sequence of events', () => {
     });
   });
 
-  it('a job is in progress exactly while it has a live lease', () => {
+  it('has a job in progress exactly while it has a live lease', () => {
     checkAlways(clientMoves, (steps) => {
       for (const { after } of steps) {
         expect(after.status === 'IN_PROGRESS').toBe(
@@ -200,7 +200,7 @@ describe('in every sequence of events', () => {
     });
   });
 
-  it('the counted retries are the failures that did not end the job plus the requested retries', () => {
+  it('counts as retries the failures that did not end the job plus the requested retries', () => {
     checkAlways(clientMoves, (steps) => {
       let sum = 0;
       let forgotten = 0;
@@ -218,7 +218,7 @@ describe('in every sequence of events', () => {
     });
   });
 
-  it('a lost lease that is renewed again leaves no trace in the counters', () => {
+  it('leaves no trace of a lost lease that is renewed again in the counters', () => {
     checkAlways(clientMoves, (steps) => {
       for (const [index, { before: lost, event, after }] of steps.entries()) {
         if (event.type !== 'renew' || !lost.lease?.lost) continue;
@@ -231,7 +231,7 @@ describe('in every sequence of events', () => {
     });
   });
 
-  it('a position in the queue never changes', () => {
+  it('changes no position in the queue', () => {
     checkAlways(clientMoves, (steps) => {
       for (const { before, after } of steps) expect(after.position).toBe(before.position);
     });

@@ -29,7 +29,7 @@ describe('the bounds of an outcome', () => {
 
   afterEach(() => platform.close());
 
-  it('the texts of an error are cut', async () => {
+  it('cut the texts of an error', async () => {
     const id = await platform.submit();
     const stuck = { state: 'running', stack: ENDLESS, chunks: 0 } as const;
     const error = { ...failed.error, message: ENDLESS, type: ENDLESS, stack: ENDLESS, stuck };
@@ -42,7 +42,7 @@ describe('the bounds of an outcome', () => {
     expect(inHistory).toBe('… (32026 more characters)');
   });
 
-  it('a job that failed a hundred times has a history of bounded size', async () => {
+  it('keep the history of a job that failed a hundred times small', async () => {
     const id = await platform.submit();
     const error = { ...failed.error, message: ENDLESS };
     for (let attempt = 1; attempt <= 100; attempt++) {
@@ -54,7 +54,7 @@ describe('the bounds of an outcome', () => {
     expect(JSON.stringify(history).length).toBeLessThan(200_000);
   });
 
-  it('the figures of an attempt are limited and rounded', async () => {
+  it('limit and round the figures of an attempt', async () => {
     const id = await platform.submit();
     const gpu = {
       ...({
@@ -99,7 +99,7 @@ describe('the bounds of an outcome', () => {
     });
   });
 
-  it('progress of more than 64 KB is refused', async () => {
+  it('refuse progress of more than 64 KB', async () => {
     await platform.submit();
     const lease = await worker.takeOne();
     const tooLarge = worker.report([progressOf(lease, 1, 'x'.repeat(65_535))]);

@@ -253,7 +253,7 @@ describe('to addresses that are not public', () => {
     'http://0.0.0.0:PORT/',
     'http://[::1]:PORT/',
     'http://[::ffff:127.0.0.1]:PORT/',
-  ])('nothing is sent to %s', async (url) => {
+  ])('sends nothing to %s', async (url) => {
     let connections = 0;
     await using server = await startServer((_, response) => response.end());
     server.onConnection(() => {
@@ -267,7 +267,7 @@ describe('to addresses that are not public', () => {
   });
 
   it.each(['127.0.0.1', '10.0.0.1', '169.254.169.254', '::ffff:127.0.0.1', 'fd00::1'])(
-    'nothing is sent when the name leads to %s',
+    'sends nothing when the name leads to %s',
     async (address) => {
       let questions = 0;
       const made = await send('http://rebind.example/', {
@@ -285,7 +285,7 @@ describe('to addresses that are not public', () => {
     },
   );
 
-  it('a redirect there is not followed', async () => {
+  it('follows no redirect there', async () => {
     let secrets = 0;
     await using inner = await startServer((_, response) => {
       secrets += 1;

@@ -90,7 +90,7 @@ describe('a delivery', () => {
     ['https://example.com/a?b', 'example.com'],
     ['http://Example.COM:80/', 'example.com'],
     ['http://[::1]:8080/', '[::1]:8080'],
-  ])('to %s has the receiver %s', (url, receiver) => {
+  ])('belongs for %s to the receiver %s', (url, receiver) => {
     expect(nameReceiver(url)).toBe(receiver);
   });
 });

@@ -74,7 +74,7 @@ async function erase(): Promise<void> {
   await erasure.tick(signal);
 }
 
-it('removed jobs leave no bytes in the file or its log, and other jobs stay intact', async () => {
+it('leaves no bytes of removed jobs in the file or its log, and leaves other jobs intact', async () => {
   const jobs = await insertJobs(105);
   const kept = jobs.filter((_, i) => i % 3 === 0);
   const removed = jobs.filter((_, i) => i % 3 !== 0);

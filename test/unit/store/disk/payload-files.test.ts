@@ -134,7 +134,7 @@ describe('a failure of the disk', () => {
     );
   });
 
-  it('between two pieces leaves no file', async () => {
+  it('leaves no file if it comes between two pieces', async () => {
     await write({ ...PAYLOAD, id: 'other' }, SMALL);
     await files.write(PAYLOAD, { at: 0, bytes: SMALL, isLast: false });
     rmSync(files.locate(PAYLOAD));

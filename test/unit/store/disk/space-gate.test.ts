@@ -86,7 +86,7 @@ it('refuses new data at once on a full disk, and commits writes that end jobs by
   expect([tooLarge?.status, removal?.status]).toEqual(['rejected', 'fulfilled']);
 });
 
-it('payloads may use a quarter of the reserve, all together', async () => {
+it('lets payloads use a quarter of the reserve, all together', async () => {
   await insertLarge().catch(() => {});
   await expect(putOutput('a', MB / 2)).rejects.toBeInstanceOf(StoreUnavailableError);
   await putOutput('a', MB / 8);

@@ -133,7 +133,7 @@ describe('the known groups', () => {
     return names.filter((name) => groups.find(owner, name)).length;
   }
 
-  it('an endpoint with many groups takes none of the others', () => {
+  it('give an endpoint with many groups none of the others', () => {
     const groups = new KnownGroups(20);
     const few = open(groups, 5);
     const many = open(groups, 100);
@@ -145,7 +145,7 @@ describe('the known groups', () => {
     expect([groups.find(many, 'g91'), groups.find(many, 'g92')]).toEqual([undefined, GROUP]);
   });
 
-  it('an endpoint that was removed gives its share back', () => {
+  it('get back the share of an endpoint that was removed', () => {
     const groups = new KnownGroups(20);
     open(groups, 30).forget();
     const other = open(groups, 20);

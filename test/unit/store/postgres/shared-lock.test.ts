@@ -33,7 +33,7 @@ describe('the lock of reads and commits', () => {
     expect(events).toEqual(['a', 'b', 'C', 'd']);
   });
 
-  it('neither waits for what came later', async () => {
+  it('waits for nothing that came later', async () => {
     const { act, end, events, lock } = play();
     void lock.alone(act('A'));
     void lock.together(act('b'));

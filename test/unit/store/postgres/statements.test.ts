@@ -55,7 +55,7 @@ describe('statements', () => {
     });
   });
 
-  it('bytes in another form than hexadecimal digits are an error, not other bytes', () => {
+  it('fail for bytes in another form than hexadecimal digits', () => {
     const decode: (text: string) => unknown = valueTypes.getTypeParser(BYTEA);
     expect(decode('\\x00ff')).toEqual(new Uint8Array([0, 255]));
     expect(() => decode('\\000\\377')).toThrow('does not send bytes as hexadecimal digits');
@@ -103,7 +103,7 @@ describe('held inserts', () => {
 });
 
 describe('binary arrays', () => {
-  it('an array has a header, and each value its length', () => {
+  it('have a header, and each value its length', () => {
     const header = [1, 1, INT8, 4, 1].map((word) => word.toString(16).padStart(8, '0'));
     const values = [
       ['00000008', '0000000000000007'],
@@ -115,14 +115,14 @@ describe('binary arrays', () => {
     expect(Buffer.from(array).toString('hex')).toBe([...header, ...values.flat()].join(''));
   });
 
-  it('an array holds texts of any length and any characters', () => {
+  it('hold texts of any length and any characters', () => {
     const texts = ['', '\0'.repeat(1_000), '💡€é'];
     const bytes = Buffer.from(encodeArray(TEXT, texts));
     expect(bytes.length).toBe(20 + 4 + (4 + 2_000) + (4 + 9));
     expect(bytes.subarray(-9).toString()).toBe('💡€é');
   });
 
-  it('an array takes about as much memory as its texts', () => {
+  it('take about as much memory as their texts', () => {
     const array = encodeArray(TEXT, ['a'.repeat(1_000_000), '\0'.repeat(500_000)]);
     expect(array.length).toBe(20 + 2 * (4 + 1_000_000));
     expect(array.buffer.byteLength).toBeLessThan(2_010_000);

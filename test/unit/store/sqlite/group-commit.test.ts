@@ -97,7 +97,7 @@ describe('writes', () => {
     expect(countCommits() - before).toBe(2);
   });
 
-  it('requested by an operation share its commit', async () => {
+  it('share the commit of the operation that requests them', async () => {
     const before = countCommits();
     let asked: Promise<void> | undefined;
     await store.write((tx) => {

@@ -116,7 +116,7 @@ it('rejects a commit that the disk fails to store, and everything after it', asy
   ]);
 });
 
-it('closing waits for the commit on its way and for those asked for', async () => {
+it('waits at its close for the commit on its way and for those asked for', async () => {
   held = [];
   const order: string[] = [];
   watch(order, 'first', insert('a'));
@@ -216,7 +216,7 @@ it('stops everything if a payload that nobody sees yet cannot be put on disk', a
   ]);
 });
 
-it('closing waits for a call that puts a payload on disk', async () => {
+it('waits at its close for a call that puts a payload on disk', async () => {
   held = [];
   await stage('a', 512 * KB);
   const order: string[] = [];

@@ -271,7 +271,7 @@ describe('a stream that ends', () => {
     [status.UNIMPLEMENTED, 'unavailable', 10_000],
     [status.RESOURCE_EXHAUSTED, 'unavailable', undefined],
     [status.INTERNAL, 'unavailable', undefined],
-  ])('with status %d is %s', async (code, expected, retryAfterMs) => {
+  ])('turns status %d into %s', async (code, expected, retryAfterMs) => {
     const { port } = await listen(
       () => {},
       (call) => call.emit('error', { code, details: 'the reason' }),

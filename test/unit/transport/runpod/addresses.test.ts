@@ -115,7 +115,7 @@ describe('the addresses of pings', () => {
     return searchParams.get('job_id')?.split(',') ?? [];
   }
 
-  it('a ping names as many whole job IDs as fit into 6,000 characters', async () => {
+  it('name as many whole job IDs as fit into 6,000 characters', async () => {
     // 353 IDs of 16 characters, with commas, are 6,000 characters.
     const short = Array.from({ length: 354 }, (_, n) => `job-${n}`.padEnd(16, 'x'));
     expect(await ping(short)).toEqual(short.slice(0, 353));

@@ -44,7 +44,7 @@ it('leaves an unsplit chunk unchanged', () => {
   expect(new ChunkJoiner().push(chunk)).toEqual(chunk);
 });
 
-it('pieces return nothing until the last, then the value with the handler’s metrics', () => {
+it('returns nothing until the last piece, then the value with the handler’s metrics', () => {
   const chunk = { output: 'é'.repeat(500), metrics: { tokens: 2 } };
   const pieces = splitChunk(chunk, { maxBytes: 300 });
   expect(pieces.length).toBeGreaterThan(2);

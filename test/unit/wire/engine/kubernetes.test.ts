@@ -18,7 +18,7 @@ const nothing = kubernetesLimits.parse({});
 const judge = (wanted: object, within = limits) =>
   findLimitFaults(podKubernetes.parse(wanted), within);
 
-it('exactly what the operator allows is allowed', () => {
+it('allows exactly what the operator allows', () => {
   const wanted = {
     nodeSelector: { pool: 'batch' },
     tolerations: [GPU_TAINT, { key: 'spot', operator: 'Equal', value: 'yes' }],

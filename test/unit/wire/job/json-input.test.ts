@@ -38,7 +38,7 @@ describe('an input', () => {
     ['a wrong result of toJSON', { a: { toJSON: () => Number.NaN } }, 'input.a is not JSON: NaN'],
     ['NaN in it', { a: { toJSON: () => ({ b: 0 / 0 }) } }, 'input.a.b is not JSON: NaN'],
     ['NaN as a whole', Number.NaN, 'input is not JSON: NaN'],
-  ])('with %s is refused, with the path', (_name, input, message) => {
+  ])('is refused with %s, and the path', (_name, input, message) => {
     expect(() => requireJsonInput(input)).toThrow(message);
     expect(() => requireJsonInput(input)).toThrow(TypeError);
   });

@@ -10,7 +10,7 @@ function create() {
 }
 
 describe('the capacity of a lane', () => {
-  it('of single jobs is what its jobs leave', () => {
+  it('is what its jobs leave, of single jobs', () => {
     const capacity = new LaneCapacity({ slots: 4, batch: undefined, now: () => 0 });
     capacity.send(1);
     expect([capacity.countFree(1), capacity.freeForMs, capacity.isFilling]).toEqual([

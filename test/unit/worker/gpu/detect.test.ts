@@ -90,14 +90,14 @@ describe('detection', () => {
     ['eight-a100-lost', 7, 'the driver lost the GPU at 00000000:53:00.0'],
     ['lost-beside', 7, 'the driver lost the GPU at 00000000:53:00.0'],
     ['one-h200-ecc', 1, 'asks for: Reset'],
-  ])('of "%s" returns %d GPUs and reports the others', async (says, count, text) => {
+  ])('finds in "%s" %d GPUs and reports the others', async (says, count, text) => {
     const { devices, problems } = await detect(says);
     expect(devices.filter(({ vendor }) => vendor === 'nvidia')).toHaveLength(count);
     expect(problems[0]).toMatchObject({ severity: 'error', text: expect.stringContaining(text) });
   });
 
   it.each<Failure>(['driver-error', 'garbage', 'lost', 'no-permission'])(
-    'of "%s" returns the CPU, and the error with its remedy',
+    'finds in "%s" the CPU, and the error with its remedy',
     async (says) => {
       const { devices, nvidia, problems } = await detect(says);
       expect(devices.map(({ vendor }) => vendor)).toEqual(['host']);

@@ -200,7 +200,7 @@ describe('ROCm', () => {
     [{ HIP_VISIBLE_DEVICES: '-1' }, ''],
     [{ ROCR_VISIBLE_DEVICES: '' }, ''],
     [{ ROCR_VISIBLE_DEVICES: '0,GPU-4b2c1a9f' }, 'amd-0'],
-  ])('under %j leaves %j', (environment, left) => {
+  ])('reads %j as %j', (environment, left) => {
     expect(uuidsLeft(amd, environment)).toBe(left);
   });
 });

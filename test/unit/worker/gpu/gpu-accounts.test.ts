@@ -231,7 +231,7 @@ describe('after an attempt that ran out of device memory', () => {
     ['within the margin', 20_512, 'returned'],
     ['beyond the margin', 20_513, 'kept'],
     ['less than before', 100, 'returned'],
-  ])('memory in use is judged: %s', (_, mib, kind) => {
+  ])('judges the memory in use: %s', (_, mib, kind) => {
     const { memory } = runOut(figures(20_000));
     expect(memory.isPending(2_000)).toBe(true);
     const verdict = memory.judge(figures(mib), 2_000);
@@ -244,7 +244,7 @@ describe('after an attempt that ran out of device memory', () => {
     ['too early', figures(90_000), 1_999],
     ['without a figure', figures(undefined), 3_000],
     ['of other processes too', figures(90_000, 'devices'), 3_000],
-  ])('nothing is judged %s, and the next sample is', (_, sample, now) => {
+  ])('judges nothing %s, but the next sample', (_, sample, now) => {
     const { memory } = runOut(figures(20_000));
     expect(memory.judge(sample, now).kind).toBe('unknown');
     expect(memory.isPending(now)).toBe(true);
@@ -259,14 +259,14 @@ describe('after an attempt that ran out of device memory', () => {
     expect(memory.judge(figures(90_000), 4_000).kind).toBe('kept');
   });
 
-  it('the check ends after 10 s', () => {
+  it('ends the check after 10 s', () => {
     const { memory } = runOut(figures(20_000));
     expect(memory.isPending(10_999)).toBe(true);
     expect(memory.isPending(11_000)).toBe(false);
     expect(memory.judge(figures(90_000), 11_000).kind).toBe('unknown');
   });
 
-  it('memory that an earlier one has kept counts too', () => {
+  it('counts memory that an earlier one has kept, too', () => {
     const { memory } = runOut(figures(20_000));
     memory.begin('b');
     memory.judge(figures(60_000), 1_500);
@@ -281,7 +281,7 @@ describe('after an attempt that ran out of device memory', () => {
 it.each([
   ['no attempt ran out of memory', runOut(figures(20_000), false)],
   ['nothing was sampled before', runOut(undefined)],
-])('there is no check if %s', (_, { isChecked, memory }) => {
+])('makes no check if %s', (_, { isChecked, memory }) => {
   expect(isChecked).toBe(false);
   expect(memory.isPending(1_000)).toBe(false);
   expect(memory.judge(figures(90_000), 3_000).kind).toBe('unknown');

@@ -179,7 +179,7 @@ describe('nvidia-smi', () => {
     await expect.poll(() => isAlive(killed), POLL).toBe(false);
   }, 60_000);
 
-  it('that does not exist is a failure and nothing else', async () => {
+  it('fails and does nothing else if it does not exist', async () => {
     const failures: string[] = [];
     const loop = new SmiLoop({
       ...{ command: join(folder, 'none'), args: [], everyMs: 100, onLine: () => {} },

@@ -185,7 +185,7 @@ describe('a fault', () => {
     ['truncated', 'garbage', /not its XML/],
     ['empty', 'garbage', /not its XML/],
     ['killed', 'failed', /SIGSEGV/],
-  ])('of the answer "%s" is %s, with reason and remedy', async (words, fault, reason) => {
+  ])('follows from the answer "%s": %s, with reason and remedy', async (words, fault, reason) => {
     const found = await readFault(words);
     expect(found.fault).toBe(fault);
     expect(found.reason).toMatch(reason);
@@ -273,11 +273,11 @@ describe('a program', () => {
   const run = (script: string) =>
     runProgram({ file: 'sh', args: ['-c', script], timeoutMs: 60_000, clock: systemClock });
 
-  it('a program that a foreign signal ends is broken, and the reason names the signal', async () => {
+  it('is broken if a foreign signal ends it, and the reason names the signal', async () => {
     expect(await run('kill -KILL $$')).toEqual({ kind: 'broken', reason: 'ended by SIGKILL' });
   });
 
-  it('a program that prints too much is broken, and the reason names the output', async () => {
+  it('is broken if it prints too much, and the reason names the output', async () => {
     const end = await run('exec head -c 68000000 /dev/zero');
     expect(end).toEqual({ kind: 'broken', reason: expect.stringContaining('maxBuffer') });
   });

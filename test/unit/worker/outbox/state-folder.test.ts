@@ -96,7 +96,7 @@ describe('the lock of a folder', () => {
     expect(readdirSync(stateDir)).toEqual([]);
   });
 
-  it('still belongs to a stopped process', async () => {
+  it('belongs also to a stopped process', async () => {
     const { child } = await lockElsewhere(stateDir);
     child.kill('SIGSTOP');
     await expect(lockFolder(stateDir)).rejects.toThrow(FolderInUseError);

@@ -268,7 +268,7 @@ describe('device memory', () => {
     return { ...built, worker, look };
   }
 
-  it('held by no known process is logged as a warning with its bytes above the first reading', async () => {
+  it('is logged as a warning with its bytes above the first reading, if no known process holds it', async () => {
     const { look, lines, watch } = await watchMemory();
     await look(4_608, undefined);
     await look(4_608, undefined);
