@@ -10,8 +10,8 @@ import type { Outcome } from '../../wire/link/worker-link.ts';
 /**
  * `cancelled`: by the client. `lost`: the lease is over. `timeout`: it ran too long. `shutdown`:
  * the worker exits. `memory`: alone in its process, it used too much memory. `suspect`: one of
- * several attempts used too much. `neighbour`: another attempt broke the process. Every stop escalates: signal, `generator.return()`, grace period,
- * thread, process.
+ * several attempts used too much. `neighbour`: another attempt broke the process. Every stop escalates: signal,
+ * `generator.return()`, grace period, thread, process.
  */
 export type StopReason =
   | 'cancelled'

@@ -255,7 +255,7 @@ class ThreadLane implements ConsoleOwner {
     process.on('exit', (code) => {
       number ??= currentOwner.getStore()?.attemptNumber;
       this.#lines.end();
-      this.#outbox.push({ kind: 'exit', code: Number(code), number, because, thrown });
+      this.#outbox.push({ kind: 'exit', code, number, because, thrown });
       this.#outbox.flush();
     });
   }
