@@ -43,32 +43,32 @@ export type ToWorker =
   | { type: 'gpu'; figures: GpuFigures }
   | { type: 'ask'; number: number };
 
-const FROM_WORKER: ReadonlySet<string> = new Set<FromWorker['type']>([
-  'identity',
-  'ready',
-  'beat',
-  'completed',
-  'breaker',
-  'solo',
-  'failed',
-  'recycling',
-  'dismissed',
-  'exiting',
-  'answer',
-]);
-const TO_WORKER: ReadonlySet<string> = new Set<ToWorker['type']>([
-  'recycle',
-  'release',
-  'gpu',
-  'ask',
-]);
+const FROM_WORKER: Readonly<Record<FromWorker['type'], true>> = {
+  identity: true,
+  ready: true,
+  beat: true,
+  completed: true,
+  breaker: true,
+  solo: true,
+  failed: true,
+  recycling: true,
+  dismissed: true,
+  exiting: true,
+  answer: true,
+};
+const TO_WORKER: Readonly<Record<ToWorker['type'], true>> = {
+  recycle: true,
+  release: true,
+  gpu: true,
+  ask: true,
+};
 
 export function isFromWorker(value: unknown): value is FromWorker {
-  return hasType(value) && FROM_WORKER.has(value.type);
+  return hasType(value) && Object.hasOwn(FROM_WORKER, value.type);
 }
 
 function isToWorker(value: unknown): value is ToWorker {
-  return hasType(value) && TO_WORKER.has(value.type);
+  return hasType(value) && Object.hasOwn(TO_WORKER, value.type);
 }
 
 function hasType(value: unknown): value is { type: string } {
