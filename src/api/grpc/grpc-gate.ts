@@ -16,12 +16,10 @@ import { StallWatch } from '../../base/stall-watch.ts';
 import { type ClientOrigins, groupOf } from '../http/client-origin.ts';
 import type { HttpBounds, KeylessLimits } from '../limits/bounds.ts';
 import type { Connections } from '../limits/connections.ts';
-import { MessageMeter, StreamBudget } from './stream-budget.ts';
+import { MessageMeter, PREFIX_BYTES, StreamBudget } from './stream-budget.ts';
 
 /** The limit for all addresses together, as a multiple of the limit for one address. */
 const FULL_ADDRESSES = 20;
-/** gRPC's framing before each message. */
-const PREFIX_BYTES = 5;
 const ENCODING = 'grpc-encoding';
 const WATCH_PATH = '/grpc.health.v1.Health/Watch';
 

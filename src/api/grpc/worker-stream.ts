@@ -28,8 +28,13 @@ import { toProblem } from '../http/problem-reply.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { UNCOUNTED_BYTES } from '../limits/flows.ts';
 import type { ServedLink } from '../worker/worker-routes.ts';
-import { type IncomingReport, IncomingReports, readReports } from './incoming-reports.ts';
-import type { StreamBudget, UserTransfer } from './stream-budget.ts';
+import {
+  type IncomingReport,
+  IncomingReports,
+  readReports,
+  type StreamBudget,
+  type UserTransfer,
+} from './stream-budget.ts';
 
 /** Open questions of one worker, which has about four. A question is open until its answer is written. */
 const MAX_OPEN = 128;

@@ -14,9 +14,8 @@ import type {
   Report,
   ReportReply,
 } from '../../wire/link/worker-link.ts';
-import type { WorkerReport } from './results.ts';
 import type { SessionLink } from './session-link.ts';
-import { formatAttemptId } from './worker-urls.ts';
+import { formatAttemptId, type WorkerReport } from './worker-requests.ts';
 
 /** A lease lasts this many pings; a job that this many pings do not name has been lost. */
 export const MAX_MISSED_PINGS = 3;

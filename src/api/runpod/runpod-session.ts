@@ -15,7 +15,7 @@ import {
 } from '../../wire/link/worker-link.ts';
 import { HeldLeases, MAX_MISSED_PINGS, type RunPodLease } from './held-leases.ts';
 import { SessionLink } from './session-link.ts';
-import { isSharedId, type TakeSigns } from './worker-urls.ts';
+import { isSharedId, type TakeSigns } from './worker-requests.ts';
 
 /**
  * Smaller than any incarnation of a worker with its own link: RunPod workers do not distinguish

@@ -10,7 +10,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import type { WorkerAllowance } from '../worker/worker-allowance.ts';
 import type { RunPodLease } from './held-leases.ts';
 import { RunPodSession, SESSION_INCARNATION } from './runpod-session.ts';
-import { isSharedId, readAttemptName } from './worker-urls.ts';
+import { isSharedId, readAttemptName } from './worker-requests.ts';
 
 export interface RunPodSessionsOptions {
   /** Undefined if the endpoint does not exist. `podId`: the pod of the worker's key. */

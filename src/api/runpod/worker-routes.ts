@@ -12,28 +12,26 @@ import { abortWhenGone, toProblem } from '../http/problem-reply.ts';
 import { readUser } from '../http/requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { EndpointRoute } from '../routes/job-routes.ts';
-import {
-  type ResultSource,
-  readResult,
-  readYield,
-  refuseHole,
-  refuseSize,
-  type WorkerPost,
-  type WorkerReport,
-} from './results.ts';
 import type { RunPodSession, TakenJob } from './runpod-session.ts';
 import { RunPodSessions, type SessionLease, type WorkerCaller } from './runpod-sessions.ts';
 import { isTransientError } from './session-link.ts';
 import {
   isRunpodPython,
+  type ResultSource,
   readBatchSize,
   readMaxAttempts,
   readNamedJobs,
   readPingMs,
+  readResult,
   readTakeSigns,
   readWorkerCall,
+  readYield,
+  refuseHole,
+  refuseSize,
   type WorkerCall,
-} from './worker-urls.ts';
+  type WorkerPost,
+  type WorkerReport,
+} from './worker-requests.ts';
 
 /** These workers repeat a rejected poll at once, so the rejection is delayed, ms. */
 const REFUSAL_MS = 1_000;

@@ -4,17 +4,16 @@ import { type RequestListener, type ServerResponse, request as send } from 'node
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { ClientOrigins } from '../../../../src/api/http/client-origin.ts';
-import { DEFAULT_BOUNDS, type HttpBounds } from '../../../../src/api/limits/bounds.ts';
-import { Connections } from '../../../../src/api/limits/connections.ts';
-import type { IntakeOptions } from '../../../../src/api/limits/intake.ts';
-import { createListener } from '../../../../src/api/listener.ts';
-import { findUpgrade } from '../../../../src/api/proxy/upgrade.ts';
-import { ByteBudget } from '../../../../src/base/byte-budget.ts';
-import { ManualClock } from '../../../../src/base/clock.ts';
-import { FairScheduler } from '../../../../src/base/fair-scheduler.ts';
-import { createLog } from '../../../../src/base/log.ts';
-import { Dice } from '../../../support/fuzz/dice.ts';
+import { ClientOrigins } from '../../../src/api/http/client-origin.ts';
+import { DEFAULT_BOUNDS, type HttpBounds } from '../../../src/api/limits/bounds.ts';
+import { Connections } from '../../../src/api/limits/connections.ts';
+import { createListener, type IntakeOptions } from '../../../src/api/listener.ts';
+import { findUpgrade } from '../../../src/api/proxy/upgrade.ts';
+import { ByteBudget } from '../../../src/base/byte-budget.ts';
+import { ManualClock } from '../../../src/base/clock.ts';
+import { FairScheduler } from '../../../src/base/fair-scheduler.ts';
+import { createLog } from '../../../src/base/log.ts';
+import { Dice } from '../../support/fuzz/dice.ts';
 
 interface StageOptions {
   bounds?: Partial<HttpBounds>;
