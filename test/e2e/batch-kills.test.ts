@@ -8,7 +8,7 @@ import { chooseSeed, createRandom } from '../support/random.ts';
 import { runUnderKills } from '../support/runs/kill-run.ts';
 import { runWithModelKills } from '../support/runs/model-run.ts';
 
-it('120 jobs in batches end once with their own result while threads and processes are killed', async () => {
+it('ends 120 jobs in batches once with their own result while threads and processes are killed', async () => {
   const seed = chooseSeed(1);
   console.log(`batch kills: SEED=${seed}`);
   const run = { jobs: 120, kills: 6, limitMs: 200_000, seed, handler: 'perilous-batches.ts' };
@@ -19,7 +19,7 @@ it('120 jobs in batches end once with their own result while threads and process
 });
 
 it.skipIf(leaveOutWithoutPython('batch-kills.test.ts'))(
-  '100 jobs end once with their own output while their model process is killed',
+  'ends 100 jobs once with their own output while their model process is killed',
   async () => {
     const seed = chooseSeed(1);
     console.log(`model kills: SEED=${seed}`);

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { chooseSeed } from '../support/random.ts';
 import { runUnderKills } from '../support/runs/kill-run.ts';
 
-it('120 jobs end once with the right result while threads and processes are killed', async () => {
+it('ends 120 jobs once with the right result while threads and processes are killed', async () => {
   const seed = chooseSeed(1);
   console.log(`kills: SEED=${seed}`);
   const run = { jobs: 120, kills: 6, limitMs: 200_000, seed };

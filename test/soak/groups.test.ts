@@ -23,7 +23,7 @@ async function measure(groupsOfRun: number): Promise<QueuedGroups> {
   }
 }
 
-it(`${jobs} queued jobs in ${groups} groups need little more memory than without groups`, async () => {
+it(`keeps ${jobs} queued jobs in ${groups} groups in little more memory than without groups`, async () => {
   const plain = await measure(0);
   const grouped = await measure(groups);
   console.log(`${jobs} jobs: ${JSON.stringify({ plain, grouped })}`);

@@ -9,7 +9,7 @@ import { runUnderKills } from '../support/runs/kill-run.ts';
 import { runManyJobs } from '../support/runs/many-jobs-run.ts';
 import { runWithModelKills } from '../support/runs/model-run.ts';
 
-it('2,000 jobs end once with the right result while threads and processes are killed', async () => {
+it('ends 2,000 jobs once with the right result while threads and processes are killed', async () => {
   const seed = chooseSeed();
   console.log(`kills: SEED=${seed}`);
   const run = { jobs: 2_000, kills: 60, limitMs: 25 * 60_000, seed };
@@ -20,7 +20,7 @@ it('2,000 jobs end once with the right result while threads and processes are ki
   expect(result).toEqual({ acknowledged: 2_000, wrong: [], changed: [], exitCodes: [0, 0] });
 });
 
-it('2,000 jobs in batches end once with their own result while threads and processes are killed', async () => {
+it('ends 2,000 jobs in batches once with their own result while threads and processes are killed', async () => {
   const seed = chooseSeed();
   console.log(`batch kills: SEED=${seed}`);
   const run = {
@@ -37,7 +37,7 @@ it('2,000 jobs in batches end once with their own result while threads and proce
 });
 
 it.skipIf(leaveOutWithoutPython('kills.test.ts'))(
-  '2,000 jobs end once with their own output while their model process is killed',
+  'ends 2,000 jobs once with their own output while their model process is killed',
   async () => {
     const seed = chooseSeed();
     console.log(`model kills: SEED=${seed}`);
@@ -51,7 +51,7 @@ it.skipIf(leaveOutWithoutPython('kills.test.ts'))(
 describe('many jobs', () => {
   const jobs = Number(process.env['JOBS'] ?? 200_000);
 
-  it(`${jobs} jobs end once with the right output while processes are killed`, async () => {
+  it(`end once with the right output while processes are killed: ${jobs} jobs`, async () => {
     const seed = chooseSeed();
     console.log(`many jobs: SEED=${seed}`);
     const onProgress = (acknowledged: number) => console.log(`${acknowledged} jobs acknowledged`);

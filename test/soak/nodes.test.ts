@@ -11,7 +11,7 @@ describe('jobs', () => {
   const isLeftOut = leaveOutWithoutPostgres('test/soak/nodes.test.ts');
 
   it.skipIf(isLeftOut)(
-    `${jobs} jobs end once with the right result under ${faults} faults`,
+    `end once with the right result under ${faults} faults: ${jobs} jobs`,
     async () => {
       const seed = chooseSeed();
       console.log(`faults of nodes: SEED=${seed}`);
@@ -27,7 +27,7 @@ describe('short jobs', () => {
   const isLeftOut = leaveOutWithoutPostgres('test/soak/nodes.test.ts');
 
   it.skipIf(isLeftOut)(
-    `${jobs} short jobs end once with the right output under ${faults} faults of nodes`,
+    `end once with the right output under ${faults} faults of nodes: ${jobs} jobs`,
     async () => {
       const seed = chooseSeed();
       console.log(`many jobs on nodes: SEED=${seed}`);

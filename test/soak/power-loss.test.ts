@@ -46,7 +46,7 @@ describe.skipIf(leaveOutWithoutCompiler(FILE))('power loss', () => {
   }
 
   it(
-    `${CUTS} times, platforms on SQLite keep all that they acknowledged`,
+    `takes nothing from platforms on SQLite that they acknowledged, ${CUTS} times`,
     {
       timeout: LIMIT_MS,
     },
@@ -54,7 +54,7 @@ describe.skipIf(leaveOutWithoutCompiler(FILE))('power loss', () => {
   );
 
   it.skipIf(leaveOutWithoutPostgres(FILE))(
-    `${POSTGRES_CUTS} times, platforms on Postgres keep all that they acknowledged`,
+    `takes nothing from platforms on Postgres that they acknowledged, ${POSTGRES_CUTS} times`,
     { timeout: LIMIT_MS },
     async () => {
       const settings = { fsync: 'on', full_page_writes: 'on' };
@@ -83,7 +83,7 @@ describe.skipIf(leaveOutWithoutCompiler(FILE))('power loss', () => {
       console.log(`power loss: ${forgotten.length} jobs forgotten, ${reopened.length} ends`);
     });
 
-    it(`${POSTGRES_CUTS} times, takes nothing if Redis calls fsync before each answer`, {
+    it(`takes nothing, ${POSTGRES_CUTS} times, if Redis calls fsync before each answer`, {
       timeout: LIMIT_MS,
     }, async () => {
       const run = { ...redis(), appendfsync: 'always' as const, cuts: POSTGRES_CUTS };

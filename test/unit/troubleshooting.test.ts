@@ -40,12 +40,12 @@ it('has many symptoms, most of them with a message', () => {
   expect(quoting.length).toBeGreaterThan(15);
 });
 
-it.each(symptoms)('$title: says why and what to do', ({ text }) => {
+it.each(symptoms)('says why and what to do: $title', ({ text }) => {
   expect(text).toMatch(/^- \*\*Why:\*\* \S/m);
   expect(text).toMatch(/^- \*\*What to do:\*\* \S/m);
 });
 
-it.each(symptoms)('$title: quotes messages that exist', ({ text }) => {
+it.each(symptoms)('quotes messages that exist: $title', ({ text }) => {
   expect(readMessages(text).filter((message) => !exists(message))).toEqual([]);
 });
 

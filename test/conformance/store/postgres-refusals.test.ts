@@ -209,12 +209,12 @@ describe.skipIf(isLeftOut)('a platform on Postgres', () => {
       ['disable', 'plain'],
       ['prefer', 'encrypted'],
       ['require', 'encrypted'],
-    ])('sslmode=%s does not check the server: %s', async (mode, expected) => {
+    ])('does not check the server with sslmode=%s: %s', async (mode, expected) => {
       expect(await connect({ mode })).toBe(expected);
       expect(await connect({ mode, host: '127.0.0.1' })).toBe(expected);
     });
 
-    it('verify-ca accepts any host name, verify-full that of the certificate', async () => {
+    it('accepts any host name with verify-ca, that of the certificate with verify-full', async () => {
       const ca = authority;
       expect(await connect({ mode: 'verify-ca', ca })).toBe('encrypted');
       expect(await connect({ mode: 'verify-ca', ca, host: '127.0.0.1' })).toBe('encrypted');
@@ -232,7 +232,7 @@ describe.skipIf(isLeftOut)('a platform on Postgres', () => {
       ['verify-full', 'of another authority'],
       ['verify-ca', 'of Node.js'],
       ['verify-full', 'of Node.js'],
-    ])('%s refuses a certificate that those %s did not sign', async (mode, of) => {
+    ])('refuses with %s a certificate that those %s did not sign', async (mode, of) => {
       const ca = of === 'of Node.js' ? {} : { ca: other };
       expect(await connect({ mode, ...ca })).toContain(
         "cannot be used: no trusted authority has signed the server's certificate; name the authority's file with " +

@@ -81,7 +81,7 @@ export function describeJobs(): void {
     ['with every field set', fullJob],
     ['with required fields only', makeJob({ id: 'a' })],
     ['with control characters in its texts', makeJob({ id: 'a', ...withControlCharacters })],
-  ])('%s is returned unchanged', async (_, job) => {
+  ])('returns %s unchanged', async (_, job) => {
     await addJobs(store, [job]);
     expect(await readJob(job.id)).toEqual(job);
   });

@@ -69,7 +69,7 @@ describe('--retries and --max-attempts', () => {
   it.each([
     ['--retries', '0'],
     ['--max-attempts', '1'],
-  ])('%s %s is set for the endpoint of each handler', async (...flags) => {
+  ])('set %s %s for the endpoint of each handler', async (...flags) => {
     place.write('handlers/failing.mjs', 'export default () => { throw new Error("no"); };');
     const dev = await startDev(...flags);
     const record = await connect(dev, 'failing').runsync({});

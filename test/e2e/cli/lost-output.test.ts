@@ -105,7 +105,7 @@ it.each(STARTS)(
   },
 );
 
-it.each(STARTS)('`millrace dev` with streams %s runs jobs', async (_, start) => {
+it.each(STARTS)('runs jobs in `millrace dev` with streams %s', async (_, start) => {
   place.write('handler.mjs', HANDLER);
   const port = await findFreePort();
   const url = `http://127.0.0.1:${port}`;
@@ -134,7 +134,7 @@ it('says in one line that the disk of the output of a list is full', async () =>
   });
 });
 
-it('`jobs submit --each` submits all jobs after its reader has gone', async () => {
+it('submits all jobs of `jobs submit --each` after its reader has gone', async () => {
   const { client, env } = await serve();
   place.write('jobs.ndjson', '{"n":1}\n'.repeat(500));
   const submit = place.start(['jobs', 'submit', '--each', 'jobs.ndjson'], { env });

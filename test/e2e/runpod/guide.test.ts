@@ -66,7 +66,7 @@ it('has a handler for each idiom', () => {
   ]);
 });
 
-it('{"error"}: a NonRetryableError fails the job at its first attempt', async () => {
+it('fails the job at its first attempt after a NonRetryableError ({"error"})', async () => {
   expect(await open('errors').runsync({ width: 5000 })).toMatchObject({
     status: 'FAILED',
     attempt: 1,
@@ -74,7 +74,7 @@ it('{"error"}: a NonRetryableError fails the job at its first attempt', async ()
   });
 });
 
-it('rp_validator: the schema refuses and fills in values', async () => {
+it('refuses and fills in values with a schema (rp_validator)', async () => {
   const client = open('validation');
   expect(await client.runsync({ prompt: 'a mill' })).toMatchObject({ output: 'a mill, 20 steps' });
   expect(await client.runsync({ prompt: 'a mill', steps: 0 })).toMatchObject({
@@ -83,16 +83,16 @@ it('rp_validator: the schema refuses and fills in values', async () => {
   });
 });
 
-it('return_aggregate_stream: the output is the array of chunks', async () => {
+it('makes the array of chunks the output (return_aggregate_stream)', async () => {
   const record = await open('streams').runsync({ prompt: 'one two' });
   expect(record).toMatchObject({ output: ['one', 'two'] });
 });
 
-it('progress_update: the handler ends after its progress', async () => {
+it('ends after its progress (progress_update)', async () => {
   expect(await open('progress').runsync({ steps: 3 })).toMatchObject({ output: 'done' });
 });
 
-it('refresh_worker: the next job has a new process', async () => {
+it('gives the next job a new process (refresh_worker)', async () => {
   const client = open('refresh');
   const { output: first } = await client.runsync({});
   const { output: second } = await client.runsync({});
@@ -100,14 +100,14 @@ it('refresh_worker: the next job has a new process', async () => {
   expect(second).not.toBe(first);
 });
 
-it('concurrency_modifier: several jobs run at a time', async () => {
+it('runs several jobs at a time (concurrency_modifier)', async () => {
   const client = open('concurrency');
   const records = await Promise.all([1, 2, 3, 4].map(() => client.runsync({})));
   const counts = records.map(({ output }) => Number(output));
   expect(Math.max(...counts)).toBeGreaterThan(1);
 });
 
-it('rp_upload: the handler uploads to the bucket of the worker, and returns a presigned URL', async () => {
+it('uploads to the bucket of the worker, and returns a presigned URL (rp_upload)', async () => {
   const record = await open('uploads').runsync({});
   expect(record).toMatchObject({
     output: { url: expect.stringMatching(/picture\.png\?.*604800/) },
@@ -116,7 +116,7 @@ it('rp_upload: the handler uploads to the bucket of the worker, and returns a pr
   expect(await (await fetch(uploaded)).text()).toBe('the picture');
 });
 
-it('rp_download: the handler refuses a private address', async () => {
+it('refuses a private address (rp_download)', async () => {
   expect(await open('downloads').runsync({ urls: [`${url}/readyz`] })).toMatchObject({
     ...{ status: 'FAILED', attempt: 1 },
     error: {
@@ -143,7 +143,7 @@ it('puts the bytes of a handler to a presigned URL of the client', async () => {
   }
 });
 
-it("rp_serve_api: dev answers a call in the form of RunPod's API", async () => {
+it("answers a call of dev in the form of RunPod's API (rp_serve_api)", async () => {
   const line = blocks.at(-1)?.text.split('\n')[1] ?? '';
   const { stdout } = await runCommandLine(line.replace(PRINTED_URL, url));
   expect(JSON.parse(stdout)).toMatchObject({ status: 'COMPLETED', output: { width: 512 } });

@@ -6,7 +6,7 @@ import { describeFlaws, runUnderNodeFaults } from '../../support/runs/node-run.t
 
 const isLeftOut = leaveOutWithoutPostgres('test/e2e/storage/nodes-faults.test.ts');
 
-it.skipIf(isLeftOut)('60 jobs end once with the right result while nodes fail', async () => {
+it.skipIf(isLeftOut)('ends 60 jobs once with the right result while nodes fail', async () => {
   const seed = chooseSeed(1);
   console.log(`faults of nodes: SEED=${seed}`);
   const result = await runUnderNodeFaults({

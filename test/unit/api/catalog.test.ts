@@ -77,7 +77,7 @@ describe('the catalog', () => {
   });
 
   it.each(['/v2/catalog/gpus', '/v2/catalog/cpus', '/v2/catalog/data-centers'])(
-    '%s wants endpoints:read',
+    'requires endpoints:read for %s',
     async (path) => {
       const { call, keys, url } = await startPlatform();
       const status = async (scopes: string[]) => {

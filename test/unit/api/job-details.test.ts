@@ -196,7 +196,7 @@ it('adds previews to the list of one endpoint if the caller wants them', async (
   expect(await read('')).not.toHaveProperty('error');
 });
 
-it('`millrace jobs failed` prints them as a table', async () => {
+it('prints them as a table with `millrace jobs failed`', async () => {
   const platform = await startTwo();
   await fail(platform, { n: 1 });
   const access = ['--url', platform.url, '--key', platform.admin];

@@ -39,7 +39,7 @@ describe('run', () => {
     expect(Buffer.from(lease?.input ?? '').toString()).toBe('{"b":1.0,  "a":"\\u0041"}');
   });
 
-  it.each(['run', 'runsync'])('(%s) puts the job into the trace of the request', async (verb) => {
+  it.each(['run', 'runsync'])('puts the job into the trace of the request (%s)', async (verb) => {
     const platform = await startPlatform();
     const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
     const headers = { traceparent, tracestate: 'b=2, a=1' };

@@ -273,7 +273,7 @@ describe('while requests of 200 connections without a key wait', () => {
     ['a new connection with a key', '/mine', { key: 'ada' }],
     ['a new connection of another address', '/mine', { 'other-address': 'yes' }],
     ['one of another client behind the proxy', '/mine', { 'x-forwarded-for': '203.0.113.9' }],
-  ])('%s is served after a few of them', async (_who, path, headers: Record<string, string>) => {
+  ])('serves %s after a few of them', async (_who, path, headers: Record<string, string>) => {
     const served: string[] = [];
     let servedAtArrival: number | undefined;
     const { open, port } = await startStage({

@@ -148,7 +148,7 @@ describe('the life of a pod', () => {
 });
 
 describe('a refusal', () => {
-  it('400: for invalid JSON and violated mount rules', async () => {
+  it('has the status 400 for invalid JSON and violated mount rules', async () => {
     const { create, patch, platform } = await startPods();
     await expectProblem(await platform.post('/v2/pods', '{'), 400);
     const { id } = await create();
@@ -164,7 +164,7 @@ describe('a refusal', () => {
     await expectProblem(await patch(id, { mounts: { network: [] } }), 400);
   });
 
-  it('401: without a key, and with an invalid key', async () => {
+  it('has the status 401 without a key, and with an invalid key', async () => {
     const { platform } = await startPods();
     for (const authorization of ['', 'Bearer mr_no']) {
       const headers = { authorization };
@@ -173,7 +173,7 @@ describe('a refusal', () => {
     }
   });
 
-  it('403: with a key that lacks the scope', async () => {
+  it('has the status 403 with a key that lacks the scope', async () => {
     const { create, issueKey, platform } = await startPods();
     const { id } = await create();
     const reader = { authorization: await issueKey(['pods:read', 'jobs:write']) };
@@ -194,7 +194,7 @@ describe('a refusal', () => {
     }
   });
 
-  it('404: for an unknown pod and a pod of another user', async () => {
+  it('has the status 404 for an unknown pod and a pod of another user', async () => {
     const { create, issueKey, platform } = await startPods();
     const { id } = await create();
     const authorization = await issueKey(['admin'], 'bob');
@@ -221,7 +221,7 @@ describe('a refusal', () => {
     expect(list).toEqual({ pods: [] });
   });
 
-  it('405: with the allowed methods', async () => {
+  it('has the status 405 for another method, with the allowed ones', async () => {
     const { create, platform } = await startPods();
     const { id } = await create();
     const response = await platform.call(`/v2/pods/${id}`, { method: 'PUT' });
@@ -231,7 +231,7 @@ describe('a refusal', () => {
     await expectProblem(response, 405);
   });
 
-  it('409: for an action that the status does not allow', async () => {
+  it('has the status 409 for an action that the status does not allow', async () => {
     const { act, create } = await startPods();
     const { id } = await create();
     expect(await expectProblem(await act(id, 'start'), 409)).toMatchObject({
@@ -245,7 +245,7 @@ describe('a refusal', () => {
     }
   });
 
-  it('415: for another media type', async () => {
+  it('has the status 415 for another media type', async () => {
     const { platform } = await startPods();
     const headers = { 'content-type': 'text/plain' };
     await expectProblem(await platform.post('/v2/pods', CREATION, { headers }), 415);
@@ -271,14 +271,14 @@ describe('a refusal', () => {
       { mounts: { network: [{ volumeId: 'data' }] } },
       'mounts.network[0].path',
     ],
-  ])('422: for %s, with the path', async (_what, part, path) => {
+  ])('has the status 422 for %s, with the path', async (_what, part, path) => {
     const { platform } = await startPods();
     const response = await platform.post('/v2/pods', { ...CREATION, ...part });
     const { errors } = await expectProblem(response, 422);
     expect(errors).toEqual([errorAt(path)]);
   });
 
-  it('422: for an unknown action', async () => {
+  it('has the status 422 for an unknown action', async () => {
     const { act, create, platform } = await startPods();
     const { id } = await create();
     await expectProblem(await act(id, 'dance'), 422);
@@ -287,7 +287,7 @@ describe('a refusal', () => {
     await expectProblem(await platform.post(`/v2/pods/${id}/action`, more), 422);
   });
 
-  it('409: for every operation without an engine', async () => {
+  it('has the status 409 for every operation without an engine', async () => {
     const platform = await startPlatform();
     for (const path of ['/v2/pods', '/v2/pods/pod_1', '/v2/pods/pod_1/logs']) {
       const refused = await expectProblem(await platform.call(path), 409);

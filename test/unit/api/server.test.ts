@@ -89,7 +89,7 @@ describe('without a route', () => {
     }
   });
 
-  it('OPTIONS gets 204 with Allow, without a key', async () => {
+  it('answers OPTIONS with 204 and Allow, without a key', async () => {
     const { url } = await startPlatform();
     for (const [path, allow] of [
       ['/v2/demo/health', 'GET, HEAD'],

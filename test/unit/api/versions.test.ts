@@ -159,7 +159,7 @@ describe('an upload', () => {
     ['without a body', ENTRY, () => new Uint8Array(), 422, /archive/],
   ];
   it.each(FAULTS)(
-    '%s is refused, and takes no number',
+    'is refused for %s, and takes no number',
     async (_what, query, body, status, text) => {
       const { send } = await open();
       const answer = await refused(send(query, body()));

@@ -66,7 +66,7 @@ describe('over HTTP', () => {
   };
 
   it.each(Object.entries(VERBS))(
-    '%s is refused with more than 10,000 elements',
+    'refuses %s with more than 10,000 elements',
     async (verb, build) => {
       const platform = await startPlatform();
       await post(platform, 'hello', HELLO);
@@ -86,7 +86,7 @@ describe('over HTTP', () => {
     ['an input schema that is no object', { inputSchema: '[]' }],
     ['an input schema that is no JSON', { inputSchema: '{"type":' }],
     ['a deep input schema', { inputSchema: `${'{"a":'.repeat(64)}{}${'}'.repeat(64)}` }],
-  ])('%s is stored with the worker and refused if it is too long', async (_, more) => {
+  ])('stores %s with the worker, and refuses it if it is too long', async (_, more) => {
     const platform = await startPlatform();
     expect((await post(platform, 'hello', { ...HELLO, ...more })).status).toBe(422);
     const inputSchema = schemaOf('x'.repeat(65_536 - schemaOf('').length));
@@ -149,7 +149,7 @@ describe('over gRPC', () => {
   const KINDS = { hello: 'hello', take: 'credit', renew: 'renew', bye: 'bye' } as const;
 
   it.each(Object.entries(VERBS))(
-    '%s is refused with more than 10,000 elements',
+    'refuses %s with more than 10,000 elements',
     async (verb, build) => {
       const stream = await greet();
       const kind = new Map(Object.entries(KINDS)).get(verb) ?? '';

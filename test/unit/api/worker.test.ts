@@ -247,19 +247,16 @@ describe('the pod of a worker', () => {
   const listWorkers = async ({ queue }: Platform) =>
     (await queue.workerLoads.load(ENDPOINT)).workers.map(({ id, podId }) => [id, podId]);
 
-  it.each(Object.entries(CARRIERS))(
-    '%s: a worker with the key of a pod belongs to that pod',
-    async (_, say) => {
-      const platform = await startPlatform();
-      const grant = { name: 'any name', scopes: [`worker:${ENDPOINT}`], podId: POD };
-      const { key } = await platform.keys.issue(grant);
-      await say(platform, key, 'any-id');
-      expect(await listWorkers(platform)).toEqual([['any-id', POD]]);
-    },
-  );
+  it.each(Object.entries(CARRIERS))('is that of its key: %s', async (_, say) => {
+    const platform = await startPlatform();
+    const grant = { name: 'any name', scopes: [`worker:${ENDPOINT}`], podId: POD };
+    const { key } = await platform.keys.issue(grant);
+    await say(platform, key, 'any-id');
+    expect(await listWorkers(platform)).toEqual([['any-id', POD]]);
+  });
 
   it.each(Object.entries(CARRIERS))(
-    '%s: a worker with another key belongs to no pod, even with the ID of a pod',
+    'is none with another key, even with the ID of a pod: %s',
     async (_, say) => {
       const platform = await startPlatform();
       const { key } = await platform.keys.issue({ name: `pod ${POD}`, scopes: ['worker'] });

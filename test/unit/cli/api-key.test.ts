@@ -70,7 +70,7 @@ it.each<[string, string[], { env?: Record<string, string>; input?: string }, str
     'MILLRACE_KEY: ',
   ],
   ['a sign-in', ['login', '--url', 'http://127.0.0.1:9'], { input: BAD }, ''],
-])('%s ends at once with the exit code of a refused key', (_name, args, { env, input }, source) => {
+])('ends %s at once with the exit code of a refused key', (_name, args, { env, input }, source) => {
   const code = `import { main } from ${JSON.stringify(MAIN)}; process.exitCode = await main(${JSON.stringify(args)});`;
   const { status, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', code], {
     ...{ env: { ...process.env, ...env }, encoding: 'utf8', input },

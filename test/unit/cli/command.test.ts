@@ -83,7 +83,7 @@ it.each([
   ['millrace worker', ['Options', 'Platform', 'Processes, threads and devices']],
   ['millrace dev', ['Options', 'Examples', 'Exit codes']],
   ['millrace down', ['Options', 'Examples', 'Exit codes']],
-])('%s has the headings %j', (name, headings) => {
+])('gives %s the headings %j', (name, headings) => {
   const command = commands.find((each) => each.name === name);
   const found = command ? renderHelp(command).matchAll(/^([A-Z][\w ,]+):$/gm) : [];
   const titles = [...found].map(([, title]) => title).filter((title) => title !== 'Arguments');

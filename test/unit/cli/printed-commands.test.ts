@@ -43,7 +43,7 @@ function findTrouble(printed: string): string | undefined {
   return flags.find((flag) => ![...OPTIONS_OF_ALL, ...known].includes(flag));
 }
 
-it.each(PAGES)('%s prints only commands and options that exist', (page) => {
+it.each(PAGES)('finds in %s only commands and options that exist', (page) => {
   const printed = listPrinted(readFileSync(resolve(ROOT, page), 'utf8'));
   const troubles = printed.flatMap((call) => {
     const trouble = findTrouble(call);
@@ -52,7 +52,7 @@ it.each(PAGES)('%s prints only commands and options that exist', (page) => {
   expect(troubles).toEqual([]);
 });
 
-it.each(MANIFESTS)('%s has only options, variables and secrets that exist', (file) => {
+it.each(MANIFESTS)('finds in %s only options, variables and secrets that exist', (file) => {
   const compose = readFileSync(resolve(ROOT, file), 'utf8');
   const script = readFileSync(resolve(ROOT, 'deploy/make-secrets.sh'), 'utf8');
   const secrets = [...compose.matchAll(/secrets\/([a-z.-]+)/g)].map(([, name = '']) => name);

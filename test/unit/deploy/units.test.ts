@@ -8,7 +8,7 @@ const [platform = '', worker = ''] = [
   ...page.matchAll(/^```\n(\[(?:Unit|Service)\].*?)^```/gms),
 ].map(([, block = '']) => block);
 
-it('deploy/millrace.service is the printed unit', () => {
+it('prints the unit of deploy/millrace.service', () => {
   expect(readFileSync('deploy/millrace.service', 'utf8')).toMatch(/^# .*\n\[Unit\]/);
   expect(readFileSync('deploy/millrace.service', 'utf8').endsWith(`\n${platform}`)).toBe(true);
 });
@@ -20,7 +20,7 @@ it('leaves their temporary folders to processes that outlive the platform', () =
   expect(platform).toMatch(/^BindPaths=\S+:\/tmp \S+:\/var\/tmp$/m);
 });
 
-it('deploy/millrace-worker.service has the printed section, and the other sections of the platform', () => {
+it('prints the section of deploy/millrace-worker.service, whose others are those of the platform', () => {
   const unit = readFileSync('deploy/millrace-worker.service', 'utf8');
   expect(worker).toContain('KillMode=mixed');
   expect(unit).toContain(worker);
@@ -33,7 +33,7 @@ it('deploy/millrace-worker.service has the printed section, and the other sectio
   }
 });
 
-it('deploy/nginx-platform.conf is the printed file', () => {
+it('prints the file deploy/nginx-platform.conf', () => {
   const [, printed = ''] =
     /^```\n(map .*?)^```/ms.exec(readFileSync('docs/operations/reverse-proxy.md', 'utf8')) ?? [];
   expect(printed).toContain('proxy_buffering off');

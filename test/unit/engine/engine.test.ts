@@ -24,7 +24,7 @@ describe('the table of capabilities', () => {
     kubernetes: describeKubernetes(kubernetesSettings.parse({})),
   };
 
-  it('docs/engines.md has the capabilities of each engine', () => {
+  it('is that of docs/engines.md, for each engine', () => {
     const columns = Object.values(ENGINES).map((has) =>
       listCapabilities(engineCapabilities.parse(has)),
     );

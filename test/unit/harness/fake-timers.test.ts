@@ -44,7 +44,7 @@ describe('under fake timers', () => {
     await harness.close();
   });
 
-  it('runHandler runs a job', async () => {
+  it('runs a job with runHandler', async () => {
     expect(await runHandler(async () => 1, {})).toMatchObject({ status: 'COMPLETED', output: 1 });
   });
 });

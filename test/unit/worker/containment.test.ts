@@ -70,7 +70,7 @@ describe('an attempt whose handler', () => {
       'return no JSON',
       failed('output_invalid', /output\.items\[0\]\.score/),
     ],
-  ])('%s fails, and the next one runs', async (_, effect, expected) => {
+  ])('fails if it %s, and the next one runs', async (_, effect, expected) => {
     const { begin } = await startThreads();
     expect((await begin({ do: effect }).end).outcome).toMatchObject(expected);
     expect(readOutput(await begin({ do: 'answer', value: 1 }).end)).toBe(1);

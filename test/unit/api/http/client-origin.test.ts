@@ -174,7 +174,7 @@ describe('Forwarded of a trusted proxy', () => {
     ['that is long and no pair at all', 'x'.repeat(1_000_000)],
     ['of quotes', '"'.repeat(100_000)],
     ['of escapes', `for="${'\\'.repeat(100_001)}`],
-  ])('%s is ignored', (_name, header) => {
+  ])('is ignored: %s', (_name, header) => {
     expect(forwardedFor(header)).toMatchObject({ address: '10.0.0.1', isSecure: false });
   });
 

@@ -38,7 +38,7 @@ describe.each([1, 7, 97, 10_000])('a stream of events in pieces of %i', (size) =
     ['bytes', '\n', cutBytes],
     ['bytes, with CRLF,', '\r\n', cutBytes],
     ['UTF-16 units', '\n', cutUnits],
-  ])('%s is the same as the whole', (_name, lineEnd, cut) => {
+  ])('equals the whole: %s', (_name, lineEnd, cut) => {
     const sent = `${WHOLE}data: [DONE]\n\n`.replaceAll('\n', lineEnd);
     expect(encodeAll(cut(sent, size))).toEqual({ text: WHOLE, isDone: true });
   });

@@ -186,7 +186,7 @@ describe('the operations', () => {
   });
 
   const withProblems = named.filter(([, { tags }]) => !tags.includes('openai'));
-  it.each(withProblems)('%s has only problems as errors', (_id, { responses }) => {
+  it.each(withProblems)('have only problems as errors: %s', (_id, { responses }) => {
     const statuses = Object.values(PROBLEMS).map(([status]) => status);
     for (const [status, answer] of Object.entries(responses)) {
       if (Number(status) < 400) continue;
@@ -196,7 +196,7 @@ describe('the operations', () => {
     }
   });
 
-  it.each(named.filter(([id]) => id.startsWith('list')))('%s is paged', (_id, { parameters }) => {
+  it.each(named.filter(([id]) => id.startsWith('list')))('are paged: %s', (_id, { parameters }) => {
     const names = parameters.map(({ name }) => name);
     expect(names).toEqual(expect.arrayContaining(['cursor', 'limit']));
   });

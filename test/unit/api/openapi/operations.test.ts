@@ -49,14 +49,14 @@ async function expectProblem(response: Response, statuses: readonly number[]): P
 }
 
 describe('every operation', () => {
-  it.each(named(guarded))('%s returns a problem without a key', async (_id, operation) => {
+  it.each(named(guarded))('returns a problem without a key: %s', async (_id, operation) => {
     const { url } = platform;
     const { method } = operation;
     await expectProblem(await fetchChecked(url + fill(operation), { method }), [401]);
   });
 
   it.each(named(guarded.filter(({ access }) => access !== 'key')))(
-    '%s returns a problem for a key with other scopes',
+    'returns a problem for a key with other scopes: %s',
     async (_id, operation) => {
       const { call, keys } = platform;
       const scope = operation.access === 'keys:read' ? 'pods:read' : 'keys:read';
@@ -68,7 +68,7 @@ describe('every operation', () => {
   );
 
   const onThings = guarded.filter(({ path }) => /:(?!endpoint)/.test(path));
-  it.each(named(onThings))('%s returns a problem for unknown IDs', async (_id, operation) => {
+  it.each(named(onThings))('returns a problem for unknown IDs: %s', async (_id, operation) => {
     const { call } = platform;
     const body = { actOnPod: '{"action":"stop"}' }[operation.id] ?? '{}';
     const sent = operation.body ? { body, headers: { 'content-type': 'application/json' } } : {};
@@ -76,7 +76,7 @@ describe('every operation', () => {
   });
 
   const withBody = guarded.filter(({ body }) => body && body.mediaType === undefined);
-  it.each(named(withBody))('%s returns a problem for an invalid body', async (_id, operation) => {
+  it.each(named(withBody))('returns a problem for an invalid body: %s', async (_id, operation) => {
     const { call } = platform;
     const send = (body: string, type = 'application/json') =>
       call(fill(operation), {
@@ -90,7 +90,7 @@ describe('every operation', () => {
   });
 
   const own = guarded.filter(({ path }) => /^\/v[12]\//.test(path));
-  it.each(named(own))('%s refuses an unknown query parameter', async (_id, operation) => {
+  it.each(named(own))('refuses an unknown query parameter: %s', async (_id, operation) => {
     const { call } = platform;
     const wrong = `${fill(operation)}?nothing_of_this_kind=1`;
     const answer = await call(wrong, { method: operation.method });
@@ -102,7 +102,7 @@ describe('every operation', () => {
 
   const withQuery = guarded.filter(({ method, query }) => method === 'GET' && query);
   it.each(named(withQuery))(
-    '%s needs its required query parameters alone',
+    'needs its required query parameters alone: %s',
     async (_id, operation) => {
       const answer = await platform.call(fill(operation));
       const required = (operation.query ?? []).filter(({ presence }) => presence === 'required');
@@ -125,7 +125,7 @@ describe('every operation', () => {
   });
 
   const read = guarded.filter(({ isStream, method }) => method === 'GET' && !isStream);
-  it.each(named(read))('%s answers HEAD like GET, without a body', async (_id, operation) => {
+  it.each(named(read))('answers HEAD like GET, without a body: %s', async (_id, operation) => {
     const { call, admin: authorization, url } = platform;
     const get = await call(fill(operation));
     const head = await fetch(url + fill(operation), { method: 'HEAD', headers: { authorization } });
@@ -134,12 +134,12 @@ describe('every operation', () => {
     await get.arrayBuffer();
   });
 
-  it.each(named(told))('%s returns a problem for another method', async (_id, operation) => {
+  it.each(named(told))('returns a problem for another method: %s', async (_id, operation) => {
     const { call } = platform;
     await expectProblem(await call(fill(operation), { method: 'PUT' }), [405]);
   });
 
-  it.each(named(guarded))('%s returns a problem beyond the rate limit', async (_id, operation) => {
+  it.each(named(guarded))('returns a problem beyond the rate limit: %s', async (_id, operation) => {
     await expectProblem(await limited.call(fill(operation), { method: operation.method }), [429]);
   });
 });
@@ -147,7 +147,7 @@ describe('every operation', () => {
 const lists = told.filter(({ id }) => id.startsWith('list'));
 
 describe('every list', () => {
-  it.each(named(lists))('%s returns pages and refuses invalid ones', async (_id, operation) => {
+  it.each(named(lists))('returns pages and refuses invalid ones: %s', async (_id, operation) => {
     const { call } = platform;
     const ask = (query: string) => call(`${fill(operation)}?${query}`);
     expect((await ask('limit=1')).status).toBe(200);

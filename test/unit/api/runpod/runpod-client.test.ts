@@ -117,7 +117,7 @@ describe('runsync and status-sync', () => {
     expect(record['id']).toMatch(/^sync-/);
   });
 
-  it.each(['GET', 'POST'])('(%s status-sync) answers when the job has ended', async (method) => {
+  it.each(['GET', 'POST'])('answers when the job has ended (%s status-sync)', async (method) => {
     const platform = await startPlatform();
     const id = await submit(platform);
     const job = await takeJob(platform);
@@ -133,7 +133,7 @@ describe('runsync and status-sync', () => {
     });
   });
 
-  it.each(['runsync?wait=999', 'runsync?wait=300001'])('(%s) is refused with 400', async (path) => {
+  it.each(['runsync?wait=999', 'runsync?wait=300001'])('is refused with 400 (%s)', async (path) => {
     const platform = await startPlatform();
     const answer = await platform.post(`${BASE}/${path}`, { input: {} });
     expect(answer.status).toBe(400);
@@ -144,7 +144,7 @@ describe('runsync and status-sync', () => {
 });
 
 describe('status', () => {
-  it.each(['GET', 'POST'])('(%s) shows progress as the output so far', async (method) => {
+  it.each(['GET', 'POST'])('shows progress as the output so far (%s)', async (method) => {
     const platform = await startPlatform();
     const id = await submit(platform);
     const [lease] = await takeLease(platform);
@@ -362,7 +362,7 @@ describe('a call that cannot be served', () => {
     ['GET', `${BASE}/status/${'x'.repeat(300)}`, 404],
     ['GET', `${BASE}/status/%zz`, 400],
   ])(
-    '(%s %s) for an unknown resource is answered with %i in that form',
+    'is answered for an unknown resource (%s %s) with %i in that form',
     async (method, path, status) => {
       const platform = await startPlatform();
       const answer = await platform.call(path, { method });

@@ -68,7 +68,7 @@ describe('a name', () => {
     expect(server.asked).toEqual([]);
   });
 
-  it.each(['localhost', 'api.localhost'])('%s is loopback', async (name) => {
+  it.each(['localhost', 'api.localhost'])('is loopback: %s', async (name) => {
     expect(await resolve(name, { servers: ['127.0.0.1:1'] })).toEqual(['127.0.0.1', '::1']);
   });
 

@@ -35,7 +35,7 @@ describe('escapeControls', () => {
   });
 });
 
-it('escapeLine leaves no line break', () => {
+it('leaves no line break of a line', () => {
   expect(escapeLine('a\nb\r\nc\rd\u001b\te')).toBe('a\\nb\\nc\\u000dd\\u001b\te');
 });
 

@@ -90,7 +90,7 @@ it('lists every command and no internal option', () => {
   expect(paths.sort()).toEqual([...names, 'millrace'].sort());
 });
 
-it.skipIf(!isInstalled('bash'))('bash completes a value behind an equals sign', () => {
+it.skipIf(!isInstalled('bash'))('completes a value behind an equals sign in bash', () => {
   const script = write('bash', renderBash(table));
   const line = ['millrace', 'endpoints', 'create', '--type', '=', 'Q'];
   expect(runBash(script, line)).toEqual(['QUEUE']);

@@ -8,7 +8,7 @@ const file = (path: string, sha256 = 'a', isExecutable = false) => ({
   ...{ path, bytes: sha256.length, sha256, isExecutable },
 });
 
-it('findChanges names added, removed and changed files, and changed modes', () => {
+it('names added, removed and changed files, and changed modes', () => {
   const before = [file('same'), file('old'), file('text', 'a'), file('run.sh')];
   const after = [file('new'), file('run.sh', 'a', true), file('same'), file('text', 'bb')];
   expect(findChanges(before, after)).toEqual([
@@ -48,7 +48,7 @@ it.each([
   [18_842, '18.4 KB'],
   [52_428_800, '50.0 MB'],
   [5_368_709_120, '5120.0 MB'],
-])('formatSize(%i) is %s', (bytes, shown) => {
+])('formats a size of %i as %s', (bytes, shown) => {
   expect(formatSize(bytes)).toBe(shown);
 });
 

@@ -24,7 +24,7 @@ describe('--rate-limit', () => {
     ['minute=0,hour=0,day=0', undefined],
     ['none', undefined],
     ['0', undefined],
-  ])('%s means %j', (given, limits) => {
+  ])('takes %s for %j', (given, limits) => {
     expect(readRateLimits(given)).toEqual(limits);
   });
 
@@ -38,7 +38,7 @@ describe('--rate-limit', () => {
     'minute=1.5',
     'day=1000000001',
     'minute=1,',
-  ])('%j is refused', (given) => {
+  ])('refuses %j', (given) => {
     expect(() => readRateLimits(given)).toThrow(
       /^--rate-limit: .* is invalid; write none, or NAME=N, NAME one of minute/,
     );
@@ -54,14 +54,14 @@ describe('--quota', () => {
     ['pods=0', { ...DEFAULT_QUOTAS, pods: 0 }],
     ['keys=7, workersMax=1000', { ...DEFAULT_QUOTAS, keys: 7, workersMax: 1_000 }],
     ['recordKb=1024', { ...DEFAULT_QUOTAS, recordBytes: 1_048_576 }],
-  ])('%s means %j', (given, quotas) => {
+  ])('takes %s for %j', (given, quotas) => {
     expect(readQuotas(given)).toEqual(quotas);
   });
 
   it.each([
     ...['', '10', 'nothing=1', 'constructor=1', 'pods', 'pods=', 'pods=-1', 'pods=1.5'],
     ...['pods=1000001', 'recordKb=0', 'recordKb=1025', 'workersMax=1001', 'pods=1,'],
-  ])('%j is refused', (given) => {
+  ])('refuses %j', (given) => {
     expect(() => readQuotas(given)).toThrow(
       /^--quota: .* is invalid; write one or more of endpoints=0\.\.1000000/,
     );

@@ -218,7 +218,7 @@ describe('a file', () => {
     ],
   ];
 
-  it.each(faulty)('%j is refused by path', (file, path) => {
+  it.each(faulty)('is refused for %j, by path', (file, path) => {
     const checked = catalogFile.safeParse(file);
     const errors = checked.error ? describeIssues(checked.error) : [];
     expect(errors).toEqual([errorAt(path)]);

@@ -307,7 +307,7 @@ describe('an invalid deployment', () => {
     ['a template that says nothing to run', { templateId: 'tpl_image' }, 'templateId'],
   ];
 
-  it.each(faulty)('%s is refused by path', async (_, given, path) => {
+  it.each(faulty)('is refused by path: %s', async (_, given, path) => {
     const { addTemplate, endpoints } = await openEndpoints();
     await addTemplate('ada', 'tpl_image', { handler: null });
     await expect(endpoints.create('ada', creation(given))).rejects.toMatchObject({
@@ -317,7 +317,7 @@ describe('an invalid deployment', () => {
   });
 
   it.each(faulty.filter(([, given]) => !('type' in given)))(
-    '%s is refused in a change too, and nothing of that is kept',
+    'is refused in a change too, and nothing of that is kept: %s',
     async (_, given, path) => {
       const { addTemplate, endpoints } = await openEndpoints();
       await addTemplate('ada', 'tpl_image', { handler: null });

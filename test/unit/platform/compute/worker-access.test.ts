@@ -107,7 +107,7 @@ describe('the URL of workers', () => {
     'https://localhost',
     'http://[::1]:8000',
     'grpc://127.0.0.2:1',
-  ])('%s is refused for containers', (given) => {
+  ])('is refused for containers: %s', (given) => {
     expect(findUrlFault({ engine: 'docker', given })).toContain('leads each container to itself');
     expect(findUrlFault({ engine: 'process', given })).toBeUndefined();
   });

@@ -84,7 +84,7 @@ describe('a slice', () => {
     [100, 100, 5, 1],
     [10, 10, 1, 0],
     [6_000, 0, 2, 0],
-  ])('of %i with %i left for %i nodes has %i calls', (limit, free, nodes, calls) => {
+  ])('takes from %i calls with %i left for %i nodes %i calls', (limit, free, nodes, calls) => {
     expect(sliceOf(limit, free, nodes)).toBe(calls);
   });
 
@@ -216,7 +216,7 @@ describe('one count over all nodes', () => {
 });
 
 describe('without a leader', () => {
-  it('each node admits its fair share of what is left', () => {
+  it('admits the fair share of each node of what is left', () => {
     const cluster = new Cluster(3);
     cluster.isLeaderThere = false;
     const shares = cluster.ids.map((_, index) => cluster.spend(index, 90, 90));
@@ -224,7 +224,7 @@ describe('without a leader', () => {
     expect(cluster.call(0, 90)).toEqual({ isAdmitted: false, remaining: 0, msBeforeNext: 1_000 });
   });
 
-  it('a share is given once in a window', () => {
+  it('gives a share once in a window', () => {
     const cluster = new Cluster(2);
     cluster.spend(0, 100, 20);
     cluster.isLeaderThere = false;
@@ -234,7 +234,7 @@ describe('without a leader', () => {
     expect(cluster.spend(0, 100, 100)).toBe(0);
   });
 
-  it('what was admitted counts afterwards', () => {
+  it('counts afterwards what was admitted', () => {
     const cluster = new Cluster(2);
     cluster.isLeaderThere = false;
     expect(cluster.spend(0, 100, 200)).toBe(50);

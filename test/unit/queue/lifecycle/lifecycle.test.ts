@@ -388,7 +388,7 @@ describe('a stream that a client has received', () => {
     });
   });
 
-  it('a client can retry a job that ended this way', () => {
+  it('leaves a job that ended this way to a retry of the client', () => {
     const [ending] = endings;
     if (!ending) throw new Error('there is no ending');
     const job = run({ attachment }, ending);

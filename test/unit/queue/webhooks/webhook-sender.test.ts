@@ -303,7 +303,7 @@ describe('to addresses that are not public', () => {
     ['http://2130706433/', /^127\.0\.0\.1 .*loopback/],
     ['http://[::ffff:10.0.0.1]/', /ipv4Mapped/],
     ['http://192.168.1.1:9000/', /private/],
-  ])('%s is refused before any attempt', (url, reason) => {
+  ])('refuses %s before any attempt', (url, reason) => {
     expect(createSender({ addresses: 'public' }).judge(url)).toMatch(reason);
     expect(createSender({ addresses: 'any' }).judge(url)).toBeUndefined();
   });

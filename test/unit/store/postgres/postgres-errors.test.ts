@@ -37,6 +37,6 @@ it.each([
   ['CERT_HAS_EXPIRED', /certificate has expired; renew it/],
   ['SELF_SIGNED_CERT_IN_CHAIN', /no trusted authority.*sslrootcert \(SELF_/],
   ['EHOSTUNREACH', /no network leads to the server/],
-])('%s is explained', (code, text) => {
+])('explains %s', (code, text) => {
   expect(explainPostgresError(Object.assign(new Error('odd'), { code }))).toMatch(text);
 });

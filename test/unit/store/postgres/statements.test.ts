@@ -128,7 +128,7 @@ describe('binary arrays', () => {
     expect(array.buffer.byteLength).toBeLessThan(2_010_000);
   });
 
-  it.each([1.5, Number.NaN, 2 ** 60, 'text'])('%s among integers is refused', (value) => {
+  it.each([1.5, Number.NaN, 2 ** 60, 'text'])('refuse %s among integers', (value) => {
     let found: unknown;
     try {
       encodeArray(INT8, [1, value]);

@@ -66,7 +66,7 @@ function watch(order: string[], name: string, promise: Promise<unknown>): void {
   );
 }
 
-it('writes, later writes and reads wait until the disk has the commit', async () => {
+it('makes writes, later writes and reads wait until the disk has the commit', async () => {
   held = [];
   const order: string[] = [];
   watch(order, 'first', insert('a'));

@@ -154,16 +154,16 @@ const writes: [string, (tx: Tables) => Step<unknown>][] = [
 ];
 
 describe('on SQLite', () => {
-  it.each(reads)('%s finds its rows by an index', (_, read, index) => {
+  it.each(reads)('finds the rows of %s by an index', (_, read, index) => {
     const plan = explain(read());
     expect(plan.join('\n')).toContain(index);
   });
 
-  it.each(reads)('%s sorts nothing', (_, read) => {
+  it.each(reads)('sorts nothing for %s', (_, read) => {
     expect(explain(read()).filter((line) => line.includes('TEMP B-TREE'))).toEqual([]);
   });
 
-  it.each(writes)('%s finds its rows by a key', (_, run) => {
+  it.each(writes)('finds the rows of %s by a key', (_, run) => {
     expect(explain(run(tables)).filter((line) => line.startsWith('SCAN'))).toEqual([]);
   });
 });

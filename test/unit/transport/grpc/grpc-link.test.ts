@@ -460,7 +460,7 @@ describe('a link', () => {
     ],
     ['with TLS to a plain port', 'grpcs', () => createHttpServer(), 'TLS: wrong version number'],
     ['to an HTTP/1 port', 'grpc', () => createHttpServer(), 'check that the port is the gRPC port'],
-  ])('%s gives the reason, in the same words each time', async (_name, scheme, create, words) => {
+  ])('gives the reason %s, in the same words each time', async (_name, scheme, create, words) => {
     const server = create();
     onTestFinished(() => void server.close());
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

@@ -49,7 +49,7 @@ it.each([
   ],
   [{ labels: { app: 'x' } }, 'labels.app: "app"', '"team"'],
   [{ runtimeClass: 'runc' }, 'runtimeClass: "runc"', '"gvisor"'],
-])('%j is refused with its path, its value and what is allowed', (wanted, fault, allowed) => {
+])('refuses %j with its path, its value and what is allowed', (wanted, fault, allowed) => {
   const [found = '', ...more] = judge(wanted);
   expect(found).toContain(
     `kubernetes.${fault} is not allowed; the operator allows only ${allowed}`,
@@ -74,7 +74,7 @@ it.each([
   ['33 tolerations', { tolerations: Array.from({ length: 33 }, () => GPU_TAINT) }],
   ['a class that is no name', { runtimeClass: 'A B' }],
   ['any other field of a Pod', { hostNetwork: true }],
-])('%s is refused by the schema', (_what, wanted) => {
+])('refuses %s by the schema', (_what, wanted) => {
   expect(podKubernetes.safeParse(wanted).success).toBe(false);
 });
 

@@ -79,7 +79,7 @@ it.each<[string, () => unknown]>([
   ['client.runsync', () => client.runsync(BAD)],
   ['harness.run', async () => (await createHarness({ handler: () => 1 })).run(BAD)],
   ['runHandler', () => runHandler(() => 1, BAD)],
-])('%s refuses an input that JSON does not keep', async (_name, submit) => {
+])('refuses with %s an input that JSON does not keep', async (_name, submit) => {
   await expect(submit).rejects.toThrow(
     'input.at[0] is not JSON: a Map (send Object.fromEntries(map))',
   );
@@ -88,7 +88,7 @@ it.each<[string, () => unknown]>([
 it.each<[string, () => Promise<readonly unknown[]>]>([
   ['client.runMany', () => client.runMany([{ input: BAD }])],
   ['client.runAll', () => client.runAll([BAD])],
-])('%s refuses it for its own job alone', async (_name, submit) => {
+])('refuses it with %s for its own job alone', async (_name, submit) => {
   const reason = { message: 'input.at[0] is not JSON: a Map (send Object.fromEntries(map))' };
   expect(await submit()).toMatchObject([{ status: 'rejected', reason }]);
 });
