@@ -38,6 +38,7 @@ interface ClusterDatabaseOptions {
   /** How long to wait for programs that use the schema and do not allow its migration, ms. */
   waitMs: number;
   connectTimeoutMs: number;
+  /** Called if this node has migrated the schema of an existing database. */
   onMigrated: MigrationListener;
   /** As SessionOptions. */
   connect: SessionOptions['connect'];
@@ -45,8 +46,7 @@ interface ClusterDatabaseOptions {
 
 /** @throws UnfitDatabaseError, SchemaTooNewError, the error of pg or the system */
 export async function prepareDatabase(options: ClusterDatabaseOptions): Promise<void> {
-  const { connect, connectTimeoutMs, migrations, onMigrated, rows } = options;
-  const { shards, target, waitMs } = options;
+  const { connect, connectTimeoutMs, rows, shards, target, waitMs } = options;
   const session = await Session.connect({
     target,
     connect,
@@ -55,7 +55,7 @@ export async function prepareDatabase(options: ClusterDatabaseOptions): Promise<
   });
   try {
     await checkServer(session);
-    await migrateShared(session, { target, rows, migrations, waitMs, onMigrated });
+    await migrateShared(session, options);
     let found = await countShards(session, rows);
     if (found === 0) {
       // A platform without nodes would not learn that the database is shared from now on.
@@ -83,19 +83,8 @@ const RETRY_MS = 200;
 const TABLE_WAIT = '2s';
 const LOCK_NOT_AVAILABLE = '55P03';
 
-interface SharedMigrationOptions {
-  target: PostgresTarget;
-  rows: ClusterRows;
-  /** Those of the program. */
-  migrations: readonly Migration[];
-  /** How long to wait for programs that do not allow the migration, ms. */
-  waitMs: number;
-  /** Called if this node has migrated the schema of an existing database. */
-  onMigrated: MigrationListener;
-}
-
 /** @throws UnfitDatabaseError, SchemaTooNewError, the error of pg or the system */
-async function migrateShared(session: Session, options: SharedMigrationOptions): Promise<void> {
+async function migrateShared(session: Session, options: ClusterDatabaseOptions): Promise<void> {
   const { migrations, waitMs } = options;
   const end = performance.now() + waitMs;
   for (;;) {
@@ -113,7 +102,7 @@ async function migrateShared(session: Session, options: SharedMigrationOptions):
 async function tryToMigrate(
   session: Session,
   found: SchemaVersion,
-  options: SharedMigrationOptions,
+  options: ClusterDatabaseOptions,
 ): Promise<Error | undefined> {
   const { migrations, rows, target } = options;
   const { schema } = target;
@@ -139,7 +128,7 @@ async function tryToMigrate(
  */
 async function migrateBeside(
   session: Session,
-  { migrations, onMigrated, rows }: SharedMigrationOptions,
+  { migrations, onMigrated, rows }: ClusterDatabaseOptions,
 ): Promise<Error | undefined> {
   const beganAt = performance.now();
   await session.execute(`begin; set local lock_timeout = '${TABLE_WAIT}'`);
