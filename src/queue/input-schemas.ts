@@ -87,7 +87,7 @@ export function putInputSchema(
   tx.putResource({ kind: KIND, id, userId, parent: endpointId, position: version, body });
 }
 
-/** Removes the oldest row if there are as many as are kept. */
+/** Removes the oldest row if the endpoint has KEPT of them. */
 function makeRoom(tx: Transaction, parent: string): void {
   const rows = tx.resources({ kind: KIND, parent, limit: KEPT });
   const oldest = rows.filter(({ position }) => position !== NO_VERSION).at(-1);

@@ -208,7 +208,7 @@ function createCandidate(
 
 /**
  * Stores large inputs before the jobs, one after the other. A candidate that is refused or known already is replaced by
- * the result. @returns what the caller must release
+ * the result. @returns the uploads, which the caller must release
  */
 async function storeInputs(
   { chosen, payloads, store }: BatchContext,

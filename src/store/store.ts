@@ -39,7 +39,7 @@ export interface Query {
 }
 
 /**
- * What the database does for an operation, written as a generator over its queries. The driver decides how it runs:
+ * The work of the database for an operation: a generator over its queries. The driver decides how it runs:
  * SQLite runs it without interruption; a networked database awaits each query.
  */
 export type Step<T> = Generator<Query, T, readonly Row[]>;
@@ -54,8 +54,8 @@ export interface WriteOptions {
   payloadBytes?: number;
   /**
    * `commit`, the default: resolves when the commit is on disk. `later`: resolves after the commit, which a later
-   * one may put on disk, and a power failure before that takes it back. For changes that nobody sees before a commit
-   * that waits for the disk. A store may ignore `later`.
+   * one may put on disk; a power failure before that undoes it. For changes that callers see only after another commit,
+   * which waits for the disk. A store may ignore `later`.
    */
   onDisk?: 'commit' | 'later';
   /** How many ordinary operations take as long; bounds the length of a commit. Default 1. */
@@ -70,9 +70,9 @@ export const ENDING = { onFullDisk: 'proceed' } as const satisfies WriteOptions;
 
 export interface Store {
   /**
-   * Runs the operation, a plain function. If a verb needs what is not in memory, the store reads it and runs the
-   * operation again from its start, so the operation must do no harm if it runs several times; what it has changed
-   * takes effect when it returns. If it throws, nothing of it remains and the promise rejects. Operations of one iteration
+   * Runs the operation, a plain function. If a verb needs a row that is not in memory, the store reads the row and runs
+   * the operation again from its start, so the operation must do no harm if it runs several times. Its changes take
+   * effect when it returns. If it throws, nothing is changed and the promise rejects. Operations of one iteration
    * of the event loop share one commit. Resolves after the commit is on disk (see `onDisk`); if the commit fails, all of
    * them reject with StoreUnavailableError.
    */
@@ -222,8 +222,8 @@ export interface LogRange extends JobKey {
 
 export interface Reader {
   /**
-   * Like `map`, for reads. What is not in memory is read for all items together, instead of in a further run of the
-   * operation for each.
+   * Like `map`, for reads. The store reads the missing rows of all items together; a loop would run the operation again
+   * for each item.
    */
   each<Item, Value>(items: Iterable<Item>, read: (item: Item) => Value): Value[];
   endpoint(id: string): StoredEndpoint | undefined;
@@ -316,8 +316,8 @@ export interface Reader {
 }
 
 /**
- * An operation changes nothing until it returns. Jobs and resources that it has changed are read as it has left them; a list of
- * what it has changed is an error, so it reads lists first. An endpoint has the counters from before the operation.
+ * An operation changes nothing until it returns. It reads jobs and resources as it has left them. It reads lists first: a
+ * list of records that it has changed is an error. An endpoint has the counters from before the operation.
  */
 export interface Transaction extends Reader {
   /** The best ready jobs that a worker may take, without more than `groupLimit` leases of a group. */

@@ -1,4 +1,4 @@
-// What an endpoint has done lately and does now, minute by minute.
+// The activity of an endpoint: now, and minute by minute.
 import type { EndpointActivity } from '../../wire/resources/activity.ts';
 import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import { readEndpoint } from '../endpoint-removal.ts';
@@ -9,7 +9,7 @@ import { countWorkers } from '../waits.ts';
 import { COUNTED, createMinute, type Minute } from './minute.ts';
 import { ActivityRecorder, type RecorderOptions } from './recorder.ts';
 
-/** By endpoint; without those that nobody answers for now. Never rejects. */
+/** By endpoint, without those that no node serves now. Never rejects. */
 export type ReadActivity = (
   endpointIds: readonly string[],
 ) => Promise<Readonly<Record<string, EndpointActivity>>>;

@@ -164,7 +164,7 @@ export class ActivityRecorder {
     before: number,
   ): Promise<{ at: number; minutes: Minute[] }[]> {
     const limit = Math.ceil((this.#options.clock.now() - from) / HOUR_MS) + 2;
-    // Callers may ask for a time to come.
+    // Callers may name a time in the future.
     const bounded = Math.max(1, Math.min(limit, 200));
     const own = { kind: KIND, parent: endpointId, before, limit: bounded };
     const rows = await this.#options.store.read((tx) => tx.resources(own));

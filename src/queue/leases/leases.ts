@@ -290,8 +290,8 @@ export class Leases {
 }
 
 /**
- * Whether a newer take of the worker has come before this one. What an older take names as held is out
- * of date: it would release leases that run.
+ * Whether a newer take of the worker has come before this one. The older one names an outdated set of held leases: it
+ * would release leases that run.
  */
 function isOutdated(worker: PresentWorker, { seq }: TakeRequest): boolean {
   if (seq === undefined) return false;

@@ -188,7 +188,7 @@ export class FreshOutputs {
 
   /**
    * Keeps a small output until a client has taken it. Call `drop` or `keep` within each operation that stores an
-   * outcome: what is kept is then the output of the last one, even if others were undone.
+   * outcome: the kept output is then that of the last one, even if others were undone.
    */
   keep(key: JobKey, bytes: Uint8Array): void {
     const name = nameOf(key);

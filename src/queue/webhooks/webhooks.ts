@@ -201,8 +201,8 @@ export class Receivers {
 
   /**
    * Receivers with due deliveries and free capacity: those of the least busy user first, then by due
-   * time. Of one user no more than it may have attempts: the others come with a later call, so that a
-   * user with any number of receivers costs no more than one with a few.
+   * time. Each user has at most as many receivers in it as it may have attempts: the others come with a later call, so a
+   * user with thousands of receivers costs no more than one with a few.
    */
   listReady(now: number): ReceiverKey[] {
     return [...this.#users.values()]

@@ -1,4 +1,4 @@
-// The source or the target of a copy: its driver, its errors explained to the operator, and the rows of its tables in batches.
+// The source or the target of a copy: its driver, its errors explained to the operator, and its rows in batches.
 import { closeSync, openSync } from 'node:fs';
 import { locatePayloads, type PartFiles, PayloadFolder } from '../disk/payload-files.ts';
 import { explainFailure, nameStorageFailure } from '../disk/store-failures.ts';

@@ -1,15 +1,12 @@
 // Knows when commits are on disk: one is on its way at a time, and reads, probes and copies of the log take turns
-// with it. Commits that nobody sees yet may be left to a later call. Once the disk has failed, nothing goes on.
+// with it. A later call may store commits that no caller sees yet. Once the disk has failed, nothing goes on.
 import { fdatasync, fdatasyncSync } from 'node:fs';
 import { StoreUnavailableError } from '../store.ts';
 import { nameStorageFailure, nameSystemError } from './store-failures.ts';
 
-/** So many payload bytes that nobody sees yet are put on disk with one call, beside further commits. */
+/** Payload bytes of commits that no caller sees yet, for which a call beside further commits is made. */
 const EARLY_BYTES = 512 * 1_024;
-/**
- * Payload bytes that nobody sees yet and that may not be on disk: what other commits have to put there as well, at
- * most.
- */
+/** Most payload bytes of commits that no caller sees yet and that may not be on disk: the next commit waits for them. */
 const MAX_LATER_BYTES = 2 * EARLY_BYTES;
 
 export interface DurabilityOptions {
@@ -43,7 +40,7 @@ export class Durability {
   /** Those that the call of `syncEarly` on its way puts there. */
   #earlyBytes = 0;
   #early: Promise<void> | undefined;
-  /** Commits that nobody sees yet, while too many bytes are not on disk. */
+  /** Commits that wait because too many bytes are not on disk. */
   readonly #held: CommitOnItsWay[] = [];
 
   constructor(options: DurabilityOptions) {
@@ -90,7 +87,7 @@ export class Durability {
   }
 
   /**
-   * For a commit that nobody sees before a later `putOnDisk`. Calls `settle` before the commit is on disk, at once if
+   * For a commit that no caller sees before a later `putOnDisk`. Calls `settle` before the commit is on disk, at once if
    * few bytes are not there; `fail` if the disk fails.
    */
   leave(commit: CommitOnItsWay): void {

@@ -18,10 +18,7 @@ const LONG_PAGES = 4_000;
 /** The same while the disk is full: it keeps the log at about 1 MB. */
 const LONG_PAGES_FULL_DISK = 250;
 
-/**
- * Copies beside commits go on until commits have added no more than this meanwhile: the rest is copied while none
- * is made.
- */
+/** Copies beside commits go on until commits add fewer pages than this meanwhile. The rest is copied while none is made. */
 const FEW_PAGES = 256;
 
 /** Most copies beside commits: a commit may add pages faster than the disk takes them. */

@@ -307,7 +307,7 @@ export function listFileParts(database: DatabaseSync): FilePart[] {
   });
 }
 
-/** Says which files are missing or too short. A platform may run: what it removes meanwhile is no problem. */
+/** Says which files are missing or too short. A platform may run: a payload that it removes meanwhile does not count. */
 export function findLostParts(
   database: DatabaseSync,
   files: Pick<PayloadFolder, 'locate'>,

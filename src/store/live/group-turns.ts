@@ -34,7 +34,7 @@ export class GroupTurns {
   isDirty = false;
   /** A group that is not known has no queued job. */
   hasAllGroups = false;
-  /** What is known of groups with an older number is stale. */
+  /** Knowledge about groups with an older number is stale. */
   #version = 0;
 
   constructor(groups: KnownGroups) {

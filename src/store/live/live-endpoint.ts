@@ -1,4 +1,4 @@
-// What is in memory of one endpoint: its counters, its live jobs, and what the database does not have yet.
+// One endpoint in memory: its counters, its live jobs, and the changes that the database does not have yet.
 import type { JobStatus } from '../../wire/job/job.ts';
 import type { InlinePayloads } from '../sql/job-row.ts';
 import { outgrownNumber, type StoredEndpoint, type StoredJob } from '../stored-records.ts';

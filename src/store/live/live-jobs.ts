@@ -308,8 +308,8 @@ const KEPT = 4_096;
 const DROPPED_SHARE = 16;
 
 /**
- * An input never changes and IDs of jobs are used once, so what is remembered is right even if the operation that
- * did so was undone.
+ * Inputs of new jobs. An input never changes and the ID of a job is used once, so an entry is right even if its operation
+ * was undone.
  */
 export class RecentInputs {
   /** By job ID: a text of endpoint and ID would have to be made and hashed each time. */

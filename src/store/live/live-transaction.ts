@@ -66,7 +66,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
     return this.live.write();
   }
 
-  /** @throws Error if the operation has changed what it wants listed: the list would not show it */
+  /** @throws Error if the operation has changed records of the list: the list would not show the changes */
   protected override list<T>(verb: string, args: unknown, read: () => Step<T>): T {
     this.#changes.refuseJobs(verb);
     return super.list(verb, args, read);

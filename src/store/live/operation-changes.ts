@@ -1,5 +1,5 @@
-// What an operation has changed so far. It reads its own records as it has left them; what it would have to list, it
-// must have read before.
+// The changes of an operation so far. The operation reads single records as it has left them. It must read lists before it
+// changes their records.
 import type { JobKey, Payload, ResourceKey, Step, StoredJob, StoredResource } from '../store.ts';
 import { nameOf } from './live-reader.ts';
 

@@ -109,9 +109,9 @@ export function* loadOutgrown(tables: Tables, endpointId: string): Step<Set<numb
 }
 
 /**
- * Finds ready jobs that have outgrown GPU types, in the database, which has all changes: such jobs are few, and few
- * takes look for them. The best jobs of each type, as far as their groups have capacity. Each type has its share of
- * the rows: otherwise jobs that nobody may take would use up those of the next type, at each search anew.
+ * Finds ready jobs that have outgrown GPU types: the best ones of each type whose groups have capacity. Reads the database,
+ * which has all changes, because such jobs are few, and few takes look for them. Each type has its share of the rows:
+ * otherwise jobs that no worker may take would use up the rows of the next type in each search.
  */
 export function* findOutgrown(
   tables: Tables,

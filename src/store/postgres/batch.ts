@@ -1,5 +1,5 @@
-// Runs operations as one transaction. A statement whose rows nobody wants is sent without waiting for its answer, so
-// that a commit takes about one round trip, however many rows it writes.
+// Runs operations as one transaction. It sends a statement without waiting for its answer if no operation reads its rows,
+// so a commit takes about one round trip, however many rows it writes.
 
 import type { MemoryState } from '../sql/sql-store.ts';
 import type { Query, Row, SqlValue, Step } from '../store.ts';
@@ -199,7 +199,7 @@ export class Batch {
   }
 
   #explain(thrown: unknown): Outcome {
-    // Steps that throw by themselves refuse what their operation has changed.
+    // Steps that throw an error of their own refuse the changes of their operation.
     if (!this.#failure) return { kind: 'refused', error: thrown };
     const { error } = this.#failure;
     if (this.#isFenced) return { kind: 'fenced', error };

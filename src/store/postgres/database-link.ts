@@ -135,7 +135,7 @@ export class DatabaseLink {
     return this.#committed + 1;
   }
 
-  /** Why operations are rejected at once: the connection has been lost for long, or for good. */
+  /** Why operations are rejected at once: the connection has been lost for `waitMs`, or forever. */
   get outage(): StoreUnavailableError | undefined {
     return this.#dead ?? (this.#isOut ? describeUnavailable(this.#cause) : undefined);
   }

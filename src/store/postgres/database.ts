@@ -32,7 +32,7 @@ export async function checkServer(session: Session): Promise<void> {
       'the database is read-only; use the primary server, not a standby',
     );
   }
-  // What is acknowledged is on disk.
+  // An acknowledged commit must be on disk.
   if (server['synchronous'] === 'off') await session.execute('set synchronous_commit = on');
 }
 

@@ -49,8 +49,8 @@ const SERVER_KEEPALIVE = {
   tcp_keepalives_count: 3,
 };
 /**
- * Plans are made anew after so many statements. A plan that was made for an empty table has the index that is as good
- * as any there; nothing else would replace it before autovacuum comes, and the table may have a million rows by then.
+ * The server plans a statement again after so many runs. On an empty table all indexes are equally good, so its first plan
+ * may use the wrong one. Only autovacuum would replace that plan, and the table may have a million rows by then.
  */
 const STATEMENTS_PER_PLAN = 1_000;
 /** A statement may write many rows: it counts once more for so many bytes of its parameters. */

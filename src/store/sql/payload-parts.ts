@@ -281,7 +281,7 @@ export function* countVersionParts({ endpointId, version }: VersionKey): Step<nu
   return row ? number(row, 'parts') : 0;
 }
 
-/** The last parts first: then the first one still names what is left. */
+/** Deletes the last parts first, so that the first one names the version until all are gone. */
 export function* deleteVersionParts(
   { endpointId, version }: VersionKey,
   limit: number,

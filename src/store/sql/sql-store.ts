@@ -90,7 +90,7 @@ export interface SqlDriver {
 
 /** State in memory that operations change together with the database. */
 export interface MemoryState {
-  /** The transaction was undone: what is in memory is read again from the database. */
+  /** The transaction was undone: drops everything, to be read again from the database. */
   forget(): void;
   /** Writes to the database what only the memory has. */
   write(): Step<void>;

@@ -1,6 +1,6 @@
 // Large payloads are stored before the operation that makes them visible, in several transactions or in a file, and are
-// deleted after the operation that hides them. In between a row of `unused_payload` names them. After a crash that row
-// and the rows of the payload remain of an upload that nobody finishes. The rows say whether there is a file to remove.
+// deleted after the operation that hides them. In between a row of `unused_payload` names them. After a crash, an
+// unfinished upload leaves that row and the rows of the payload, which say whether a file must be removed.
 import { randomInt } from 'node:crypto';
 import type {
   JobKey,

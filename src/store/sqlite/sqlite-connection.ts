@@ -134,8 +134,8 @@ export class SqliteConnection {
   run(query: Query): Row[] {
     const { prepared, toRow } = this.#prepare(query.sql);
     const found = prepared.all(...query.params);
-    // The next binding replaces SQLite's copy of a large parameter, which may take long to come.
-    // This runs nothing; it only releases the binding.
+    // SQLite keeps its copy of a large parameter until the next binding, which may come late.
+    // This runs nothing; it only releases the copy.
     if (query.params.some(isLarge)) prepared.iterate();
     return found.length === 0 ? [] : found.map(toRow);
   }
