@@ -2,11 +2,7 @@
 // pods share.
 
 import { DEFAULT_RATE_LIMITS, type RateLimits, WINDOW_NAMES } from '../../api/limits/rate-limit.ts';
-import {
-  DEFAULT_WORKER_LIMITS,
-  WORKER_CALL_WINDOW_S,
-  type WorkerLimits,
-} from '../../api/worker/worker-allowance.ts';
+import { DEFAULT_WORKER_LIMITS, WORKER_CALL_WINDOW_S } from '../../api/worker/worker-allowance.ts';
 import {
   DEFAULT_OVERCOMMIT,
   DEFAULT_QUOTAS,
@@ -18,59 +14,13 @@ import { mapResources, RESOURCES } from '../../wire/routes/routes.ts';
 import { defineGroup, integer, text, UsageError } from '../options.ts';
 import { mbInBytes, member } from './platform-option.ts';
 
-const MAX_CALLS = 1_000_000_000;
-
-const rateLimit = text({
-  sets: [member('rateLimits', readRateLimits)],
-  default: WINDOW_NAMES.map((name) => `${name}=${DEFAULT_RATE_LIMITS[name]}`).join(','),
-  placeholder: 'LIMITS',
-  help:
-    'maximum number of calls of one user in a minute, an hour and a day; calls of workers do not count; beyond it 429; 0 turns ' +
-    'a limit off, "none" turns all off; limits that you do not name keep their defaults',
-});
-
-const workerLimit = text({
-  sets: [member('workerLimits', readWorkerLimits)],
-  default: describeLimits(DEFAULT_WORKER_LIMITS),
-  placeholder: 'LIMITS',
-  env: 'MILLRACE_WORKER_LIMIT',
-  section: 'advanced',
-  help:
-    `limits of workers: calls of one key in ${WORKER_CALL_WINDOW_S} s, live worker IDs of one key (ids) and of one ` +
-    'user (userids); each at least 1; beyond it 429; ' +
-    'limits that you do not name keep their defaults',
-});
-
-/** @throws UsageError */
-function readWorkerLimits(given: string): WorkerLimits {
-  return readLimits('--worker-limit', given, DEFAULT_WORKER_LIMITS);
-}
-
-/** Undefined if no limit is set. @throws UsageError */
-export function readRateLimits(given: string): RateLimits | undefined {
-  if (given === 'none' || given === '0') return undefined;
-  const limits: Partial<Record<string, number>> = { ...DEFAULT_RATE_LIMITS };
-  for (const part of given.split(',')) {
-    const [, name = '', digits = ''] = /^\s*([a-z]+)=(\d{1,10})\s*$/.exec(part) ?? [];
-    if (!Object.hasOwn(limits, name) || Number(digits) > MAX_CALLS) throw refuse(part);
-    limits[name] = Number(digits);
-  }
-  const counted = WINDOW_NAMES.flatMap((name) => {
-    const limit = limits[name];
-    return limit ? [[name, limit] as const] : [];
-  });
-  return counted.length > 0 ? Object.fromEntries(counted) : undefined;
-}
-
-function refuse(part: string): UsageError {
-  const form = `NAME=N, NAME one of ${WINDOW_NAMES.join(', ')}, N from 0 to ${MAX_CALLS}`;
-  return new UsageError(`--rate-limit: ${JSON.stringify(part)} is invalid; write none, or ${form}`);
-}
-
 const BYTES_PER_KB = 1_024;
 const BYTES_PER_MB = 1_048_576;
+const CALLS = { min: 0, max: 1_000_000_000 };
 const COUNT = { min: 0, max: 1_000_000 };
-const RANGES = {
+const FACTOR = { min: 1, max: 1_000 };
+const AMOUNT = { min: 1, max: 100_000_000 };
+const QUOTAS = {
   ...mapResources(() => COUNT),
   workersMax: { min: 0, max: 1_000 },
   recordKb: { min: 1, max: 1_024 },
@@ -78,44 +28,41 @@ const RANGES = {
   versionMb: { min: 0, max: 1_048_576 },
 };
 
-const quota = text({
-  sets: [member('quotas', readQuotas)],
-  default: Object.keys(RANGES)
-    .map((name) => `${name}=${describeDefault(name)}`)
-    .join(', '),
-  placeholder: 'QUOTAS',
-  help:
-    `quotas: ${Object.keys(RESOURCES).join(', ')} of one user (expired keys and worker pods do not count), ` +
-    'workersMax of one endpoint, KB of JSON of one record, versions kept of one endpoint, MB of all versions of one ' +
-    'user; beyond a quota 409, beyond versions the oldest is removed; quotas that you do not name keep ' +
-    'their defaults',
-});
-
-function describeDefault(name: string): number {
-  const { recordBytes, versionBytes, ...counts } = DEFAULT_QUOTAS;
-  const shown: Record<string, number> = {
-    ...counts,
-    recordKb: recordBytes / BYTES_PER_KB,
-    versionMb: versionBytes / BYTES_PER_MB,
-  };
-  return shown[name] ?? 0;
-}
-
-/** @throws UsageError */
-export function readQuotas(given: string): Quotas {
-  const { recordKb, versionMb, ...counts } = readNumbers('--quota', given, RANGES);
-  const size = recordKb === undefined ? {} : { recordBytes: recordKb * BYTES_PER_KB };
-  const space = versionMb === undefined ? {} : { versionBytes: versionMb * BYTES_PER_MB };
-  return { ...DEFAULT_QUOTAS, ...counts, ...size, ...space };
-}
-
-const FACTOR = { min: 1, max: 1_000 };
-const AMOUNT = { min: 1, max: 100_000_000 };
-
 export const limitOptions = defineGroup('Limits', {
-  rateLimit,
-  workerLimit,
-  quota,
+  rateLimit: text({
+    sets: [member('rateLimits', readRateLimits)],
+    default: describeLimits(DEFAULT_RATE_LIMITS),
+    placeholder: 'LIMITS',
+    help:
+      'maximum number of calls of one user in a minute, an hour and a day; calls of workers do not count; beyond it 429; 0 turns ' +
+      'a limit off, "none" turns all off; limits that you do not name keep their defaults',
+  }),
+  workerLimit: text({
+    sets: [
+      member('workerLimits', (given: string) =>
+        readLimits('--worker-limit', given, DEFAULT_WORKER_LIMITS),
+      ),
+    ],
+    default: describeLimits(DEFAULT_WORKER_LIMITS),
+    placeholder: 'LIMITS',
+    section: 'advanced',
+    help:
+      `limits of workers: calls of one key in ${WORKER_CALL_WINDOW_S} s, live worker IDs of one key (ids) and of one ` +
+      'user (userids); each at least 1; beyond it 429; ' +
+      'limits that you do not name keep their defaults',
+  }),
+  quota: text({
+    sets: [member('quotas', readQuotas)],
+    default: Object.keys(QUOTAS)
+      .map((name) => `${name}=${findDefaultQuota(name)}`)
+      .join(', '),
+    placeholder: 'QUOTAS',
+    help:
+      `quotas: ${Object.keys(RESOURCES).join(', ')} of one user (expired keys and worker pods do not count), ` +
+      'workersMax of one endpoint, KB of JSON of one record, versions kept of one endpoint, MB of all versions of one ' +
+      'user; beyond a quota 409, beyond versions the oldest is removed; quotas that you do not name keep ' +
+      'their defaults',
+  }),
   listMb: integer({
     sets: [member('listBytes', mbInBytes)],
     min: 1,
@@ -142,6 +89,36 @@ export const limitOptions = defineGroup('Limits', {
   }),
 });
 
+/** Undefined if no limit is set. @throws UsageError */
+export function readRateLimits(given: string): RateLimits | undefined {
+  if (given === 'none' || given === '0') return undefined;
+  const ranges = { minute: CALLS, hour: CALLS, day: CALLS };
+  const limits: RateLimits = {
+    ...DEFAULT_RATE_LIMITS,
+    ...readNumbers('--rate-limit', given, ranges, 'none, or one or more of'),
+  };
+  const counted = WINDOW_NAMES.flatMap((name) => (limits[name] ? [[name, limits[name]]] : []));
+  return counted.length > 0 ? Object.fromEntries(counted) : undefined;
+}
+
+function findDefaultQuota(name: string): number {
+  const { recordBytes, versionBytes, ...counts } = DEFAULT_QUOTAS;
+  const shown: Record<string, number> = {
+    ...counts,
+    recordKb: recordBytes / BYTES_PER_KB,
+    versionMb: versionBytes / BYTES_PER_MB,
+  };
+  return shown[name] ?? 0;
+}
+
+/** @throws UsageError */
+export function readQuotas(given: string): Quotas {
+  const { recordKb, versionMb, ...counts } = readNumbers('--quota', given, QUOTAS);
+  const size = recordKb === undefined ? {} : { recordBytes: recordKb * BYTES_PER_KB };
+  const space = versionMb === undefined ? {} : { versionBytes: versionMb * BYTES_PER_MB };
+  return { ...DEFAULT_QUOTAS, ...counts, ...size, ...space };
+}
+
 function readOvercommit(given: string): CapacityChoice['overcommit'] {
   const ranges = { vcpus: FACTOR, disk: FACTOR };
   return { ...DEFAULT_OVERCOMMIT, ...readNumbers('--overcommit', given, ranges) };
@@ -164,19 +141,14 @@ export function describeLimits(limits: object): string {
     .join(',');
 }
 
-/** Returns the given limits, and the defaults of the others. @throws UsageError */
-export function readLimits<T extends object>(flag: string, given: string, defaults: T): T {
-  const limits = new Map<string, unknown>(Object.entries(defaults));
-  for (const part of given.split(',')) {
-    const [, name = '', digits] = /^\s*([a-z]+)=(\d{1,9})\s*$/.exec(part) ?? [];
-    const limit = Number(digits);
-    if (!limits.has(name) || limit < 1) {
-      const form = `NAME=N, NAME one of ${[...limits.keys()].join(', ')}, N from 1 to 999999999`;
-      throw new UsageError(`${flag}: ${JSON.stringify(part)} is invalid; write ${form}`);
-    }
-    limits.set(name, limit);
-  }
-  return { ...defaults, ...Object.fromEntries(limits) };
+/** Returns the given limits, each at least 1, and the defaults of the others. @throws UsageError naming the option */
+export function readLimits<Name extends string>(
+  option: string,
+  given: string,
+  defaults: Readonly<Record<Name, number>>,
+): Record<Name, number> {
+  const ranges = listNames(defaults).map((name) => [name, { min: 1, max: 999_999_999 }]);
+  return { ...defaults, ...readNumbers<Name>(option, given, Object.fromEntries(ranges)) };
 }
 
 interface NumberRange {
@@ -189,10 +161,11 @@ function readNumbers<Name extends string>(
   option: string,
   given: string,
   ranges: Readonly<Record<Name, NumberRange>>,
+  allowed = 'one or more of',
 ): Partial<Record<Name, number>> {
   const numbers: Partial<Record<Name, number>> = {};
   for (const part of given.split(',')) {
-    const [, name = '', digits = ''] = /^\s*([A-Za-z]+)=(\d{1,9})\s*$/.exec(part) ?? [];
+    const [, name = '', digits = ''] = /^\s*([A-Za-z]+)=(\d{1,10})\s*$/.exec(part) ?? [];
     const value = Number(digits);
     const known = listNames(ranges).find((each) => each === name);
     if (!known || value < ranges[known].min || value > ranges[known].max) {
@@ -200,16 +173,14 @@ function readNumbers<Name extends string>(
         (each) => `${each}=${ranges[each].min}..${ranges[each].max}`,
       );
       const shown = JSON.stringify(part);
-      throw new UsageError(
-        `${option}: ${shown} is invalid; write one or more of ${forms.join(', ')}`,
-      );
+      throw new UsageError(`${option}: ${shown} is invalid; write ${allowed} ${forms.join(', ')}`);
     }
     numbers[known] = value;
   }
   return numbers;
 }
 
-function listNames<Name extends string>(ranges: Readonly<Record<Name, NumberRange>>): Name[] {
-  // The ranges are an object literal of this program, so their keys are exactly these names.
-  return Object.keys(ranges) as Name[];
+function listNames<Name extends string>(named: Readonly<Record<Name, unknown>>): Name[] {
+  // The argument is an object literal of this program, so its keys are exactly these names.
+  return Object.keys(named) as Name[];
 }

@@ -40,7 +40,7 @@ describe('--rate-limit', () => {
     'minute=1,',
   ])('refuses %j', (given) => {
     expect(() => readRateLimits(given)).toThrow(
-      /^--rate-limit: .* is invalid; write none, or NAME=N, NAME one of minute/,
+      /^--rate-limit: .* is invalid; write none, or one or more of minute=0/,
     );
   });
 });
