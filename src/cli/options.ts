@@ -1,5 +1,6 @@
 // Declares command-line options as tables. option-parser.ts parses arguments with them, and help.ts renders
 // the help from them.
+import { readFileSync } from 'node:fs';
 import { cleanKey as clean } from '../base/api-key.ts';
 
 /** Wrong usage: reported without a stack, exit code 2. */
@@ -241,6 +242,18 @@ export function flagName(name: string): string {
 /** `--store, --key-file and --shards`. */
 export function joinFlags(flags: readonly string[]): string {
   return new Intl.ListFormat('en-GB').format(flags);
+}
+
+const STANDARD_INPUT = 0;
+
+/** Content of the file that an option names; `stdin`: `-` names standard input. @throws UsageError naming the flag */
+export function readNamedFile(flag: string, path: string, dash?: 'stdin'): string {
+  try {
+    return readFileSync(dash && path === '-' ? STANDARD_INPUT : path, 'utf8');
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new UsageError(`${flag}: ${path} cannot be read: ${reason}`);
+  }
 }
 
 function requireText(given: string | undefined): string {

@@ -1,5 +1,5 @@
 // `millrace run`: runs one job with a handler in a thread, without a platform.
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { text as readText } from 'node:stream/consumers';
 import { LIMITS } from '../../wire/job/job.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
@@ -9,7 +9,7 @@ import { CommandError, defineCommand, EXIT } from '../command.ts';
 import { withholdKeys } from '../config.ts';
 import { findHandlerFile } from '../dev/handler-files.ts';
 import type { ParsedArguments } from '../option-parser.ts';
-import { flag, integer, text, UsageError } from '../options.ts';
+import { flag, integer, readNamedFile, text, UsageError } from '../options.ts';
 import { forceOnSecond, listenForStop } from '../stop-signals.ts';
 import { createTerminalLog } from '../terminal-log.ts';
 import { findUsableDevices } from '../worker/worker-machine.ts';
@@ -202,11 +202,7 @@ function readTestJob(source: string, json: string): AskedJobs {
 }
 
 function readFile(source: string, path: string): string {
-  try {
-    return readFileSync(path, 'utf8').replace(/^\ufeff/, '');
-  } catch (error) {
-    throw new UsageError(`${source}: ${error instanceof Error ? error.message : String(error)}`);
-  }
+  return readNamedFile(source, path).replace(/^\ufeff/, '');
 }
 
 /** One input, or an array of them. */

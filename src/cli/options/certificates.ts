@@ -1,9 +1,9 @@
 // The certificates and keys that options name. The files are read again when they change, so that renewed ones need no
 // restart.
 
-import { readFileSync, statSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import type { Log } from '../../base/log.ts';
-import { UsageError } from '../options.ts';
+import { readNamedFile, UsageError } from '../options.ts';
 
 // Loading node:crypto costs memory that a worker without such files does not need.
 const loadCrypto = () => process.getBuiltinModule('node:crypto');
@@ -55,12 +55,7 @@ function readPrivateKey(option: string, path: string): string {
 }
 
 function readPem(option: string, path: string): string {
-  let text: string;
-  try {
-    text = readFileSync(path, 'utf8');
-  } catch (error) {
-    throw new UsageError(`${option}: ${error instanceof Error ? error.message : String(error)}`);
-  }
+  const text = readNamedFile(option, path);
   if (text.includes('-----BEGIN ')) return text;
   throw new UsageError(`${option}: ${path} is not a PEM file`);
 }

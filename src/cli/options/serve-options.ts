@@ -1,5 +1,4 @@
 // The options of `serve`, and the options of the platform that they make.
-import { readFileSync } from 'node:fs';
 import type { Log } from '../../base/log.ts';
 import { readProxies } from '../../base/net/outgoing-proxy.ts';
 import { SESSION_IDLE_MS, SESSION_MAX_MS } from '../../platform/defaults.ts';
@@ -13,6 +12,7 @@ import {
   list,
   type Member,
   type OptionValues,
+  readNamedFile,
   text,
   UsageError,
 } from '../options.ts';
@@ -212,12 +212,7 @@ export function readShutdownDelay(values: ServeValues): number {
 function readHeaders(path: string | undefined): Record<string, string> | undefined {
   if (path === undefined) return undefined;
   const refuse = (problem: string) => new UsageError(`--trace-header-file: ${path} ${problem}`);
-  let content: string;
-  try {
-    content = readFileSync(path, 'utf8');
-  } catch (error) {
-    throw refuse(`cannot be read: ${error instanceof Error ? error.message : String(error)}`);
-  }
+  const content = readNamedFile('--trace-header-file', path);
   if (content.length > MAX_HEADER_FILE_BYTES) {
     throw refuse(`has more than ${MAX_HEADER_FILE_BYTES} bytes`);
   }

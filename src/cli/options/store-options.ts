@@ -1,5 +1,4 @@
 // Options of `serve` for the database, and for a platform that is one of several nodes on it.
-import { readFileSync } from 'node:fs';
 import { DEFAULT_SHARDS } from '../../platform/defaults.ts';
 import type { StoreLimits } from '../../platform/platform-options.ts';
 import { readVariable } from '../config.ts';
@@ -9,6 +8,7 @@ import {
   integer,
   joinFlags,
   type OptionValues,
+  readNamedFile,
   text,
   UsageError,
 } from '../options.ts';
@@ -95,14 +95,7 @@ export function readPostgresPassword(path: string | undefined): string | undefin
 }
 
 function readPassword(path: string): string {
-  let content: string;
-  try {
-    content = readFileSync(path, 'utf8');
-  } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new UsageError(`--store-password-file: ${reason}`);
-  }
-  const password = content.replace(/\r?\n$/, '');
+  const password = readNamedFile('--store-password-file', path).replace(/\r?\n$/, '');
   if (password === '') throw new UsageError(`--store-password-file: ${path} is empty`);
   return password;
 }
@@ -191,12 +184,7 @@ function readListen(given: string | undefined): { host: string; port: number } |
 
 function readSecrets(path: string | undefined): string[] | undefined {
   if (path === undefined) return undefined;
-  let content: string;
-  try {
-    content = readFileSync(path, 'utf8');
-  } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new UsageError(`--node-secret-file: ${reason}`);
-  }
-  return content.split(/\r?\n/).filter((line) => line !== '');
+  return readNamedFile('--node-secret-file', path)
+    .split(/\r?\n/)
+    .filter((line) => line !== '');
 }

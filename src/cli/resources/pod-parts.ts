@@ -1,5 +1,4 @@
-// // The commands of what pods and workers are made of: templates, logins of image registries, and network volumes.
-import { readFileSync } from 'node:fs';
+// The commands of what pods and workers are made of: templates, logins of image registries, and network volumes.
 import { resolve } from 'node:path';
 import { connectResources } from '../../client/resource-calls.ts';
 import type { NetworkVolumeRecord } from '../../client.ts';
@@ -9,7 +8,7 @@ import {
   TEMPLATE_FIELDS,
 } from '../../wire/resources/fields.ts';
 import type { CommandGroup, Verb } from '../command.ts';
-import { type OptionValues, text, UsageError } from '../options.ts';
+import { type OptionValues, readNamedFile, text } from '../options.ts';
 import {
   defineApiVerb,
   defineDeletion,
@@ -124,17 +123,9 @@ export const registriesCommands: CommandGroup = {
   ],
 };
 
-const STANDARD_INPUT = 0;
-
 /** Not an option's value, which other users of the machine can see. @throws UsageError */
 function readSecret(path: string | undefined): string | undefined {
-  if (path === undefined) return undefined;
-  try {
-    const content = readFileSync(path === '-' ? STANDARD_INPUT : path, 'utf8');
-    return content.replace(/\r?\n$/, '');
-  } catch (error) {
-    throw new UsageError(`--secret-file: ${error instanceof Error ? error.message : error}`);
-  }
+  return path && readNamedFile('--secret-file', path, 'stdin').replace(/\r?\n$/, '');
 }
 
 const volumeVerbs = defineResourceVerbs({

@@ -1,6 +1,5 @@
 // Composes a request body from a JSON file, and from the options of a resource's fields, which override the file.
 // wire/resources/fields.ts has the fields.
-import { readFileSync } from 'node:fs';
 import type { Field, Fields } from '../../wire/resources/field.ts';
 import {
   choice,
@@ -9,6 +8,7 @@ import {
   integer,
   list,
   type Option,
+  readNamedFile,
   text,
   UsageError,
 } from '../options.ts';
@@ -17,8 +17,6 @@ export const bodyFileOption = text({
   placeholder: 'FILE',
   help: 'JSON file of the request body; - reads standard input; other options override it',
 });
-
-const STANDARD_INPUT = 0;
 
 /** Omits undefined members. @throws UsageError */
 export function composeBody(
@@ -34,7 +32,9 @@ export function composeBody(
 
 /** Reads a JSON object from a file, or from standard input for `-`. @throws UsageError naming the flag */
 export function readObjectFile(flag: string, file: string): object {
-  return parseObject(`${flag}: ${file}`, readText(flag, file));
+  // JSON has no byte order mark, but some editors write one.
+  const json = readNamedFile(flag, file, 'stdin').replace(/^\ufeff/, '');
+  return parseObject(`${flag}: ${file}`, json);
 }
 
 /** @throws UsageError naming the source */
@@ -43,24 +43,12 @@ export function parseObject(source: string, json: string): object {
   try {
     value = JSON.parse(json);
   } catch (error) {
-    throw new UsageError(`${source} is not JSON: ${describe(error)}`);
+    throw new UsageError(
+      `${source} is not JSON: ${error instanceof Error ? error.message : error}`,
+    );
   }
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
   throw new UsageError(`${source} must be a JSON object`);
-}
-
-function readText(flag: string, file: string): string {
-  try {
-    const text = readFileSync(file === '-' ? STANDARD_INPUT : file, 'utf8');
-    // JSON has no byte order mark, but some editors write one.
-    return text.replace(/^\ufeff/, '');
-  } catch (error) {
-    throw new UsageError(`${flag}: ${file} cannot be read: ${describe(error)}`);
-  }
-}
-
-function describe(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
 
 /** `deploy` updates an endpoint, or creates one, and takes no file. */

@@ -70,7 +70,7 @@ describe('the input', () => {
     [['--input', '[]'], '--input is an empty array'],
     [['--input', '[{}]'], 'the input is an array, which only a batch handler accepts'],
     [['--input', '[{},7]'], '--input[1] must be a JSON object'],
-    [['--input-file', 'none.json'], '--input-file: ENOENT'],
+    [['--input-file', 'none.json'], '--input-file: none.json cannot be read: ENOENT'],
     [['--test-input', '{"prompt":1}'], '--test-input must have an "input"'],
     [['--test-input={"input":[]}'], '--test-input: input must be a JSON object'],
     [['--input', '{}', '--input-file', 'input.json'], 'exclude each other'],

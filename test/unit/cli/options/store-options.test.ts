@@ -49,7 +49,7 @@ describe('the password of --store', () => {
 
   it.each([
     ['without --store', [], file, '--store-password-file needs --store'],
-    ['that is missing', ['--store', store], join(folder, 'none'), '--store-password-file: ENOENT'],
+    ['that is missing', ['--store', store], join(folder, 'none'), 'none cannot be read: ENOENT'],
     ['that is empty', ['--store', store], join(folder, 'empty'), 'empty is empty'],
   ])('refuses a file %s', (_, url, path, problem) => {
     writeFileSync(join(folder, 'empty'), '\n');
