@@ -57,9 +57,10 @@ const LONG_UNIT = [
   'engine/kubernetes/replaced-leader',
   'engine/process/{damaged-records,pod-user}',
   'platform/compute/endpoint-remains',
-  'process/{model-faults,model-stops}',
+  'process/{model-faults,model-stops,park-helper}',
   'store/live/random-operations',
   'worker/containment',
+  'worker/parking/ledger-file',
 ].map(locateUnitTest);
 
 /** What `npm test` runs of the suites of seams: the implementations without a server of their own. */

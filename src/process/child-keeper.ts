@@ -188,14 +188,15 @@ export class ChildKeeper {
     return this.#inTurn(() => this.#park(options));
   }
 
-  /** As `park`, but ends a child that cannot be parked, with its calls. */
-  async letGo(options: ParkOptions): Promise<ParkResult> {
+  /** As `park`, but ends a child that cannot be parked or is to end, with its calls. */
+  async letGo(how: 'parked' | 'ended'): Promise<ParkResult> {
+    let reason = 'there is no room for it in the memory of the host';
     try {
-      return await this.park(options);
+      if (how === 'parked') return await this.park({});
     } catch (error) {
-      const reason = error instanceof Error ? error.message : String(error);
-      return this.#inTurn(() => this.#endParked(reason));
+      reason = error instanceof Error ? error.message : String(error);
     }
+    return this.#inTurn(() => this.#endParked(reason));
   }
 
   /** Resolves when calls run again. @throws NoRoomError, or Error if the next child does not start */

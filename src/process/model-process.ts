@@ -153,8 +153,8 @@ class RestartingModelProcess implements ModelProcess, Parkable {
     return ability;
   }
 
-  letGo(): Promise<ParkResult> {
-    return this.#keeper.letGo({});
+  letGo(how: 'parked' | 'ended'): Promise<ParkResult> {
+    return this.#keeper.letGo(how);
   }
 
   wakeUp(): Promise<ParkResult> {

@@ -1,5 +1,5 @@
 // How a child lets go of its device and takes it back: by the hooks of its program, else by the driver.
-import type { ParkAbility } from '../base/process/parkables.ts';
+import { NO_ROOM, type ParkAbility } from '../base/process/parkables.ts';
 import type { ModelChild } from './child.ts';
 import type { ProcessLog } from './messages.ts';
 import { buildEnvironment, type CompleteOptions, type Environment } from './options.ts';
@@ -23,7 +23,7 @@ export class ParkRefusedError extends Error {
 
 /** There is no room on the device. The child is parked as before. */
 export class NoRoomError extends Error {
-  override readonly name = 'NoRoomError';
+  override readonly name = NO_ROOM;
 }
 
 export type ParkedChild =

@@ -3,6 +3,7 @@
 import { sleep } from '../base/clock.ts';
 import type { LinkError, RenewReply } from '../wire/link/worker-link.ts';
 import type { Attempts, RenewedLease } from './attempts.ts';
+import type { WorkerParker } from './parking/worker-parking.ts';
 import { callWithin, EarlyAnswers, RetryPace, type Session, toLinkError } from './session.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
@@ -12,6 +13,7 @@ const RENEW_MARGIN_MS = 5_000;
 interface LeaseKeeperParts {
   session: Session;
   attempts: Attempts;
+  parker: Pick<WorkerParker, 'describe' | 'wish' | 'onChange'>;
   /** The platform wants the worker to drain; called once. */
   onDrain: () => void;
 }
@@ -26,6 +28,7 @@ export class LeaseKeeper {
   #lastRenewAt: number | undefined;
   #isOverdue = false;
   #drainAsked = false;
+  #isReportDue = false;
   #cancelNaming: (() => void) | undefined;
 
   constructor(options: CompleteWorkerOptions, parts: LeaseKeeperParts) {
@@ -33,6 +36,7 @@ export class LeaseKeeper {
     this.#parts = parts;
     this.#earlyAnswers = new EarlyAnswers(options.clock);
     parts.attempts.onAccept(() => this.#nameSoon());
+    parts.parker.onChange(() => this.#reportParking());
   }
 
   /** Time of the last answered renewal, Unix ms. */
@@ -96,7 +100,8 @@ export class LeaseKeeper {
 
   #call(asked: { waitMs: number; leases: RenewedLease[] }): Promise<RenewReply> {
     const { link, workerId, incarnation } = this.#options;
-    const request = { workerId, incarnation, ...asked };
+    const parking = this.#parts.parker.describe();
+    const request = { workerId, incarnation, ...asked, ...(parking && { parking }) };
     const limitMs = asked.waitMs + RENEW_MARGIN_MS;
     const limits = { clock: this.#options.clock, limitMs, signal: this.#stopping.signal };
     return callWithin(limits, (signal) => link.renew(request, signal));
@@ -120,11 +125,26 @@ export class LeaseKeeper {
     });
   }
 
+  /** The open poll has the state of the models from before. Changes of one moment share a call. */
+  #reportParking(): void {
+    if (this.#isReportDue || this.#stopping.signal.aborted) return;
+    this.#isReportDue = true;
+    queueMicrotask(() => {
+      this.#isReportDue = false;
+      this.#call({ waitMs: 0, leases: [] }).then(
+        (reply) => this.#act(reply),
+        // The next poll says it again.
+        (error: unknown) => this.#options.log.debug({ err: error }, 'report of a parking failed'),
+      );
+    });
+  }
+
   #act(reply: RenewReply): boolean {
     let isNews = false;
     for (const { token, verdict } of reply.ended) {
       if (this.#parts.attempts.revoke(token, verdict)) isNews = true;
     }
+    if (reply.parking && this.#parts.parker.wish(reply.parking)) isNews = true;
     if (reply.drain && !this.#drainAsked) {
       this.#drainAsked = true;
       isNews = true;

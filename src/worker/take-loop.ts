@@ -1,5 +1,5 @@
 // Takes jobs for the free slots, with one call at a time, and passes them to the attempts.
-import { setImmediate, sleep } from '../base/clock.ts';
+import { type Clock, setImmediate, sleep } from '../base/clock.ts';
 import { createRandomId } from '../base/random-id.ts';
 import type { Lease, TakeRequest } from '../wire/link/worker-link.ts';
 import { MAX_LISTED } from '../wire/message-bounds.ts';
@@ -32,6 +32,7 @@ interface TakeLoopParts {
   breaker: CircuitBreaker;
   /** Woken when slots may be free. */
   room: Wakeup;
+  openTake: OpenTake;
 }
 
 /** Ends a wait of the loop. It exists before the loop, so that the parts which the loop needs can wake it. */
@@ -47,6 +48,38 @@ export class Wakeup {
     return new Promise((resolve) => {
       this.#resolve = resolve;
     });
+  }
+}
+
+/** The open take, if there is one. It exists before the loop, so that a part which the loop needs can await its end. */
+export class OpenTake {
+  #open: { abort: () => void; ended: Promise<void> } | undefined;
+
+  /** Jobs may arrive. */
+  get isOpen(): boolean {
+    return this.#open !== undefined;
+  }
+
+  /** @returns how it ends */
+  begin(abort: () => void): () => void {
+    const { promise: ended, resolve } = Promise.withResolvers<void>();
+    this.#open = { abort, ended };
+    return () => {
+      this.#open = undefined;
+      resolve();
+    };
+  }
+
+  /**
+   * Resolves when the take that is open has ended; breaks it off after this time, ms. The lease of an answer that is lost
+   * returns to the queue: no later call names it.
+   */
+  async untilEnded(clock: Clock, patienceMs: number): Promise<void> {
+    const open = this.#open;
+    if (!open) return;
+    const cancel = clock.after(patienceMs, open.abort);
+    await open.ended;
+    cancel();
   }
 }
 
@@ -165,7 +198,12 @@ export class TakeLoop {
   /** Undefined if the take failed; its leases may arrive with a later take. */
   async #take(max: number, waitMs: number): Promise<Lease[] | undefined> {
     const { link, workerId, incarnation } = this.#options;
-    const { signal } = this.#stopping;
+    const abort = new AbortController();
+    const { signal } = abort;
+    const stop = () => abort.abort();
+    if (this.#stopping.signal.aborted) stop();
+    this.#stopping.signal.addEventListener('abort', stop);
+    const end = this.#parts.openTake.begin(stop);
     // Repeated unchanged after a failure: the takeId returns leases whose answer was lost.
     const request: TakeRequest = {
       workerId,
@@ -192,6 +230,9 @@ export class TakeLoop {
       this.#options.log.error({ err: error, waitMs }, 'take refused');
       await sleep(this.#options.clock, waitMs, signal);
       return undefined;
+    } finally {
+      this.#stopping.signal.removeEventListener('abort', stop);
+      end();
     }
   }
 }

@@ -14,6 +14,7 @@ import type {
 import type { BreakerState } from './circuit-breaker.ts';
 import type { ChunkMessage, ExecutionSink, Executor } from './execution/executor.ts';
 import { MemoryOutbox, type Outbox } from './outbox/outbox.ts';
+import type { ParkingMachine } from './parking/worker-parking.ts';
 
 export interface WorkerOptions {
   /** The queue, or a carrier to it. The worker does not close it. */
@@ -85,6 +86,8 @@ export interface WorkerOptions {
   breakerState?: BreakerState | undefined;
   /** Level of the log line of a failed attempt. Default `warn`. */
   failureLevel?: 'debug' | 'warn';
+  /** Memory that a parked worker shares with others. Default: it cannot be parked. */
+  parkingMachine?: ParkingMachine | undefined;
   /** Receives the worker's events. Default: none. */
   observer?: WorkerObserver | undefined;
 }
@@ -110,6 +113,7 @@ export function completeWorkerOptions(options: WorkerOptions): CompleteWorkerOpt
     breakAfter: 0,
     breakerState: undefined,
     failureLevel: 'warn',
+    parkingMachine: undefined,
     observer: undefined,
     ...options,
   };

@@ -4,9 +4,10 @@ import { CircuitBreaker } from './circuit-breaker.ts';
 import { GpuAccounts } from './gpu/gpu-accounts.ts';
 import { LeaseKeeper } from './lease-keeper.ts';
 import { MemoryGuard } from './memory-guard.ts';
+import { WorkerParker } from './parking/worker-parking.ts';
 import { Reporter } from './reports/reporter.ts';
 import { Session } from './session.ts';
-import { TakeLoop, Wakeup } from './take-loop.ts';
+import { OpenTake, TakeLoop, Wakeup } from './take-loop.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
 /** What parts ask of the worker. */
@@ -30,6 +31,7 @@ export interface WorkerParts {
   readonly attempts: Attempts;
   /** Undefined without a limit. */
   readonly memoryGuard: MemoryGuard | undefined;
+  readonly parker: WorkerParker;
   readonly takeLoop: TakeLoop;
   readonly leaseKeeper: LeaseKeeper;
   /** Stops all of them; further calls have no effect. Attempts run on. */
@@ -41,19 +43,22 @@ interface PartContext {
   readonly control: WorkerControl;
   /** More jobs may fit now: wakes the take loop. */
   readonly room: Wakeup;
+  readonly openTake: OpenTake;
   readonly closing: DisposableStack;
 }
 
 export function openParts(options: CompleteWorkerOptions, control: WorkerControl): WorkerParts {
   const closing = new DisposableStack();
-  const context: PartContext = { options, control, room: new Wakeup(), closing };
+  const signals = { room: new Wakeup(), openTake: new OpenTake() };
+  const context: PartContext = { options, control, ...signals, closing };
   const session = openSession(context);
   const reporter = openReporter(context, session);
   const gpus = openGpuAccounts(context);
   const breaker = openBreaker(context);
   const attempts = openAttempts(context, { reporter, gpus, breaker });
   const memoryGuard = openMemoryGuard(context, attempts);
-  const before = { session, reporter, gpus, breaker, attempts, memoryGuard };
+  const parker = openParker(context, attempts);
+  const before = { session, reporter, gpus, breaker, attempts, memoryGuard, parker };
   const takeLoop = openTakeLoop(context, before);
   const leaseKeeper = openLeaseKeeper(context, before);
   watchExecutor(context);
@@ -133,23 +138,50 @@ function openMemoryGuard(
   return closing.adopt(guard, () => guard.stop());
 }
 
+/** How long a worker that is to be parked waits for its open take, ms: the platform ends it with the wish. */
+const LAST_TAKE_MS = 1_000;
+
+function openParker(
+  { closing, control, openTake, options, room }: PartContext,
+  attempts: Attempts,
+): WorkerParker {
+  const { clock, executor, log, parkingMachine: machine } = options;
+  const parker = new WorkerParker({
+    executor,
+    machine,
+    clock,
+    log,
+    isQuiet: () => attempts.active === 0 && !openTake.isOpen,
+    untilQuiet: async () => {
+      await openTake.untilEnded(clock, LAST_TAKE_MS);
+      await attempts.idle();
+    },
+    onRecycle: (reason) => control.recycle(reason, 'idle'),
+  });
+  parker.onChange(() => room.wake());
+  return closing.adopt(parker, () => parker.stop());
+}
+
 function openTakeLoop(
-  { closing, options, room }: PartContext,
+  { closing, openTake, options, room }: PartContext,
   parts: Omit<WorkerParts, 'takeLoop' | 'leaseKeeper' | 'close'>,
 ): TakeLoop {
-  const { attempts, gpus, memoryGuard } = parts;
+  const { attempts, gpus, memoryGuard, parker } = parts;
   const isPaused = () =>
-    attempts.mustRecycle || (memoryGuard?.isHigh ?? false) || (gpus?.isHolding ?? false);
-  const loop = new TakeLoop(options, { ...parts, room, isPaused });
+    attempts.mustRecycle ||
+    parker.isHolding ||
+    (memoryGuard?.isHigh ?? false) ||
+    (gpus?.isHolding ?? false);
+  const loop = new TakeLoop(options, { ...parts, room, openTake, isPaused });
   return closing.adopt(loop, () => loop.stop());
 }
 
 function openLeaseKeeper(
   { closing, control, options }: PartContext,
-  { attempts, session }: Pick<WorkerParts, 'attempts' | 'session'>,
+  { attempts, parker, session }: Pick<WorkerParts, 'attempts' | 'parker' | 'session'>,
 ): LeaseKeeper {
   const onDrain = () => control.drain();
-  const keeper = new LeaseKeeper(options, { session, attempts, onDrain });
+  const keeper = new LeaseKeeper(options, { session, attempts, parker, onDrain });
   return closing.adopt(keeper, () => keeper.stop());
 }
 

@@ -2,7 +2,7 @@
 // its health. worker-parts.ts makes the parts that do the work.
 import type { Log } from '../base/log.ts';
 import type { DescribedInput } from '../handler/loading/load.ts';
-import { LinkError } from '../wire/link/worker-link.ts';
+import { LinkError, type ParkingState } from '../wire/link/worker-link.ts';
 import { type Executor, HandlerNotLoadedError } from './execution/executor.ts';
 import type { GpuFigures } from './gpu/gpu-accounts.ts';
 import { drainWorker, type ShutdownResult } from './shutdown.ts';
@@ -105,6 +105,7 @@ class QueueWorker implements Worker {
     );
     this.#parts.memoryGuard?.start();
     this.#parts.reporter.resume();
+    this.#parts.parker.findWay().catch((error: unknown) => this.#fail(error));
     this.#parts.leaseKeeper.run().catch((error: unknown) => this.#fail(error));
     this.#taking = this.#parts.takeLoop.run().catch((error: unknown) => this.#fail(error));
   }
@@ -139,6 +140,7 @@ class QueueWorker implements Worker {
 
   noteGpuFigures(figures: GpuFigures): void {
     this.#parts.gpus?.note(figures);
+    this.#parts.parker.noteUsedBytes(figures.vramBytes);
   }
 
   /**
@@ -289,6 +291,8 @@ export interface WorkerHealth {
   lastTakeAt?: number;
   /** When the platform last answered a renewal, Unix ms. */
   lastRenewAt?: number;
+  /** State of the models of a worker that can be parked. */
+  parking?: ParkingState;
   /** Number of unacknowledged reports. */
   outboxDepth: number;
   /** Error with which job after job failed; while it is set, the worker takes one job at a time. */
@@ -306,7 +310,7 @@ interface ObservedWorker {
 function describeHealth(worker: ObservedWorker): WorkerHealth {
   const { options, parts, state } = worker;
   const { executor, outbox } = options;
-  const { attempts, breaker, leaseKeeper, reporter, takeLoop } = parts;
+  const { attempts, breaker, leaseKeeper, parker, reporter, takeLoop } = parts;
   const reason = findTrouble(worker);
   const { lastTakeAt } = takeLoop;
   const { lastRenewAt } = leaseKeeper;
@@ -322,6 +326,7 @@ function describeHealth(worker: ObservedWorker): WorkerHealth {
     stuck: attempts.stuck,
     ...(lastTakeAt !== undefined && { lastTakeAt }),
     ...(lastRenewAt !== undefined && { lastRenewAt }),
+    ...(parker.state !== undefined && { parking: parker.state }),
     outboxDepth: reporter.depth,
     ...(sameError !== undefined && { sameError }),
     ...(outboxTrouble !== undefined && { outboxTrouble }),
@@ -341,6 +346,7 @@ function findTrouble({ options, parts, state }: ObservedWorker): string | undefi
       return `failed: ${state.reason}`;
     case 'ready':
       if (session.trouble) return session.trouble;
+      if (parts.parker.isHolding) return `${parts.parker.state}: its GPU is for others`;
       if (executor.trouble) return executor.trouble;
       if (attempts.stuck > 0) return `stuck slots: ${attempts.stuck} of ${executor.slots}`;
       if (leaseKeeper.isOverdue) return 'lease renewals failed for too long';

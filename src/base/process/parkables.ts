@@ -20,10 +20,13 @@ export interface ParkResult {
   bytes: number;
 }
 
+/** Name of the error of `wakeUp` if the device has no room: of several copies of this package, each has its own class. */
+export const NO_ROOM = 'NoRoomError';
+
 export interface Parkable {
   describeParking(): Promise<ParkAbility>;
-  /** Never fails: ends a process that cannot be parked. It starts no other one until `wakeUp`. */
-  letGo(): Promise<ParkResult>;
+  /** Never fails: ends a process that cannot be parked, or is to end. It starts no other one until `wakeUp`. */
+  letGo(how: 'parked' | 'ended'): Promise<ParkResult>;
   /** Resolves when it takes calls again. @throws Error if there is no room on the device (it is still parked), or no start */
   wakeUp(): Promise<ParkResult>;
 }

@@ -120,6 +120,7 @@ async function run(terms: WorkerRunOptions): Promise<number> {
   const folder = await openFolder(values, log);
   const { workerId, incarnation, outbox } = folder;
   const metrics = await createMetrics(values, version);
+  const parkingMachine = await openMachine({ values, devices, workerId, log });
   const worker = createWorker({
     workerId,
     incarnation,
@@ -133,6 +134,7 @@ async function run(terms: WorkerRunOptions): Promise<number> {
     // The lines of several workers share one stream.
     log: isSupervised ? log.child({ worker: workerId }) : log,
     handlerVersion: values.handlerVersion,
+    parkingMachine,
     // Under `dev`, the author sees each failure, so the breaker stays off.
     breakAfter: values.underDev ? 0 : values.breakAfter,
     breakerState: readBreaker(),
@@ -266,6 +268,13 @@ async function openFeed({ isSupervised, ...own }: Feeding) {
   const { checkGpuSampling, createSingleGpuFeed } = await import('./worker-machine.ts');
   checkGpuSampling(own.values);
   return createSingleGpuFeed(own);
+}
+
+/** A machine without a GPU loads no code for parking. */
+async function openMachine(of: Omit<Feeding, 'isSupervised' | 'worker'> & { workerId: string }) {
+  if (of.devices.every(({ kind }) => kind === 'cpu')) return undefined;
+  const { openParkingMachine } = await import('./worker-machine.ts');
+  return openParkingMachine(of);
 }
 
 interface WorkerPort {

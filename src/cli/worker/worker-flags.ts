@@ -190,6 +190,12 @@ const limitOptions = defineGroup('Stopping and limits', {
     placeholder: 'N',
     help: 'number of different jobs in a row with the same error after which the worker takes one job at a time, with growing waits; four times as many before its first completed job; 0: never',
   }),
+  parkMemory: integer({
+    min: 0,
+    max: 65_536,
+    unit: 'GB',
+    help: 'host memory for the models of this machine that are parked, while other models use their GPU; 0: models are never parked; default: half of the free memory at the start',
+  }),
   vramGrowthLimit: integer({
     min: 1,
     max: MAX_MB,

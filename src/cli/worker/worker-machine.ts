@@ -192,3 +192,35 @@ function tellProblems({ problems }: Detection, log: Log): void {
     log[severity === 'error' ? 'error' : 'warn']({ remedy }, text);
   }
 }
+
+interface Parked {
+  devices: readonly Device[];
+  workerId: string;
+  values: { parkMemory: number | undefined; nvidiaSmi: string | undefined };
+  log: Log;
+}
+
+/** Undefined if the worker cannot be parked: it has no GPU or several, or `--park-memory` is 0. */
+export async function openParkingMachine({ devices, log, values, workerId }: Parked) {
+  const [device, ...others] = devices;
+  if (device?.kind !== 'gpu' || others.length > 0 || values.parkMemory === 0) return undefined;
+  const [{ LedgerMachine, readAvailableBytes }, { locateLedger }] = await Promise.all([
+    import('../../worker/parking/machine.ts'),
+    import('../../worker/parking/ledger-file.ts'),
+  ]);
+  const { nvidiaSmi = 'nvidia-smi', parkMemory } = values;
+  const half = Math.floor(readAvailableBytes() / 2);
+  try {
+    return new LedgerMachine({
+      folder: locateLedger(),
+      workerId,
+      device: device.uuid,
+      hostLimitBytes: parkMemory === undefined ? half : parkMemory * 2 ** 30,
+      nvidiaSmi: await findProgram(nvidiaSmi, readVariable('PATH') ?? ''),
+    });
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    log.warn({ reason }, 'models cannot be parked');
+    return undefined;
+  }
+}

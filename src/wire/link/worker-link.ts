@@ -1,6 +1,7 @@
 // The queue as a worker sees it: five verbs and their messages. Every carrier (HTTP long poll,
 // gRPC) transports exactly this interface; the queue implements it directly. Each message is described
 // once, by its fields (fields.ts): its type and its check follow. worker.proto is its form on gRPC.
+import { PARK_WAYS } from '../../base/process/parkables.ts';
 import { MAX_CHUNK_BYTES } from '../chunk/chunk.ts';
 import { attemptError, attemptUsage, STOP_LEVELS } from '../job/attempt.ts';
 import { MAX_S3_CONFIG_LENGTH } from '../job/job.ts';
@@ -209,6 +210,25 @@ export const leaseHeaders = list(leaseHeader);
 /** The right to run one attempt, and the JSON bytes of its input. */
 export type Lease = LeaseHeader & { input: Uint8Array };
 
+/**
+ * `ready`: takes jobs. `parking`: takes none, lets running ones end, then moves. `parked`: holds no device memory, its
+ * devices are free. `waking`: moves back.
+ */
+export const PARKING_STATES = ['ready', 'parking', 'parked', 'waking'] as const;
+export type ParkingState = (typeof PARKING_STATES)[number];
+
+const workerParking = record({
+  way: word(PARK_WAYS),
+  state: word(PARKING_STATES),
+  /** Grows with each change of the state: two renewals may arrive in the other order. */
+  change: whole(),
+  /** Device memory that came free when it was parked. 0: in `ready`, or its model processes had to end and start anew. */
+  vramBytes: whole({ max: Number.MAX_SAFE_INTEGER }),
+  /** Host memory for all parked models of its machine. */
+  hostLimitBytes: whole({ max: Number.MAX_SAFE_INTEGER }),
+});
+export type WorkerParking = TypeOf<typeof workerParking>;
+
 export const renewRequest = record({
   ...identity,
   waitMs,
@@ -225,6 +245,8 @@ export const renewRequest = record({
       delivering: optional(flag),
     }),
   ),
+  /** A worker that can be parked. */
+  parking: optional(workerParking),
 });
 export type RenewRequest = TypeOf<typeof renewRequest>;
 
@@ -233,6 +255,8 @@ export const renewReply = record({
   ended: list(record({ jobId, token, verdict: word(['cancelled', 'lost']) })),
   /** Take nothing more; exit when the running jobs have ended. */
   drain: flag,
+  /** What a worker that can be parked should become, in each reply. Absent: what it is. */
+  parking: optional(word(['parked', 'ready'])),
 });
 export type RenewReply = TypeOf<typeof renewReply>;
 

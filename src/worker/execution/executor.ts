@@ -1,6 +1,8 @@
 // The interface between the worker and the code that runs handlers, and the attempt that both of its implementations
 // share. One uses threads; the other runs handlers in the worker's own thread, for the harness.
+
 import type { Clock } from '../../base/clock.ts';
+import type { ParkWay } from '../../base/process/parkables.ts';
 import { type EndHold, Holds } from '../../handler/attempt/hold.ts';
 import { ChunkHistory, createStoppedOutcome, type StopReason } from '../../handler/attempt/stop.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
@@ -88,7 +90,24 @@ export interface ExecutorOptions {
   windowBytes?: number;
 }
 
+/** The device has no room for a model that is to wake up. It is parked as before. */
+export class NoDeviceRoomError extends Error {
+  override readonly name = 'NoDeviceRoomError';
+}
+
+/** Moves the models of all threads to the host's memory and back. No job may run meanwhile. */
+export interface ExecutorParking {
+  /** Undefined if there is no model process, or one cannot be parked. Asked after the start. */
+  findWay(): Promise<ParkWay | undefined>;
+  /** Never fails: ends what cannot be parked, without a successor until `wakeUp`. @returns device memory that came free */
+  letGo(how: 'parked' | 'ended'): Promise<number>;
+  /** @throws NoDeviceRoomError */
+  wakeUp(): Promise<void>;
+}
+
 export interface Executor {
+  /** Undefined: its models cannot be parked. */
+  readonly parking?: ExecutorParking | undefined;
   /** Loads the module and runs its setup wherever jobs will run. @throws HandlerNotLoadedError */
   start(): Promise<LoadedConfig>;
   /** Number of jobs that can run at a time if no thread is down. Known after `start`. */

@@ -20,6 +20,8 @@ import { describeDeath, examineThread, type StuckThread } from './thread-end.ts'
 import {
   type FromThread,
   type LaneTask,
+  type ParkingAct,
+  type ParkingAnswer,
   readPacket,
   type ThreadEnding,
   type ToThread,
@@ -83,6 +85,8 @@ export class Lane {
   #ending: ThreadEnding | undefined;
   #timer: NodeJS.Timeout | undefined;
   readonly #whenGone: (() => void)[] = [];
+  readonly #parking = new Map<number, (answer: ParkingAnswer | undefined) => void>();
+  #questions = 0;
 
   constructor(options: LaneOptions) {
     this.#options = options;
@@ -164,6 +168,16 @@ export class Lane {
       { kind: 'job', number, jobId, attempt, timeoutMs, traceparent, tracestate, s3Config, solo },
       lease.input,
     );
+  }
+
+  /** Undefined if the thread ends before it answers, or takes no part. */
+  askParking(act: ParkingAct): Promise<ParkingAnswer | undefined> {
+    if (!this.isServing) return Promise.resolve(undefined);
+    const number = ++this.#questions;
+    return new Promise((resolve) => {
+      this.#parking.set(number, resolve);
+      this.#outbox.push({ kind: 'parking', number, act });
+    });
   }
 
   stopJobs(): void {
@@ -274,6 +288,10 @@ export class Lane {
       case 'batch':
         this.#options.events.onBatch(message.event);
         return;
+      case 'parking':
+        this.#parking.get(message.number)?.(message);
+        this.#parking.delete(message.number);
+        return;
       case 'torn_down':
         this.kill();
         return;
@@ -354,6 +372,7 @@ export class Lane {
   }
 
   #announceGone(): void {
+    for (const answer of this.#parking.values()) answer(undefined);
     for (const resolve of this.#whenGone.splice(0)) resolve();
   }
 

@@ -11,6 +11,7 @@ import {
   setImmediate,
   setTimeout,
 } from '../../base/clock.ts';
+import { listParkables, NO_ROOM } from '../../base/process/parkables.ts';
 import { shareGroups } from '../../base/process/process-groups.ts';
 import { type AttemptSink, type Invocation, invoke } from '../../handler/attempt/invoke.ts';
 import { StopError } from '../../handler/attempt/stop.ts';
@@ -33,7 +34,14 @@ import {
 } from '../../handler/log-lines.ts';
 import { describeThrown } from '../../handler/thrown.ts';
 import { PortOutbox, unpack } from './port-outbox.ts';
-import type { FromThread, LaneTask, ThreadEnding, ToThread } from './thread-messages.ts';
+import type {
+  FromThread,
+  LaneTask,
+  ParkingAct,
+  ParkingAnswer,
+  ThreadEnding,
+  ToThread,
+} from './thread-messages.ts';
 
 const { timeOrigin } = performance;
 /** On the timers from before a job replaces them. */
@@ -189,6 +197,9 @@ class ThreadLane implements ConsoleOwner {
       case 'grant':
         this.#attempts.get(message.number)?.grant(message.bytes);
         return;
+      case 'parking':
+        void this.#park(message);
+        return;
       case 'teardown':
         void this.#tearDown(message.thenWait);
     }
@@ -217,6 +228,13 @@ class ThreadLane implements ConsoleOwner {
       outbox.push({ kind: 'end', number, outcome, recycle, contextLoss }, output);
       this.#noteCapacity();
     });
+  }
+
+  async #park({ act, number }: Extract<ToThread, { kind: 'parking' }>): Promise<void> {
+    const answer = await moveParkables(act);
+    this.#lines.flush();
+    this.#outbox.push({ kind: 'parking', number, ...answer });
+    this.#outbox.flush();
   }
 
   async #tearDown(thenWait: boolean): Promise<void> {
@@ -258,5 +276,31 @@ class ThreadLane implements ConsoleOwner {
       this.#outbox.push({ kind: 'exit', code, number, because, thrown });
       this.#outbox.flush();
     });
+  }
+}
+
+/** Acts on all model processes of this thread, one after the other: a device copies no faster for two. */
+async function moveParkables(act: ParkingAct): Promise<ParkingAnswer> {
+  const parkables = listParkables();
+  try {
+    if (act === 'describe') {
+      const found = await Promise.all(parkables.map((each) => each.describeParking()));
+      const ways = found.map(({ way }) => way);
+      if (ways.includes(undefined)) return { bytes: 0 };
+      return { way: ways.includes('driver') ? 'driver' : ways[0], bytes: 0 };
+    }
+    let bytes = 0;
+    for (const parkable of parkables) {
+      const moved =
+        act === 'wake'
+          ? await parkable.wakeUp()
+          : await parkable.letGo(act === 'park' ? 'parked' : 'ended');
+      bytes += moved.bytes;
+    }
+    return { bytes };
+  } catch (error) {
+    const { message } = describeThrown(error);
+    const hasNoRoom = error instanceof Error && error.name === NO_ROOM;
+    return { bytes: 0, failure: { message, hasNoRoom } };
   }
 }

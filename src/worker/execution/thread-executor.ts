@@ -8,6 +8,7 @@ import type { ResourceLimits } from 'node:worker_threads';
 import { Piscina } from 'piscina';
 import { backoffMs } from '../../base/backoff.ts';
 import { type Clock, systemClock } from '../../base/clock.ts';
+import type { ParkWay } from '../../base/process/parkables.ts';
 import { createRandomId } from '../../base/random-id.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
@@ -21,11 +22,13 @@ import {
   type ExecutionSink,
   type Executor,
   type ExecutorOptions,
+  type ExecutorParking,
   HandlerNotLoadedError,
   ManagedExecution,
+  NoDeviceRoomError,
 } from './executor.ts';
 import { Lane } from './lane.ts';
-import type { LaneTask } from './thread-messages.ts';
+import type { LaneTask, ParkingAct, ParkingAnswer } from './thread-messages.ts';
 
 export interface ThreadExecutorOptions extends ExecutorOptions {
   handlerPath: string;
@@ -94,6 +97,9 @@ export class ThreadExecutor implements Executor {
   /** Threads in a row that died before they completed a job. */
   #earlyDeaths = 0;
   #slots = 0;
+  #isParked = false;
+  /** Threads that ended while their models were parked. */
+  #owedLaunches = 0;
   #trouble: string | undefined;
   #stuckThread: string | undefined;
 
@@ -127,6 +133,43 @@ export class ThreadExecutor implements Executor {
 
   get stuckThread(): string | undefined {
     return this.#stuckThread;
+  }
+
+  get parking(): ExecutorParking | undefined {
+    const hasGpu = this.#options.devices.some(({ kind }) => kind === 'gpu');
+    if (!hasGpu) return undefined;
+    return {
+      findWay: () => this.#findParkWay(),
+      letGo: (how) => this.#letGo(how),
+      wakeUp: () => this.#wakeUp(),
+    };
+  }
+
+  async #findParkWay(): Promise<ParkWay | undefined> {
+    const ways = (await this.#askLanes('describe')).map((answer) => answer?.way);
+    if (ways.length === 0 || ways.includes(undefined)) return undefined;
+    return ways.includes('driver') ? 'driver' : 'hooks';
+  }
+
+  async #letGo(how: 'parked' | 'ended'): Promise<number> {
+    this.#isParked = true;
+    const answers = await this.#askLanes(how === 'parked' ? 'park' : 'end');
+    return answers.reduce((sum, answer) => sum + (answer?.bytes ?? 0), 0);
+  }
+
+  async #wakeUp(): Promise<void> {
+    const failures = (await this.#askLanes('wake')).flatMap((answer) => answer?.failure ?? []);
+    const [failure] = failures;
+    if (failures.some(({ hasNoRoom }) => hasNoRoom)) {
+      throw new NoDeviceRoomError(failure?.message);
+    }
+    this.#isParked = false;
+    // A model process that does not start is tried again; until then, its calls return their jobs to the queue.
+    for (; this.#owedLaunches > 0; this.#owedLaunches -= 1) this.#launch();
+  }
+
+  #askLanes(act: ParkingAct): Promise<(ParkingAnswer | undefined)[]> {
+    return Promise.all([...this.#lanes].map((lane) => lane.askParking(act)));
   }
 
   onChange(listener: () => void): void {
@@ -203,6 +246,11 @@ export class ThreadExecutor implements Executor {
   #launch(): void {
     const pool = this.#pool;
     if (!pool || this.#isStopping) return;
+    // Its setup would start a model on a device that is another one's.
+    if (this.#isParked) {
+      this.#owedLaunches += 1;
+      return;
+    }
     const { handlerPath, endpointId, devices, windowBytes, concurrency, setupTimeoutMs } =
       this.#options;
     const { outputBytes, chunkTotalBytes } = LIMITS;

@@ -2,6 +2,7 @@
 // built-ins of its thread, and with them what the thread writes. The worker relies on nothing that is not checked here.
 // Threads import only types of this file: they need not load the descriptions.
 import type { MessagePort } from 'node:worker_threads';
+import { PARK_WAYS } from '../../base/process/parkables.ts';
 import type { ProcessGroups } from '../../base/process/process-groups.ts';
 import type { AttemptLimits } from '../../handler/attempt/invoke.ts';
 import type { StopReason } from '../../handler/attempt/stop.ts';
@@ -58,8 +59,12 @@ export type ToThread =
     }
   | { kind: 'stop'; number: number; reason: StopReason; detail: string | undefined }
   | { kind: 'grant'; number: number; bytes: number }
+  /** About the model processes of the thread; answered by `parking` with the same number. */
+  | { kind: 'parking'; number: number; act: ParkingAct }
   /** `thenWait`: the thread waits to be ended after the teardown. */
   | { kind: 'teardown'; thenWait: boolean };
+
+export type ParkingAct = 'describe' | 'park' | 'end' | 'wake';
 
 const count = whole({ max: Number.MAX_SAFE_INTEGER });
 
@@ -111,6 +116,14 @@ const fromThread = union('kind', {
     /** Time until an incomplete batch starts and takes its free places with it, ms. */
     fillMs: maybe(number),
   },
+  parking: {
+    number: count,
+    /** Of all model processes; absent if there are none, or not all can be parked. */
+    way: maybe(word(PARK_WAYS)),
+    /** Device memory that came free. */
+    bytes: count,
+    failure: maybe(record({ message: text(), hasNoRoom: flag })),
+  },
   batch: {
     event: union('kind', {
       started: { size: number, of: number, waitMs: number },
@@ -131,6 +144,7 @@ const fromThread = union('kind', {
   },
 });
 
+export type ParkingAnswer = Omit<Extract<FromThread, { kind: 'parking' }>, 'kind' | 'number'>;
 export type FromThread = TypeOf<typeof fromThread>;
 export type ThreadEnding = Extract<FromThread, { kind: 'exit' }>;
 /** What a thread reports about its batches. */

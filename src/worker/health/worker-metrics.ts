@@ -69,6 +69,10 @@ function registerHealth(registry: Registry): (health: WorkerHealth) => void {
     'breaker_open',
     '1 while job after job failed with the same error, so the worker takes one job at a time, else 0.',
   );
+  const parked = add(
+    'parked',
+    '1 while the models of the worker are not on its GPU, or on the way, else 0.',
+  );
   const outbox = add('outbox_reports', 'Reports that the platform has not acknowledged.');
   const outboxTrouble = add('outbox_trouble', '1 while reports cannot be written to disk, else 0.');
   return (health) => {
@@ -77,6 +81,7 @@ function registerHealth(registry: Registry): (health: WorkerHealth) => void {
     running.set(health.running);
     stuck.set(health.stuck);
     breaker.set(health.sameError === undefined ? 0 : 1);
+    parked.set(health.parking === undefined || health.parking === 'ready' ? 0 : 1);
     outbox.set(health.outboxDepth);
     outboxTrouble.set(health.outboxTrouble === undefined ? 0 : 1);
   };

@@ -21,6 +21,7 @@ import type {
   ExecutionEnd,
   ExecutionSink,
   Executor,
+  ExecutorParking,
   StopReason,
 } from '../../../src/worker/execution/executor.ts';
 import { createWorker, type Worker, type WorkerOptions } from '../../../src/worker/worker.ts';
@@ -140,6 +141,7 @@ export class ScriptedExecutor implements Executor {
   /** False: its slots are not to be had. */
   isUp = true;
   onStart: () => Promise<LoadedConfig> = async () => ({});
+  parking: ExecutorParking | undefined;
   #free: number;
   #listener: () => void = () => {};
 
@@ -197,11 +199,16 @@ export interface Script {
 }
 
 export function script(
-  options: { slots?: number; clock?: ManualClock } & Partial<WorkerOptions> = {},
+  options: {
+    slots?: number;
+    clock?: ManualClock;
+    parking?: ExecutorParking;
+  } & Partial<WorkerOptions> = {},
 ): Script {
-  const { slots = 4, clock = new ManualClock(), ...rest } = options;
+  const { slots = 4, clock = new ManualClock(), parking, ...rest } = options;
   const link = new ScriptedLink();
   const executor = new ScriptedExecutor(slots);
+  executor.parking = parking;
   const worker = createWorker({
     link,
     executor,

@@ -1,0 +1,102 @@
+// Keeps the ledger of a machine's GPUs in a file that the worker processes of one user share. Each change is made under a
+// lock that ends with its process, and the file is replaced as a whole: a process may be killed at any step.
+import { readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { makeOwnFolder } from '../../base/make-folder.ts';
+import { isAlive } from '../../base/process/process-table.ts';
+import { FolderInUseError, lockFolder } from '../outbox/folder-owner.ts';
+import { dropDead, type Ledger, type Tenant } from './ledger.ts';
+
+const FILE = 'gpu-ledger.json';
+/** A change takes a few milliseconds; the driver may take a second to tell the memory in use. */
+const LOCK_MS = 10_000;
+const RETRY_MS = 5;
+
+/** Memory that is empty after a restart of the machine, as its GPUs are. Without it, the temporary folder. */
+export function locateLedger(): string {
+  const name = `millrace-${process.getuid?.() ?? 0}`;
+  for (const parent of ['/dev/shm', tmpdir()]) {
+    try {
+      const folder = join(parent, name);
+      makeOwnFolder(folder);
+      return folder;
+    } catch {
+      // It cannot be written, or another user has made it.
+    }
+  }
+  throw new Error(
+    `no folder for the ledger of GPU memory can be created in /dev/shm or ${tmpdir()}`,
+  );
+}
+
+export class LedgerFile {
+  readonly #folder: string;
+
+  constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  /**
+   * Changes the ledger. `act` gets it without tenants that are dead, and returns what it becomes.
+   * @throws Error if another process holds the lock for too long, or the file cannot be written
+   */
+  async change<T>(act: (ledger: Ledger) => Promise<[Ledger, T]> | [Ledger, T]): Promise<T> {
+    const lock = await this.#lock();
+    try {
+      const before = dropDead(this.#read(), isAlive);
+      const [after, result] = await act(before);
+      this.#write(after);
+      return result;
+    } finally {
+      lock.release();
+    }
+  }
+
+  /** The tenants as they are now, for people: it does not wait for changes. */
+  list(): Ledger {
+    return dropDead(this.#read(), isAlive);
+  }
+
+  async #lock() {
+    const endAt = performance.now() + LOCK_MS;
+    for (;;) {
+      try {
+        return await lockFolder(this.#folder);
+      } catch (error) {
+        if (!(error instanceof FolderInUseError) || performance.now() > endAt) throw error;
+        await delay(RETRY_MS * (0.5 + Math.random()));
+      }
+    }
+  }
+
+  #read(): Ledger {
+    try {
+      const value: unknown = JSON.parse(readFileSync(join(this.#folder, FILE), 'utf8'));
+      return Array.isArray(value) ? value.filter(isTenant) : [];
+    } catch {
+      // There is none yet.
+      return [];
+    }
+  }
+
+  #write(ledger: Ledger): void {
+    const path = join(this.#folder, FILE);
+    writeFileSync(`${path}.new`, JSON.stringify(ledger), { mode: 0o600 });
+    renameSync(`${path}.new`, path);
+  }
+}
+
+function isTenant(value: unknown): value is Tenant {
+  if (typeof value !== 'object' || value === null) return false;
+  const { bytes, device, id, process, since, state } = value as Record<string, unknown>;
+  const isState = ['resident', 'parked', 'ended', 'waking'].includes(String(state));
+  const isProcess = typeof process === 'object' && process !== null && 'startTicks' in process;
+  return (
+    [id, device].every((each) => typeof each === 'string') &&
+    isState &&
+    isProcess &&
+    [bytes, since].every((each) => typeof each === 'number' && each >= 0)
+  );
+}

@@ -1,0 +1,117 @@
+// The memory of one machine as its workers share it: the ledger, what the driver says is in use, and the memory of the host.
+import { readFileSync } from 'node:fs';
+import { freemem } from 'node:os';
+import { systemClock } from '../../base/clock.ts';
+import { readBootId, readProcess } from '../../base/process/process-table.ts';
+import { runProgram } from '../gpu/program.ts';
+import { grantWake, hasHostRoom, put, type Tenant } from './ledger.ts';
+import { LedgerFile } from './ledger-file.ts';
+import type { ParkingMachine, RoomAnswer } from './worker-parking.ts';
+
+/** Stays free on a device: for what grows in the processes that run, and for the driver. */
+const RESERVE_BYTES = 256 * 2 ** 20;
+const SMI_MS = 10_000;
+
+interface MachineOptions {
+  /** Folder of the ledger. */
+  folder: string;
+  workerId: string;
+  /** UUID of the worker's only device. */
+  device: string;
+  hostLimitBytes: number;
+  /** Path of nvidia-smi; undefined: nothing tells the memory in use, and only the driver's helper checks it. */
+  nvidiaSmi: string | undefined;
+}
+
+export class LedgerMachine implements ParkingMachine {
+  readonly hostLimitBytes: number;
+  readonly #options: MachineOptions;
+  readonly #file: LedgerFile;
+  readonly #process: Tenant['process'];
+  /** Device memory that the model held when it was last parked. */
+  #bytes = 0;
+
+  constructor(options: MachineOptions) {
+    this.#options = options;
+    this.hostLimitBytes = options.hostLimitBytes;
+    this.#file = new LedgerFile(options.folder);
+    const { startTicks = '' } = readProcess(process.pid) ?? {};
+    this.#process = { pid: process.pid, startTicks, bootId: readBootId() };
+  }
+
+  hasHostRoom(bytes: number): Promise<boolean> {
+    const { hostLimitBytes: limitBytes, workerId: id } = this.#options;
+    if (bytes > readAvailableBytes()) return Promise.resolve(false);
+    return this.#file.change((ledger) => [ledger, hasHostRoom(ledger, { id, bytes, limitBytes })]);
+  }
+
+  /** `bytes`: 0 if the model's process has ended; then its start needs what it held before. */
+  noteParked(bytes: number): Promise<void> {
+    if (bytes > 0) this.#bytes = bytes;
+    return this.#enter(bytes > 0 ? 'parked' : 'ended');
+  }
+
+  noteResident(): Promise<void> {
+    return this.#enter('resident');
+  }
+
+  reserve(): Promise<RoomAnswer> {
+    const { workerId: id } = this.#options;
+    return this.#file.change<RoomAnswer>(async (before) => {
+      const ledger = put(before, this.#describe('ended'));
+      const memory = await this.#readMemory();
+      const request = { id, memory, reserveBytes: RESERVE_BYTES, now: Date.now() };
+      const answer = grantWake(ledger, request);
+      if (answer.kind === 'granted') return [answer.ledger, { isGranted: true, holders: [] }];
+      return [before, { isGranted: false, holders: answer.others }];
+    });
+  }
+
+  #enter(state: Tenant['state']): Promise<void> {
+    return this.#file.change((ledger) => [put(ledger, this.#describe(state)), undefined]);
+  }
+
+  #describe(state: Tenant['state']): Tenant {
+    const { device, workerId: id } = this.#options;
+    return { id, device, process: this.#process, state, bytes: this.#bytes, since: Date.now() };
+  }
+
+  async #readMemory(): Promise<{ totalBytes: number; usedBytes: number }> {
+    const { device, nvidiaSmi } = this.#options;
+    const unknown = { totalBytes: Number.MAX_SAFE_INTEGER, usedBytes: 0 };
+    if (nvidiaSmi === undefined) return unknown;
+    const args = ['--query-gpu=uuid,memory.total,memory.used', '--format=csv,noheader,nounits'];
+    const run = { file: nvidiaSmi, args, timeoutMs: SMI_MS, clock: systemClock };
+    const end = await runProgram(run);
+    if (end.kind !== 'exited') return unknown;
+    return parseMemory(end.stdout, device) ?? unknown;
+  }
+}
+
+/** Undefined for a device that is not listed, as a MIG instance. */
+export function parseMemory(
+  output: string,
+  device: string,
+): { totalBytes: number; usedBytes: number } | undefined {
+  for (const line of output.split('\n')) {
+    const [uuid, total, used] = line.split(',').map((part) => part.trim());
+    if (uuid !== device) continue;
+    const [totalBytes, usedBytes] = [Number(total) * 2 ** 20, Number(used) * 2 ** 20];
+    if (Number.isFinite(totalBytes) && Number.isFinite(usedBytes)) return { totalBytes, usedBytes };
+  }
+  return undefined;
+}
+
+/** Memory of the host that a program can still get, bytes. */
+export function readAvailableBytes(): number {
+  const free = () => {
+    try {
+      const found = /^MemAvailable:\s+(\d+) kB$/m.exec(readFileSync('/proc/meminfo', 'utf8'));
+      return found ? Number(found[1]) * 1_024 : freemem();
+    } catch {
+      return freemem();
+    }
+  };
+  const limit = process.constrainedMemory();
+  return limit > 0 ? Math.min(free(), process.availableMemory()) : free();
+}

@@ -1,0 +1,207 @@
+// Parks and wakes the models of one worker as the platform wishes. While it does not take jobs, its device may be another
+// worker's: it takes the device back only with room that the machine has promised.
+import { type Clock, sleep } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { ParkWay } from '../../base/process/parkables.ts';
+import type { ParkingState, RenewReply, WorkerParking } from '../../wire/link/worker-link.ts';
+import { type Executor, NoDeviceRoomError } from '../execution/executor.ts';
+
+/** Time between two requests for room, ms. */
+const ROOM_RETRY_MS = 100;
+/** Without room for this long, a new process starts the model anew, ms. */
+const ROOM_MS = 60_000;
+
+export interface RoomAnswer {
+  isGranted: boolean;
+  /** IDs of the workers that have the memory. */
+  holders: string[];
+}
+
+/** Memory of the device and of the host, which workers share. */
+export interface ParkingMachine {
+  /** For all parked models. */
+  readonly hostLimitBytes: number;
+  hasHostRoom(bytes: number): Promise<boolean>;
+  noteParked(bytes: number): Promise<void>;
+  /** Promises the memory that the model held, if it is free now. */
+  reserve(): Promise<RoomAnswer>;
+  noteResident(): Promise<void>;
+}
+
+export type ParkingWish = NonNullable<RenewReply['parking']>;
+
+interface WorkerParkingOptions {
+  executor: Executor;
+  machine: ParkingMachine | undefined;
+  clock: Clock;
+  log: Log;
+  /** Resolves when no job runs and no take is open; a take that does not end is broken off. */
+  untilQuiet: () => Promise<void>;
+  isQuiet: () => boolean;
+  /** The worker cannot go on: a new process must replace it. */
+  onRecycle: (reason: string) => void;
+}
+
+export class WorkerParker {
+  readonly #options: WorkerParkingOptions;
+  readonly #stopping = new AbortController();
+  #way: ParkWay | undefined;
+  #state: ParkingState = 'ready';
+  #change = 0;
+  #bytes = 0;
+  /** Device memory in use by the worker, by the last sample. */
+  #usedBytes = 0;
+  #wish: ParkingWish = 'ready';
+  #wishes = Promise.withResolvers<void>();
+  #isMoving = false;
+  readonly #listeners: (() => void)[] = [];
+
+  constructor(options: WorkerParkingOptions) {
+    this.#options = options;
+  }
+
+  /** The worker takes no jobs. */
+  get isHolding(): boolean {
+    return this.#state !== 'ready';
+  }
+
+  /** For health; undefined if it cannot be parked. */
+  get state(): ParkingState | undefined {
+    return this.#way && this.#state;
+  }
+
+  /** For the platform; undefined if it cannot be parked. */
+  describe(): WorkerParking | undefined {
+    const { machine } = this.#options;
+    if (!this.#way || !machine) return undefined;
+    return {
+      way: this.#way,
+      state: this.#state,
+      change: this.#change,
+      vramBytes: this.#bytes,
+      hostLimitBytes: machine.hostLimitBytes,
+    };
+  }
+
+  /** Finds out whether the models can be parked; call it when they run. */
+  async findWay(): Promise<void> {
+    const { executor, log, machine } = this.#options;
+    if (!machine || !executor.parking) return;
+    const way = await executor.parking.findWay();
+    if (!way || this.#stopping.signal.aborted) return;
+    this.#way = way;
+    log.info({ way }, 'worker can be parked');
+    this.#notify();
+  }
+
+  noteUsedBytes(bytes: number | undefined): void {
+    this.#usedBytes = bytes ?? 0;
+  }
+
+  /** The platform says it in each reply. @returns whether it is news */
+  wish(wish: ParkingWish): boolean {
+    if (wish === this.#wish || !this.#way) return false;
+    this.#wish = wish;
+    this.#wishes.resolve();
+    this.#wishes = Promise.withResolvers();
+    void this.#move();
+    return true;
+  }
+
+  /** The listener is called when the worker may take jobs again, or has another state to report. */
+  onChange(listener: () => void): void {
+    this.#listeners.push(listener);
+  }
+
+  stop(): void {
+    this.#stopping.abort();
+    this.#wishes.resolve();
+  }
+
+  async #move(): Promise<void> {
+    if (this.#isMoving) return;
+    this.#isMoving = true;
+    const { signal } = this.#stopping;
+    try {
+      while (!signal.aborted) {
+        if (this.#wish === 'parked' && this.#state === 'ready') await this.#park();
+        else if (this.#wish === 'ready' && this.#state === 'parked') await this.#wake();
+        else return;
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      const reason = error instanceof Error ? error.message : String(error);
+      this.#options.onRecycle(`the worker could not be parked or woken: ${reason}`);
+    } finally {
+      this.#isMoving = false;
+    }
+  }
+
+  async #park(): Promise<void> {
+    const { executor, isQuiet, log, machine, untilQuiet } = this.#options;
+    if (!machine || !executor.parking) return;
+    this.#set('parking');
+    while (!isQuiet()) {
+      await Promise.race([untilQuiet(), this.#wishes.promise]);
+      if (this.#wish === 'ready') return this.#set('ready');
+      if (this.#stopping.signal.aborted) return;
+    }
+    const fits = await machine.hasHostRoom(this.#usedBytes);
+    let bytes = await executor.parking.letGo(fits ? 'parked' : 'ended');
+    // Nothing may have told the size before.
+    if (bytes > 0 && !(await machine.hasHostRoom(bytes))) {
+      await executor.parking.letGo('ended');
+      bytes = 0;
+    }
+    await machine.noteParked(bytes);
+    this.#bytes = bytes;
+    log.info({ way: this.#way, bytes }, 'worker parked');
+    this.#set('parked');
+  }
+
+  async #wake(): Promise<void> {
+    const { clock, executor, log, machine } = this.#options;
+    if (!machine || !executor.parking) return;
+    this.#set('waking');
+    const askedAt = clock.now();
+    for (let tries = 0; ; tries += 1) {
+      const { holders, isGranted } = await machine.reserve();
+      if (isGranted && (await this.#tryWake())) break;
+      if (clock.now() - askedAt > ROOM_MS)
+        throw new Error(`the GPU has had no room for ${ROOM_MS} ms`);
+      if (tries === 0) log.warn({ holders }, 'no room on the GPU, waiting');
+      const wait = new AbortController();
+      await Promise.race([sleep(clock, ROOM_RETRY_MS, wait.signal), this.#wishes.promise]);
+      wait.abort();
+      if (this.#stopping.signal.aborted) return;
+      if (this.#wish === 'parked') return this.#set('parked');
+    }
+    await machine.noteResident();
+    this.#bytes = 0;
+    log.info({ way: this.#way, wakeMs: clock.now() - askedAt }, 'worker woken');
+    this.#set('ready');
+  }
+
+  /** False if the device has no room after all. */
+  async #tryWake(): Promise<boolean> {
+    const { executor, machine } = this.#options;
+    try {
+      await executor.parking?.wakeUp();
+      return true;
+    } catch (error) {
+      if (!(error instanceof NoDeviceRoomError)) throw error;
+      await machine?.noteParked(this.#bytes);
+      return false;
+    }
+  }
+
+  #set(state: ParkingState): void {
+    this.#state = state;
+    this.#change += 1;
+    this.#notify();
+  }
+
+  #notify(): void {
+    for (const listener of this.#listeners) listener();
+  }
+}

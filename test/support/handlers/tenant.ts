@@ -1,0 +1,16 @@
+// A handler whose model holds memory of a (stand-in) GPU.
+import { fileURLToPath } from 'node:url';
+import { defineHandler } from 'millrace';
+// Threads find the built package by its name; the tests run the sources.
+import { createModelProcess } from '../../../src/process.ts';
+
+const model = createModelProcess({
+  command: 'python3',
+  args: [fileURLToPath(new URL('../models/tenant.py', import.meta.url))],
+});
+
+export default defineHandler({
+  setup: (ctx) => model.start(ctx),
+  teardown: () => model.stop(),
+  run: (_job, ctx) => model.call('answer', null, ctx),
+});

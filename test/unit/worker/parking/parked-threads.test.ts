@@ -1,0 +1,106 @@
+// Handler threads whose model processes are parked and woken: real threads and processes on a stand-in for the driver.
+import { writeFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
+import type { Device } from '../../../../src/wire/link/worker-link.ts';
+import {
+  compileDriver,
+  leaveOutWithoutCompiler,
+  removeDriver,
+  STAND_IN_UUID,
+  StandInDevice,
+} from '../../../support/cuda/stand-in.ts';
+import { leaveOutWithoutPython } from '../../../support/python.ts';
+import { cpu, readOutput } from '../../../support/workers/leases.ts';
+import { createThreads, writeHandler } from '../../../support/workers/thread-script.ts';
+
+const isLeftOut =
+  leaveOutWithoutCompiler('parked-threads') || leaveOutWithoutPython('parked-threads');
+const TENANT = resolve(import.meta.dirname, '../../../support/handlers/tenant.ts');
+const MB = 2 ** 20;
+const gpu: Device = {
+  kind: 'gpu',
+  index: 0,
+  uuid: STAND_IN_UUID,
+  name: 'H200',
+  memoryBytes: 8_192 * MB,
+};
+
+let folder = '';
+
+function open(sizes: ConstructorParameters<typeof StandInDevice>[1] = {}) {
+  const device = new StandInDevice(folder, sizes);
+  for (const [name, value] of Object.entries(device.environment)) vi.stubEnv(name, value);
+  onTestFinished(() => {
+    vi.unstubAllEnvs();
+  });
+  return device;
+}
+
+describe.skipIf(isLeftOut)('handler threads with model processes', () => {
+  beforeAll(() => {
+    folder = compileDriver();
+  });
+  afterAll(() => removeDriver(folder));
+
+  it('are parked and woken with all of their models, and run jobs again', async () => {
+    const device = open();
+    const threads = createThreads({ handlerPath: TENANT, threads: 2, devices: [gpu] });
+    const { executor } = threads;
+    await executor.start();
+    expect(await executor.parking?.findWay()).toBe('driver');
+    expect(await executor.parking?.letGo('parked')).toBe(2 * 1_024 * MB);
+    expect(device.tenants.map(({ state }) => state)).toEqual(['checkpointed', 'checkpointed']);
+    await executor.parking?.wakeUp();
+    expect(readOutput(await threads.begin({}).end)).toMatchObject({ mb: 1_024 });
+    await executor.stop();
+    expect(device.tenants).toEqual([]);
+  });
+
+  it('say that there is no room, and stay parked', async () => {
+    const device = open({ totalMb: 1_500 });
+    const threads = createThreads({ handlerPath: TENANT, devices: [gpu] });
+    const { executor } = threads;
+    await executor.start();
+    await executor.parking?.letGo('parked');
+    const other = createThreads({ handlerPath: TENANT, devices: [gpu] });
+    await other.executor.start();
+    await expect(executor.parking?.wakeUp()).rejects.toMatchObject({ name: 'NoDeviceRoomError' });
+    expect(device.tenants.map(({ state }) => state).sort()).toEqual(['checkpointed', 'running']);
+    await other.executor.parking?.letGo('ended');
+    expect(device.tenants).toHaveLength(1);
+    await executor.parking?.wakeUp();
+    expect(readOutput(await threads.begin({}).end)).toMatchObject({ mb: 1_024 });
+  });
+
+  it('start no model while they are parked, also in the place of a thread that died', async () => {
+    const device = open();
+    const handlerPath = await writeHandler(`
+      import { existsSync, rmSync } from 'node:fs';
+      import tenant from ${JSON.stringify(TENANT)};
+      const order = new URL('./die', import.meta.url);
+      export default { ...tenant, async setup(ctx) {
+        await tenant.setup(ctx);
+        setInterval(() => { if (existsSync(order)) { rmSync(order); process.exit(7); } }, 5).unref();
+      } };`);
+    const threads = createThreads({ handlerPath, devices: [gpu] });
+    const { executor } = threads;
+    await executor.start();
+    await executor.parking?.letGo('parked');
+    const gone = Promise.withResolvers<void>();
+    executor.onChange(() => gone.resolve());
+    writeFileSync(join(dirname(handlerPath), 'die'), '');
+    await gone.promise;
+    expect(device.tenants).toEqual([]);
+    await executor.parking?.wakeUp();
+    expect(readOutput(await threads.begin({}).end)).toMatchObject({ mb: 1_024 });
+  });
+
+  it('cannot be parked without a model process, or without a GPU', async () => {
+    open();
+    const none = createThreads({ devices: [gpu] });
+    await none.executor.start();
+    expect(await none.executor.parking?.findWay()).toBeUndefined();
+    expect(createThreads({ devices: [cpu] }).executor.parking).toBeUndefined();
+  });
+});

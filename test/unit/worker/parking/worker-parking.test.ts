@@ -1,0 +1,279 @@
+// A worker that the platform parks and wakes: what it says, what it takes, and what it does when the machine or the models
+// do otherwise.
+import { describe, expect, it } from 'vitest';
+import { LinkError, type RenewReply } from '../../../../src/wire/link/worker-link.ts';
+import {
+  type ExecutorParking,
+  NoDeviceRoomError,
+} from '../../../../src/worker/execution/executor.ts';
+import type { ParkingMachine, ParkingWish } from '../../../../src/worker/parking/worker-parking.ts';
+import { lease, type Script, startScript } from '../../../support/workers/worker-script.ts';
+
+const GB = 2 ** 30;
+
+class ScriptedParking implements ExecutorParking {
+  readonly acts: string[] = [];
+  way: 'hooks' | 'driver' | undefined = 'driver';
+  bytes = 5 * GB;
+  /** How the next wakes end. */
+  wakes: ('no room' | 'broken')[] = [];
+  hold: Promise<void> | undefined;
+
+  async findWay() {
+    return this.way;
+  }
+
+  async letGo(how: 'parked' | 'ended') {
+    this.acts.push(how);
+    await this.hold;
+    return how === 'parked' ? this.bytes : 0;
+  }
+
+  async wakeUp() {
+    const end = this.wakes.shift();
+    this.acts.push(end ?? 'woken');
+    if (end === 'no room') throw new NoDeviceRoomError('full');
+    if (end === 'broken') throw new Error('the ledger cannot be written');
+  }
+}
+
+class ScriptedMachine implements ParkingMachine {
+  readonly hostLimitBytes = 64 * GB;
+  readonly notes: string[] = [];
+  /** Answers of the next requests; then yes. */
+  rooms: boolean[] = [];
+
+  async hasHostRoom(bytes: number) {
+    return bytes <= this.hostLimitBytes;
+  }
+
+  async noteParked(bytes: number) {
+    this.notes.push(`parked ${bytes / GB}`);
+  }
+
+  async noteResident() {
+    this.notes.push('resident');
+  }
+
+  async reserve() {
+    const isGranted = this.rooms.shift() ?? true;
+    this.notes.push(isGranted ? 'granted' : 'refused');
+    return { isGranted, holders: isGranted ? [] : ['b'] };
+  }
+}
+
+interface Parked extends Script {
+  parking: ScriptedParking;
+  machine: ScriptedMachine;
+  /** Lets the open renewal answer with a wish. */
+  wish: (wish: ParkingWish, more?: Partial<RenewReply>) => Promise<void>;
+  /** The states that the platform has heard, without repetitions. */
+  states: () => string[];
+}
+
+async function start(
+  changes: (parking: ScriptedParking) => void = () => undefined,
+): Promise<Parked> {
+  const parking = new ScriptedParking();
+  const machine = new ScriptedMachine();
+  changes(parking);
+  const script = await startScript({ parking, parkingMachine: machine });
+  const { clock, link } = script;
+  await clock.advance(0);
+  const wish = async (parking: ParkingWish, more: Partial<RenewReply> = {}) => {
+    const open = link.renewals.findLast(({ request }) => request.waitMs > 0);
+    open?.answer({ ended: [], drain: false, parking, ...more });
+    await clock.advance(1);
+  };
+  const states = () => {
+    const heard = link.renewals.map(({ request }) => request.parking?.state ?? 'none');
+    return heard.filter((state, place) => state !== heard[place - 1]);
+  };
+  return { ...script, parking, machine, wish, states };
+}
+
+/** Ends the take that was open when the wish came. */
+async function endTake({ clock, link }: Parked): Promise<void> {
+  link.lastTake.answer([]);
+  await clock.advance(10);
+}
+
+describe('a worker that can be parked', () => {
+  it('says so as soon as its models run', async () => {
+    const { link, states } = await start();
+    expect(states()).toEqual(['none', 'ready']);
+    expect(link.lastRenewal.request).toMatchObject({
+      waitMs: 0,
+      parking: { way: 'driver', state: 'ready', change: 0, vramBytes: 0, hostLimitBytes: 64 * GB },
+    });
+  });
+
+  it('parks and wakes, and takes nothing meanwhile', async () => {
+    const worker = await start();
+    const { link, machine, parking, states, wish } = worker;
+    await wish('parked');
+    await endTake(worker);
+    const takes = link.takes.length;
+    expect(parking.acts).toEqual(['parked']);
+    expect(link.lastRenewal.request.parking).toMatchObject({ state: 'parked', vramBytes: 5 * GB });
+    expect(worker.worker.health()).toMatchObject({
+      ready: false,
+      reason: 'parked: its GPU is for others',
+      parking: 'parked',
+    });
+    // Each reply says the wish again.
+    await wish('parked');
+    expect(link.takes).toHaveLength(takes);
+    await wish('ready');
+    expect(parking.acts).toEqual(['parked', 'woken']);
+    expect(machine.notes).toEqual(['parked 5', 'granted', 'resident']);
+    expect(link.takes.length).toBeGreaterThan(takes);
+    expect(states()).toEqual(['none', 'ready', 'parking', 'parked', 'waking', 'ready']);
+    expect(link.renewals.map(({ request }) => request.parking?.change ?? 0)).toEqual(
+      expect.arrayContaining([0, 1, 2, 3, 4]),
+    );
+    expect(worker.worker.health().ready).toBe(true);
+  });
+
+  it('lets its jobs end first, also one that arrives with the last take', async () => {
+    const worker = await start();
+    const { clock, executor, link, parking, wish } = worker;
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(1);
+    await wish('parked');
+    link.lastTake.answer([lease('b')]);
+    await clock.advance(10);
+    expect(executor.executions).toHaveLength(2);
+    for (const execution of executor.executions) {
+      expect(parking.acts).toEqual([]);
+      execution.complete();
+      await clock.advance(10);
+    }
+    expect(parking.acts).toEqual(['parked']);
+  });
+
+  it('breaks off a take that the platform does not end', async () => {
+    const worker = await start();
+    const { clock, link, parking, wish } = worker;
+    await wish('parked');
+    const { lastTake } = link;
+    await clock.advance(998);
+    expect(lastTake.signal.aborted).toBe(false);
+    await clock.advance(1);
+    expect(lastTake.signal.aborted).toBe(true);
+    lastTake.fail(new LinkError('unavailable', 'aborted'));
+    await clock.advance(10);
+    expect(parking.acts).toEqual(['parked']);
+  });
+
+  it('goes on if the platform changes its mind while jobs run', async () => {
+    const worker = await start();
+    const { clock, executor, link, parking, wish } = worker;
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(1);
+    await wish('parked');
+    await endTake(worker);
+    const takes = link.takes.length;
+    await wish('ready');
+    expect(link.takes.length).toBeGreaterThan(takes);
+    executor.last.complete();
+    await clock.advance(10);
+    expect(parking.acts).toEqual([]);
+    expect(worker.states()).toEqual(['none', 'ready', 'parking', 'ready']);
+  });
+
+  it('wakes at once if the platform changes its mind while it moves', async () => {
+    const held = Promise.withResolvers<void>();
+    const worker = await start((parking) => {
+      parking.hold = held.promise;
+    });
+    await worker.wish('parked');
+    await endTake(worker);
+    await worker.wish('ready');
+    held.resolve();
+    await worker.clock.advance(10);
+    expect(worker.parking.acts).toEqual(['parked', 'woken']);
+    expect(worker.worker.health().parking).toBe('ready');
+  });
+
+  it('waits for room, and gives up the wait when it should be parked after all', async () => {
+    const worker = await start();
+    const { clock, machine, parking, wish } = worker;
+    await wish('parked');
+    await endTake(worker);
+    machine.rooms = [false, false, true, false, false];
+    parking.wakes = ['no room'];
+    await wish('ready');
+    await clock.advance(200);
+    expect(parking.acts).toEqual(['parked', 'no room']);
+    expect(machine.notes.slice(1)).toEqual(['refused', 'refused', 'granted', 'parked 5']);
+    await wish('parked');
+    expect(worker.worker.health().parking).toBe('parked');
+    await wish('ready');
+    await clock.advance(300);
+    expect(parking.acts).toEqual(['parked', 'no room', 'woken']);
+  });
+
+  it('asks for a new process if there is no room for a minute', async () => {
+    const worker = await start();
+    await worker.wish('parked');
+    await endTake(worker);
+    worker.machine.rooms = Array.from({ length: 1_000 }, () => false);
+    await worker.wish('ready');
+    await worker.clock.advance(61_000);
+    expect(await worker.worker.ended).toMatchObject({
+      name: 'stopped',
+      recycle: { reason: expect.stringContaining('the GPU has had no room for 60000 ms') },
+    });
+    expect(worker.link.byes).toHaveLength(1);
+  });
+
+  it('asks for a new process if the wake fails in another way', async () => {
+    const worker = await start((parking) => {
+      parking.wakes = ['broken'];
+    });
+    await worker.wish('parked');
+    await endTake(worker);
+    await worker.wish('ready');
+    expect(await worker.worker.ended).toMatchObject({
+      recycle: { reason: expect.stringContaining('the ledger cannot be written') },
+    });
+  });
+
+  it('ends a model that does not fit the memory of the host', async () => {
+    const known = await start();
+    known.worker.noteGpuFigures({ vramBytes: 65 * GB, vramScope: 'process' });
+    await known.wish('parked');
+    await endTake(known);
+    expect(known.parking.acts).toEqual(['ended']);
+    expect(known.link.lastRenewal.request.parking).toMatchObject({ state: 'parked', vramBytes: 0 });
+    const unknown = await start((parking) => {
+      parking.bytes = 65 * GB;
+    });
+    await unknown.wish('parked');
+    await endTake(unknown);
+    expect(unknown.parking.acts).toEqual(['parked', 'ended']);
+  });
+
+  it('ends without waking when it is drained', async () => {
+    const worker = await start();
+    await worker.wish('parked');
+    await endTake(worker);
+    await worker.wish('parked', { drain: true });
+    expect(await worker.worker.ended).toMatchObject({ name: 'stopped' });
+    expect(worker.parking.acts).toEqual(['parked']);
+  });
+
+  it.each(['no model process', 'no machine'])('says nothing with %s', async (what) => {
+    const parking = new ScriptedParking();
+    if (what === 'no model process') parking.way = undefined;
+    const machine = what === 'no machine' ? undefined : new ScriptedMachine();
+    const { clock, link, worker } = await startScript({ parking, parkingMachine: machine });
+    await clock.advance(0);
+    expect(link.renewals.every(({ request }) => request.parking === undefined)).toBe(true);
+    link.lastRenewal.answer({ ended: [], drain: false, parking: 'parked' });
+    await clock.advance(10);
+    expect(parking.acts).toEqual([]);
+    expect(worker.health()).not.toHaveProperty('parking');
+  });
+});
