@@ -4,8 +4,7 @@
 const LIST = Symbol.for('millrace.parkables');
 
 /** By hooks of the model's program, or by the NVIDIA driver. */
-export const PARK_WAYS = ['hooks', 'driver'] as const;
-export type ParkWay = (typeof PARK_WAYS)[number];
+export type ParkWay = 'hooks' | 'driver';
 
 /** How a model process can be parked, or why it cannot. */
 export interface ParkAbility {

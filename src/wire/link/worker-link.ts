@@ -1,7 +1,6 @@
 // The queue as a worker sees it: five verbs and their messages. Every carrier (HTTP long poll,
 // gRPC) transports exactly this interface; the queue implements it directly. Each message is described
 // once, by its fields (fields.ts): its type and its check follow. worker.proto is its form on gRPC.
-import { PARK_WAYS } from '../../base/process/parkables.ts';
 import { MAX_CHUNK_BYTES } from '../chunk/chunk.ts';
 import { attemptError, attemptUsage, STOP_LEVELS } from '../job/attempt.ts';
 import { MAX_S3_CONFIG_LENGTH } from '../job/job.ts';
@@ -210,6 +209,8 @@ export const leaseHeaders = list(leaseHeader);
 /** The right to run one attempt, and the JSON bytes of its input. */
 export type Lease = LeaseHeader & { input: Uint8Array };
 
+/** What moves the memory of a worker's model processes to the host: hooks of their programs, or the GPU's driver. */
+export const PARK_WAYS = ['hooks', 'driver'] as const;
 /**
  * `ready`: takes jobs. `parking`: takes none, lets running ones end, then moves. `parked`: holds no device memory, its
  * devices are free. `waking`: moves back.

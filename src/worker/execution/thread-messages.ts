@@ -2,7 +2,6 @@
 // built-ins of its thread, and with them what the thread writes. The worker relies on nothing that is not checked here.
 // Threads import only types of this file: they need not load the descriptions.
 import type { MessagePort } from 'node:worker_threads';
-import { PARK_WAYS } from '../../base/process/parkables.ts';
 import type { ProcessGroups } from '../../base/process/process-groups.ts';
 import type { AttemptLimits } from '../../handler/attempt/invoke.ts';
 import type { StopReason } from '../../handler/attempt/stop.ts';
@@ -21,7 +20,7 @@ import {
   whole,
   word,
 } from '../../wire/link/fields.ts';
-import { attemptOutcome, type Device } from '../../wire/link/worker-link.ts';
+import { attemptOutcome, type Device, PARK_WAYS } from '../../wire/link/worker-link.ts';
 import type { Packet } from './port-outbox.ts';
 
 /** The one long task of a thread. */
