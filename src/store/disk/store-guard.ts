@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import { type Clock, letOthersRun, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { logMigration, type MigrationListener } from '../schema-migration.ts';
-import { openSqlite, type SqliteDriver } from '../sqlite/sqlite.ts';
+import { openSqlite, type SqliteDriver, type SqliteOptions } from '../sqlite/sqlite.ts';
 import { type Store, StoreUnavailableError } from '../store.ts';
 import { locatePayloads, PayloadsSize } from './payload-files.ts';
 import { DiskReserve, readFreeBytes, SpaceGate } from './space-gate.ts';
@@ -261,15 +261,8 @@ interface Opened {
   gate: SpaceGate | undefined;
 }
 
-interface OpenOptions {
-  path: string;
-  onFailure: (failure: StoreFailure) => void;
-  onMigrated: MigrationListener;
-  gate: SpaceGate;
-}
-
 /** Opening may itself need space, for the shared memory file. */
-function openInSpace(options: OpenOptions): { store: Store; driver: SqliteDriver } {
+function openInSpace(options: SqliteOptions & { gate: SpaceGate }): ReturnType<typeof openSqlite> {
   const { gate } = options;
   try {
     return openSqlite(options);
