@@ -144,8 +144,8 @@ export const NODE_BREAKS: Break[] = [
   {
     promise: 'a node takes the lock of a shard again only while it owns the shard',
     file: 'src/store/postgres/database-link.ts',
-    from: 'if (mayReturn && !(await mayReturn()))',
-    to: 'if (mayReturn && (await mayReturn()) === undefined)',
+    from: 'if (!(await mayReturn()))',
+    to: 'if ((await mayReturn()) === undefined)',
     seen: /took the lock of shard \d, which node_\d+ owns/,
   },
   {
