@@ -1,7 +1,7 @@
 // How a server takes part in a platform of several nodes: the placement of endpoints, which the cluster implements and
 // forwarding follows, and the bounds of the traffic between nodes.
 import { type Clock, sleep } from '../../base/clock.ts';
-import type { FindPodPort } from '../nodes/pod-tunnel.ts';
+import type { FindPodPort } from '../nodes/node-listener.ts';
 import type { Forwarder, ForwarderParts } from './forwarder.ts';
 
 /** URLs under which clients and workers reach one node directly, not through a load balancer. */

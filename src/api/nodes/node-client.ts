@@ -1,8 +1,9 @@
-// Calls other nodes: POST /node/<name>, JSON in and out, over kept-alive connections; and watches by such calls whether
-// they answer. Each call shows the secret of the nodes: the first one is sent and all are accepted, so that it can be
-// rotated.
+// Calls other nodes: POST /node/<name>, JSON in and out, over kept-alive connections; watches by such calls whether they
+// answer; and connects to their pods. Each call shows the secret of the nodes: the first one is sent and all are accepted,
+// so that it can be rotated.
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { Agent, IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { http } from '../../base/net/node-http.ts';
@@ -102,6 +103,50 @@ export class NodeClient {
     this.#agent.destroy();
     this.#unlimited.destroy();
   }
+}
+
+/** Longest time to connect to a port of a pod, ms. */
+export const CONNECT_MS = 5_000;
+
+export interface PodAddress {
+  /** Of the pod's node. */
+  url: string;
+  podId: string;
+  port: number;
+  /** The first one is sent. */
+  secrets: readonly string[];
+}
+
+/** A connection to a pod on the machine of another node. Rejects if there is none in time. */
+export function connectToPod({ podId, port, secrets, url }: PodAddress): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const request = http.request({
+      ...readNodeAddress(url),
+      method: 'CONNECT',
+      path: `${podId}:${port}`,
+      agent: false,
+      headers: { [NODE_HEADERS.secret]: firstSecret(secrets) },
+    });
+    const expire = () => request.destroy(new Error(`no answer in ${CONNECT_MS} ms`));
+    const timer = setTimeout(expire, CONNECT_MS);
+    request.once('close', () => clearTimeout(timer)).once('error', reject);
+    request.once('response', (answer) => {
+      answer.resume();
+      reject(new Error(`node ${url}: ${answer.statusCode}`));
+    });
+    request.once('connect', (answer: IncomingMessage, socket: Socket) => {
+      clearTimeout(timer);
+      request.off('error', reject);
+      if (answer.statusCode === 200) {
+        socket.setNoDelay(true);
+        resolve(socket);
+        return;
+      }
+      socket.destroy();
+      reject(new Error(`node ${url} has no pod ${podId} with port ${port}: ${answer.statusCode}`));
+    });
+    request.end();
+  });
 }
 
 /** @throws Error beyond the bound */

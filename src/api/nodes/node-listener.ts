@@ -1,6 +1,8 @@
-// The port for other nodes: checks their secret, answers their calls (POST /node/<name>), and passes their other
-// requests to the same routes as the public port, marked as forwarded.
+// The port for other nodes: checks their secret, answers their calls (POST /node/<name>), connects them to ports of this
+// machine's pods (CONNECT <pod>:<port>), and passes their other requests to the same routes as the public port, marked as
+// forwarded.
 import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
+import { connect, type Socket } from 'node:net';
 import type { Clock } from '../../base/clock.ts';
 import { FairScheduler } from '../../base/fair-scheduler.ts';
 import type { Log } from '../../base/log.ts';
@@ -11,9 +13,8 @@ import { Connections } from '../limits/connections.ts';
 import { sendContinue } from '../limits/exchanges.ts';
 import { Flows } from '../limits/flows.ts';
 import { createListener } from '../listener.ts';
-import type { Connect } from '../proxy/upgrade.ts';
-import { CALL_PATH, hasNodeSecret, MAX_CALL_BYTES, PING } from './node-client.ts';
-import { type FindPodPort, serveTunnel } from './pod-tunnel.ts';
+import { type Connect, joinTunnel } from '../proxy/upgrade.ts';
+import { CALL_PATH, CONNECT_MS, hasNodeSecret, MAX_CALL_BYTES, PING } from './node-client.ts';
 
 /** The client's head has at most its own bounds; these bytes are for the headers between nodes. */
 const NODE_HEADER_BYTES = 4_096;
@@ -182,4 +183,61 @@ function send(response: ServerResponse, status: number, body: unknown): void {
   const json = Buffer.from(JSON.stringify(body));
   response.writeHead(status, { 'content-type': 'application/json', 'content-length': json.length });
   response.end(json);
+}
+
+/** Undefined if no container of the pod has the port: other ports of the machine cannot be reached. */
+export type FindPodPort = (
+  podId: string,
+  port: number,
+) => Promise<{ host: string; port: number } | undefined>;
+
+interface TunnelServer {
+  findPodPort: FindPodPort;
+  clock: Clock;
+  log: Log;
+}
+
+/** Connects another node to a port of a pod, which only this machine can reach. Never rejects. */
+async function serveTunnel(
+  request: IncomingMessage,
+  head: Buffer,
+  { clock, findPodPort, log }: TunnelServer,
+): Promise<void> {
+  const client = request.socket;
+  const refuse = (status: string) => client.end(`HTTP/1.1 ${status}\r\ncontent-length: 0\r\n\r\n`);
+  const [, podId = '', port = ''] = /^([^:]+):(\d{1,5})$/.exec(request.url ?? '') ?? [];
+  try {
+    const address = await findPodPort(podId, Number(port));
+    if (client.destroyed) return;
+    if (!address) {
+      refuse('404 Not Found');
+      return;
+    }
+    const worker = await dial(address);
+    // Its `close` has passed, so it would not end the connection to the pod.
+    if (client.destroyed) {
+      worker.destroy();
+      return;
+    }
+    client.write('HTTP/1.1 200 OK\r\n\r\n');
+    await joinTunnel({ client, worker, head, clock });
+  } catch (error) {
+    log.debug({ err: error, pod: podId }, 'connecting to a pod for another node failed');
+    refuse('502 Bad Gateway');
+  }
+}
+
+function dial({ host, port }: { host: string; port: number }): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const socket = connect({ host, port, noDelay: true, timeout: CONNECT_MS });
+    socket.once('timeout', () => socket.destroy(new Error(`no connection in ${CONNECT_MS} ms`)));
+    socket.once('error', reject);
+    socket.once('connect', () => {
+      socket
+        .setTimeout(0)
+        .off('error', reject)
+        .on('error', () => socket.destroy());
+      resolve(socket);
+    });
+  });
 }

@@ -3,7 +3,7 @@
 
 import { z } from 'zod';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
-import { connectToPod } from '../../api/nodes/pod-tunnel.ts';
+import { connectToPod } from '../../api/nodes/node-client.ts';
 import type { ResumableClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Connector, WorkerTarget } from '../../control/balancing/balanced-worker.ts';

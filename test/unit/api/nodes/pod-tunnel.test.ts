@@ -2,8 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
-import { readNodeAddress } from '../../../../src/api/nodes/node-client.ts';
-import { connectToPod } from '../../../../src/api/nodes/pod-tunnel.ts';
+import { connectToPod, readNodeAddress } from '../../../../src/api/nodes/node-client.ts';
 import { exchange } from '../../../support/api/platform.ts';
 import { SECRET, startNodes } from '../../../support/api/two-nodes.ts';
 
