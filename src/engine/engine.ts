@@ -1,8 +1,13 @@
 // The seam to the software that runs containers: its verbs, and its view of a container. It knows
 // nothing about the life of a pod; control/ decides the next step from what an engine shows.
+import { z } from 'zod';
 import { limitText } from '../base/text/printable.ts';
 import { ShellWordsError, splitWords } from '../base/text/shell-words.ts';
-import type { KubernetesLimits, PodKubernetes } from '../wire/engine/kubernetes.ts';
+import {
+  type KubernetesLimits,
+  type PodKubernetes,
+  podKubernetes,
+} from '../wire/engine/kubernetes.ts';
 
 /**
  * Input of a new container. The engine stores ID, generation and labels with it: they are the
@@ -62,6 +67,36 @@ export interface ContainerMount {
    */
   sizeGb?: number;
 }
+
+/** Checks a spec that was written as JSON. */
+export const containerSpec: z.ZodType<ContainerSpec> = z.object({
+  id: z.string(),
+  generation: z.int(),
+  labels: z.record(z.string(), z.string()),
+  image: z.string(),
+  args: z.string(),
+  handler: z.string().nullable(),
+  runsVersion: z.literal(true).exactOptional(),
+  env: z.record(z.string(), z.string()),
+  ports: z.array(z.object({ private: z.int(), protocol: z.enum(['http', 'tcp', 'udp']) })),
+  diskGb: z.number(),
+  registry: z.object({ server: z.string(), username: z.string(), password: z.string() }).nullable(),
+  mounts: z.array(
+    z.object({
+      kind: z.enum(['persistent', 'network']),
+      source: z.string(),
+      path: z.string(),
+      sizeGb: z.number().exactOptional(),
+    }),
+  ),
+  stateVolume: z
+    .object({ endpointId: z.string(), slot: z.number(), path: z.string() })
+    .exactOptional(),
+  gpus: z.array(z.string()),
+  limits: z.object({ vcpus: z.number(), memoryGb: z.number() }).nullable(),
+  network: z.string().nullable(),
+  kubernetes: podKubernetes.exactOptional(),
+});
 
 /** Network volumes that users have created. The engine makes one with the first container that mounts it. */
 export interface NetworkVolumes {

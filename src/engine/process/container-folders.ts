@@ -2,16 +2,21 @@
 // which no pod needs to write to; disks and volumes are in folders beside it. A record appears and
 // disappears as a whole.
 import { randomBytes } from 'node:crypto';
-import { chmod, mkdir, mkdtemp, rename, rm, rmdir, symlink } from 'node:fs/promises';
-import { dirname, isAbsolute, join } from 'node:path';
-import { type ContainerSpec, EngineError } from '../engine.ts';
-import { FolderQuotas } from '../folder-quotas.ts';
 import {
-  nameDisk,
-  parseDiskName,
-  readContainerFile,
-  writeContainerFile,
-} from './container-file.ts';
+  chmod,
+  mkdir,
+  mkdtemp,
+  readFile,
+  rename,
+  rm,
+  rmdir,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
+import { basename, dirname, isAbsolute, join } from 'node:path';
+import { z } from 'zod';
+import { type ContainerSpec, containerSpec, EngineError } from '../engine.ts';
+import { FolderQuotas } from '../folder-quotas.ts';
 import {
   chownFolder,
   ignoreMissing,
@@ -342,4 +347,68 @@ class DiscardedFolders {
         };
       });
   }
+}
+
+/** A pod that runs as the platform's own user can damage the file, so its content is validated. */
+const FILE = 'container.json';
+
+const diskName = z.object({ disk: z.string(), isDiskLimited: z.boolean() });
+
+interface ContainerFile {
+  spec: ContainerSpec;
+  /** Name of the disk. */
+  disk: string;
+  /** Its disk got a quota when it was made. */
+  isDiskLimited: boolean;
+}
+
+/** `folder` is `…/<id>/<generation>`. Undefined if it contains no such file. */
+async function readContainerFile(folder: string): Promise<ContainerFile | 'damaged' | undefined> {
+  try {
+    const content: unknown = JSON.parse(await readFile(join(folder, FILE), 'utf8'));
+    const spec = containerSpec.parse(content);
+    const { disk, isDiskLimited } = diskName.parse(content);
+    const isOwn =
+      spec.id === basename(dirname(folder)) && `${spec.generation}` === basename(folder);
+    return isOwn && isDiskOf(disk, spec) ? { spec, disk, isDiskLimited } : 'damaged';
+  } catch (error) {
+    return isMissing(error) ? undefined : 'damaged';
+  }
+}
+
+async function writeContainerFile(
+  folder: string,
+  { disk, isDiskLimited, spec }: ContainerFile,
+): Promise<void> {
+  const content = JSON.stringify({ ...spec, disk, isDiskLimited });
+  const written = join(folder, `${FILE}.new`);
+  await writeFile(written, content, { mode: 0o600, flush: true });
+  await rename(written, join(folder, FILE));
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'ENOENT';
+}
+
+/**
+ * Names of container disks: `<id>.<generation>.<random part>`. The random part gives two calls that create the same
+ * container at once separate disks.
+ */
+const DISK_NAME = /^(.+)\.(\d+)\.[0-9a-f]{12}$/;
+
+type DiskOwner = Pick<ContainerSpec, 'id' | 'generation'>;
+
+function nameDisk({ generation, id }: DiskOwner): string {
+  return `${id}.${generation}.${randomBytes(6).toString('hex')}`;
+}
+
+/** Undefined for a name that is not a disk's. */
+function parseDiskName(name: string): DiskOwner | undefined {
+  const [, id, generation] = DISK_NAME.exec(name) ?? [];
+  return id === undefined ? undefined : { id, generation: Number(generation) };
+}
+
+function isDiskOf(name: string, { generation, id }: DiskOwner): boolean {
+  const owner = parseDiskName(name);
+  return owner?.id === id && owner.generation === generation;
 }

@@ -7,10 +7,10 @@ import {
   type Container,
   type ContainerSpec,
   type ContainerStats,
+  containerSpec,
   type Engine,
   EngineError,
 } from '../../engine/engine.ts';
-import { podKubernetes } from '../../wire/engine/kubernetes.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { FolderUse, WorkerFolders } from '../compute/worker-folders.ts';
 
@@ -131,35 +131,6 @@ export class MachineAgent {
 }
 
 const protocol = z.enum(['http', 'tcp', 'udp']);
-
-const containerSpec: z.ZodType<ContainerSpec> = z.object({
-  id: z.string(),
-  generation: z.number(),
-  image: z.string(),
-  args: z.string(),
-  labels: z.record(z.string(), z.string()),
-  env: z.record(z.string(), z.string()),
-  handler: z.string().nullable(),
-  runsVersion: z.literal(true).exactOptional(),
-  ports: z.array(z.object({ private: z.number(), protocol })),
-  diskGb: z.number(),
-  registry: z.object({ server: z.string(), username: z.string(), password: z.string() }).nullable(),
-  mounts: z.array(
-    z.object({
-      kind: z.enum(['persistent', 'network']),
-      source: z.string(),
-      path: z.string(),
-      sizeGb: z.number().exactOptional(),
-    }),
-  ),
-  stateVolume: z
-    .object({ endpointId: z.string(), slot: z.number(), path: z.string() })
-    .exactOptional(),
-  gpus: z.array(z.string()),
-  limits: z.object({ vcpus: z.number(), memoryGb: z.number() }).nullable(),
-  network: z.string().nullable(),
-  kubernetes: podKubernetes.exactOptional(),
-});
 
 export const container: z.ZodType<Container> = z.object({
   id: z.string(),
