@@ -1,8 +1,14 @@
 // Checks how a worker handles faults of the network and the platform, and rules over all its calls.
 import { type LeaseRef, LinkError, type ReportHeader } from '../../wire/link/worker-link.ts';
 import { type ConformanceCheck, demand, demandSame, listYields } from '../checks.ts';
-import type { CallRecorder } from './call-recorder.ts';
-import { demandOutput, demandWork, leaseOf, SOON_MS, type WorkerStand } from './worker-stand.ts';
+import {
+  type CallRecorder,
+  demandOutput,
+  demandWork,
+  leaseOf,
+  SOON_MS,
+  type WorkerStand,
+} from './worker-stand.ts';
 
 /** A half-open connection fails only after the longest wait plus the worker's margin. */
 const HALF_OPEN_MS = 60_000;
