@@ -19,9 +19,9 @@ import {
 import { defineCommand, EXIT, renderBlock } from '../command.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';
 import type { ParsedArguments } from '../option-parser.ts';
-import { flag, text } from '../options.ts';
+import { flag, type OptionValues } from '../options.ts';
 import { print } from '../output.ts';
-import { DEVICES_HELP } from '../worker/worker-flags.ts';
+import { workerFlags } from '../worker/worker-flags.ts';
 import { readPerWorker } from '../worker/worker-machine.ts';
 
 const NODE_MAJOR = 24;
@@ -30,22 +30,9 @@ const MIN_FREE_BYTES = 256 * 2 ** 20;
 
 const options = {
   json: flag({ help: 'print one JSON object' }),
-  gpusPerWorker: text({
-    default: '1',
-    placeholder: 'N|all',
-    env: 'MILLRACE_GPUS_PER_WORKER',
-    help: 'number of GPUs of each worker process',
-  }),
-  devices: text({
-    placeholder: 'LIST',
-    env: 'MILLRACE_DEVICES',
-    help: DEVICES_HELP,
-  }),
-  nvidiaSmi: text({
-    placeholder: 'PATH',
-    env: 'MILLRACE_NVIDIA_SMI',
-    help: 'path of nvidia-smi; default: the one on the PATH',
-  }),
+  gpusPerWorker: workerFlags.gpusPerWorker,
+  devices: workerFlags.devices,
+  nvidiaSmi: { ...workerFlags.nvidiaSmi, section: 'main' as const },
 };
 
 export const doctorCommand = defineCommand({
@@ -83,19 +70,15 @@ interface Findings {
 }
 
 async function run({ values }: ParsedArguments<typeof options>): Promise<number> {
-  const perWorker = readPerWorker(values.gpusPerWorker);
-  const findings = await examine({ ...values, perWorker });
+  const findings = await examine(values);
   void print(values.json ? `${toJson(findings)}\n` : describe(findings));
   return findings.healthy ? EXIT.ok : EXIT.failed;
 }
 
-interface Wishes {
-  perWorker: number | 'all';
-  devices: string | undefined;
-  nvidiaSmi: string | undefined;
-}
-
-async function examine({ perWorker, devices: choice, nvidiaSmi }: Wishes): Promise<Findings> {
+/** @throws UsageError */
+async function examine(values: OptionValues<typeof options>): Promise<Findings> {
+  const { devices: choice, nvidiaSmi } = values;
+  const perWorker = readPerWorker(values.gpusPerWorker);
   const searchPath = readVariable('PATH') ?? '';
   const [detection, disk] = await Promise.all([
     detectDevices({ nvidiaSmi, searchPath }),

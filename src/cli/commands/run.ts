@@ -9,7 +9,7 @@ import { CommandError, defineCommand, EXIT } from '../command.ts';
 import { withholdKeys } from '../config.ts';
 import { findHandlerFile } from '../dev/handler-files.ts';
 import type { ParsedArguments } from '../option-parser.ts';
-import { flag, integer, readNamedFile, text, UsageError } from '../options.ts';
+import { flag, integer, type OptionValues, readNamedFile, text, UsageError } from '../options.ts';
 import { forceOnSecond, listenForStop } from '../stop-signals.ts';
 import { createTerminalLog } from '../terminal-log.ts';
 import { findUsableDevices } from '../worker/worker-machine.ts';
@@ -151,12 +151,7 @@ function makeLeases({ id, inputs, isList }: AskedJobs, executionTimeoutMs: numbe
   }));
 }
 
-interface InputSource {
-  input: string | undefined;
-  inputFile: string | undefined;
-  testInput: string | undefined;
-  fromStdin: boolean;
-}
+type InputSource = OptionValues<typeof options> & { fromStdin: boolean };
 
 interface AskedJobs {
   id?: string | undefined;

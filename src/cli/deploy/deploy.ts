@@ -15,12 +15,7 @@ import {
   readTableWidth,
   StatusLine,
 } from '../output.ts';
-import {
-  callPlatform,
-  clientOptions,
-  connectPlatform,
-  type GivenTarget,
-} from '../resources/client-options.ts';
+import { callPlatform, clientOptions, connectPlatform } from '../resources/client-options.ts';
 import { checkLoads, describePackage, type PackedProject, packProject } from './package-files.ts';
 import { chooseName, findProject, needName } from './project.ts';
 import {
@@ -167,13 +162,8 @@ function describeDryRun(name: string, packed: PackedProject): object {
   return { name, folder, entry, bytes: bytes.length, unpackedBytes, sha256, files };
 }
 
-interface ListValues extends GivenTarget {
-  name: string | undefined;
-  json: boolean;
-}
-
 /** @throws UsageError, CommandError */
-async function listVersions(positionals: readonly string[], values: ListValues): Promise<number> {
+async function listVersions(positionals: readonly string[], values: Values): Promise<number> {
   const [surplus] = positionals;
   if (surplus !== undefined) {
     throw new UsageError(`${surplus}: unexpected argument; --list takes --name NAME`);

@@ -11,7 +11,7 @@ import {
   explainPlatformError,
   webhookSecretFileOption,
 } from '../options/platform-option.ts';
-import { flag, integer, text, UsageError } from '../options.ts';
+import { flag, integer, type OptionValues, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 import { clientOptions, DEFAULT_URL } from '../resources/client-options.ts';
 
@@ -68,15 +68,7 @@ export const environmentVerb = defineVerb({
   },
 });
 
-interface WorkerEnvironment {
-  endpoint: string;
-  url: string;
-  key: string | undefined;
-  runpod: boolean;
-  pingSeconds: number;
-  workerId: string | undefined;
-  skipSystemChecks: boolean;
-}
+type WorkerEnvironment = OptionValues<typeof options> & { endpoint: string };
 
 /** @throws UsageError */
 function describeEnvironment(worker: WorkerEnvironment): Record<string, string> {

@@ -14,9 +14,6 @@ import {
 import { logLevelOption } from '../terminal-log.ts';
 import { isOnRunPod, readPodId, readRunPodEndpoint, readRunPodLogLevel } from './runpod.ts';
 
-export const DEVICES_HELP =
-  'devices to use, separated by commas: an index by PCI bus ID (0), a UUID (GPU-…), a MIG instance (0:1 is ' +
-  'instance 1 of GPU 0), another maker (amd:0), or cpu for no GPU; default: all GPUs';
 const MAX_MS = 604_800_000;
 /** 1 TiB. */
 const MAX_MB = 1_048_576;
@@ -91,7 +88,9 @@ const processOptions = defineGroup('Processes, threads and devices', {
   }),
   devices: text({
     placeholder: 'LIST',
-    help: DEVICES_HELP,
+    help:
+      'devices to use, separated by commas: an index by PCI bus ID (0), a UUID (GPU-…), a MIG instance (0:1 is ' +
+      'instance 1 of GPU 0), another maker (amd:0), or cpu for no GPU; default: all GPUs',
   }),
   startAttempts: integer({
     min: 1,
