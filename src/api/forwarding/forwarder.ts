@@ -7,9 +7,10 @@ import { ByteBudget } from '../../base/byte-budget.ts';
 import { http } from '../../base/net/node-http.ts';
 import { PROBLEMS, type ProblemCode, ProblemError } from '../../wire/problem.ts';
 import { EVENT_LIMITS, type Topic } from '../../wire/routes/event-topics.ts';
-import { LOG_CUT_HEADER } from '../../wire/routes/routes.ts';
+import { LOG_CUT_HEADER, WORKER_HEADERS } from '../../wire/routes/routes.ts';
 import type { NameSources } from '../http/auth.ts';
-import { findNewJob, NODE_HEADERS, noteNewJob } from '../http/forwarded.ts';
+import { findForwarded, findNewJob, NODE_HEADERS, noteNewJob } from '../http/forwarded.ts';
+import { toProblem } from '../http/problem-reply.ts';
 import {
   firstSecret,
   NodeClient,
@@ -22,10 +23,8 @@ import type { ServedLink } from '../worker/worker-routes.ts';
 import {
   addForwardingHooks,
   countServed,
+  endServed,
   lookUpUnknownNames,
-  mayBeLost,
-  noteLost,
-  passLost,
   type Served,
   tellOwner,
 } from './forwarding-hooks.ts';
@@ -158,19 +157,6 @@ export class Forwarder {
   }
 
   /**
-   * Passes on a request that this node has served until its endpoint moved, if that is harmless. @returns whether
-   * another node has answered it @throws ProblemError before the answer begins
-   */
-  async passLost(request: FastifyRequest, reply: FastifyReply): Promise<boolean> {
-    const subject = findSubject(request);
-    if (subject.kind === 'local' || !isRepeatable(request)) return false;
-    const body = findUsedBody(request);
-    if (body === undefined || this.#find(subject).kind === 'here') return false;
-    const lost = { body, job: findNewJob(request.raw) };
-    return (await this.#run(request, reply, { lost, subject })) !== 'returned';
-  }
-
-  /**
    * Reads the data of an event stream's topic on the node that has it, with the rights of the caller: the same operation,
    * over HTTP. @throws ProblemError that the node answers, or `unavailable`
    */
@@ -221,9 +207,34 @@ export class Forwarder {
     reply: FastifyReply,
     { error, queue }: Served & { error: unknown },
   ): Promise<unknown> | undefined {
-    const failed = { error, forwarder: this };
-    noteLost(request, reply, { ...failed, queue });
-    return mayBeLost(request, reply, failed) ? passLost(request, reply, failed) : undefined;
+    if (toProblem(error)?.code !== 'unavailable') return undefined;
+    if (findForwarded(request.raw)) {
+      // The queue refuses a request whose endpoint moves meanwhile. The node that forwarded the request may repeat it.
+      if (queue.isClosing || !this.isHere(request)) reply.header(NODE_HEADERS.answer, 'lost');
+      return undefined;
+    }
+    if (reply.sent || reply.raw.destroyed || this.isHere(request)) return undefined;
+    // A node that hands an endpoint over waits for the requests that it serves.
+    endServed(request);
+    // They describe the answer that this node began.
+    for (const name of ['content-type', WORKER_HEADERS.owner]) reply.removeHeader(name);
+    return this.#passLost(request, reply).then(
+      (isAnswered) => (isAnswered ? undefined : error),
+      (failure: unknown) => failure,
+    );
+  }
+
+  /**
+   * Passes on a request that this node has served until its endpoint moved, if that is harmless. @returns whether
+   * another node has answered it @throws ProblemError before the answer begins
+   */
+  async #passLost(request: FastifyRequest, reply: FastifyReply): Promise<boolean> {
+    const subject = findSubject(request);
+    if (subject.kind === 'local' || !isRepeatable(request)) return false;
+    const body = findUsedBody(request);
+    if (body === undefined || this.#find(subject).kind === 'here') return false;
+    const lost = { body, job: findNewJob(request.raw) };
+    return (await this.#run(request, reply, { lost, subject })) !== 'returned';
   }
 
   /** The link of a worker on a carrier whose calls are not forwarded as a whole. */

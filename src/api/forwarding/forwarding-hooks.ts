@@ -1,11 +1,10 @@
-// Hooks of a node around the guard: look up names that it does not know yet, count the requests that it serves, mark
-// those that it has lost, and tell workers the URL of their owner.
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+// Hooks of a node around the guard: refuse what another node serves, look up names that the node does not know yet, count
+// the requests that it serves, and tell workers the URL of their owner.
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { Queues } from '../../queue/queues.ts';
 import { RUNPOD_BASE, WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes/routes.ts';
 import { isUnknown, type NameSources, readEndpoint, readSessionToken } from '../http/auth.ts';
 import { findForwarded, NODE_HEADERS, NOT_OWNER_STATUS } from '../http/forwarded.ts';
-import { toProblem } from '../http/problem-reply.ts';
 import { isAwaitingContinue } from '../limits/exchanges.ts';
 import type { Forwarder } from './forwarder.ts';
 import type { AdvertisedUrls, Placement } from './forwarding-options.ts';
@@ -15,12 +14,11 @@ export interface Served {
   queue: Pick<Queues, 'isClosing'>;
 }
 
-interface ServedBy extends Served {
-  forwarder: Forwarder;
-}
-
 /** Add them before the guard: a request is forwarded once, and refused before its key is read. */
-export function addForwardingHooks(app: FastifyInstance, { forwarder, queue }: ServedBy): void {
+export function addForwardingHooks(
+  app: FastifyInstance,
+  { forwarder, queue }: Served & { forwarder: Forwarder },
+): void {
   app.addHook('onRequest', (request, reply, done) => {
     if (!findForwarded(request.raw)) return done();
     const isServed = !queue.isClosing && forwarder.isHere(request);
@@ -31,54 +29,6 @@ export function addForwardingHooks(app: FastifyInstance, { forwarder, queue }: S
     if (isAwaitingContinue(request.raw)) reply.header('connection', 'close');
     reply.code(NOT_OWNER_STATUS).send();
   });
-}
-
-/**
- * For the error handler. The endpoint may move while its queue serves a request; then the queue refuses it, and
- * the node that forwarded it may repeat it.
- */
-export function noteLost(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  { error, forwarder, queue }: ServedBy & { error: unknown },
-): void {
-  if (!findForwarded(request.raw) || toProblem(error)?.code !== 'unavailable') return;
-  if (queue.isClosing || !forwarder.isHere(request)) reply.header(NODE_HEADERS.answer, 'lost');
-}
-
-interface Failed {
-  error: unknown;
-  forwarder: Forwarder;
-}
-
-/** Whether the error may be that this node has lost the endpoint of a client's request. */
-export function mayBeLost(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  { error, forwarder }: Failed,
-): boolean {
-  if (findForwarded(request.raw) || reply.sent || reply.raw.destroyed) return false;
-  return toProblem(error)?.code === 'unavailable' && !forwarder.isHere(request);
-}
-
-/**
- * For the error handler: lets the next owner answer. Never rejects. @returns the error to send; undefined if another
- * node has answered
- */
-export async function passLost(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  { error, forwarder }: Failed,
-): Promise<unknown> {
-  // A node that hands an endpoint over waits for the requests that it serves.
-  endServed(request);
-  // They describe the answer that this node began.
-  for (const name of ['content-type', WORKER_HEADERS.owner]) reply.removeHeader(name);
-  try {
-    return (await forwarder.passLost(request, reply)) ? undefined : error;
-  } catch (failure) {
-    return failure;
-  }
 }
 
 export interface LookupOptions extends NameSources {
@@ -119,7 +69,7 @@ export function countServed(app: FastifyInstance, placement: Pick<Placement, 'be
 const counted = new WeakMap<FastifyRequest, () => void>();
 
 /** This node no longer serves the request. */
-function endServed(request: FastifyRequest): void {
+export function endServed(request: FastifyRequest): void {
   counted.get(request)?.();
   counted.delete(request);
 }
