@@ -1,6 +1,7 @@
 // The client of millrace_park.py, a helper process that suspends and resumes other processes by the NVIDIA driver. It starts
 // with the first request and ends with this process, or after a request that fails to come back.
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
+import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { readLines } from '../base/text/line-reader.ts';
 import { choosePython, type Environment } from './options.ts';
@@ -159,6 +160,75 @@ export class ParkHelper {
     if (answer['ok'] === true) pending.resolve(answer);
     else pending.reject(toError(answer));
   }
+}
+
+export interface ParkTrial {
+  bytes: number;
+  parkMs: number;
+  wakeMs: number;
+}
+
+/** For the start of a program that takes memory, ms. */
+const HOLD_MS = 30_000;
+
+/**
+ * Moves memory of a program of its own off the device and back. @throws Error that says what failed, ParkHelperError
+ */
+export async function tryParking(
+  environment: Environment,
+  { bytes, device }: { bytes: number; device: string },
+): Promise<ParkTrial> {
+  const helper = new ParkHelper(environment);
+  const command = choosePython('python3', environment);
+  const holder = spawn(command, [PROGRAM, 'hold', String(bytes)], {
+    env: { ...environment },
+    stdio: 'pipe',
+    detached: true,
+  });
+  try {
+    const next = readAnswers(holder);
+    await next('held');
+    const startedAt = performance.now();
+    const request = { group: holder.pid ?? 0, device, lockMs: ANSWER_MS };
+    const suspended = await helper.suspend(request);
+    const parkedAt = performance.now();
+    await helper.resume(suspended, device);
+    const wokenAt = performance.now();
+    holder.stdin.write('\n');
+    await next('same');
+    const [parkMs, wakeMs] = [parkedAt - startedAt, wokenAt - parkedAt].map(Math.round);
+    return { bytes: suspended.bytes, parkMs: parkMs ?? 0, wakeMs: wakeMs ?? 0 };
+  } finally {
+    holder.kill('SIGKILL');
+    helper.stop();
+  }
+}
+
+/** @returns how the next line is awaited. @throws Error if it is another one, or none comes */
+function readAnswers(holder: ChildProcessWithoutNullStreams): (wanted: string) => Promise<void> {
+  let lastLines = '';
+  holder.stdin.on('error', () => undefined);
+  readLines(holder.stderr, {
+    maxChars: MAX_LINE_CHARS,
+    onLine: (line) => {
+      lastLines = `${lastLines}\n${line}`.slice(-MAX_REASON);
+    },
+  });
+  const fail = (how: string) => new Error(`the program that holds memory ${how}${lastLines}`);
+  const ended = new Promise<never>((_, reject) => {
+    holder.on('error', (error) => reject(fail(`could not be started: ${error.message}`)));
+    holder.on('close', (code) => reject(fail(`ended with code ${code}`)));
+  });
+  ended.catch(() => undefined);
+  return async (wanted) => {
+    const timer = new AbortController();
+    const { promise, resolve } = Promise.withResolvers<string>();
+    readLines(holder.stdout, { maxChars: MAX_LINE_CHARS, onLine: resolve });
+    const late = delay(HOLD_MS, 'nothing', { signal: timer.signal }).catch(() => 'nothing');
+    const line = await Promise.race([promise, ended, late]);
+    timer.abort();
+    if (line !== wanted) throw fail(`says "${line}" in place of "${wanted}"`);
+  };
 }
 
 function parse(line: string): Answer | undefined {

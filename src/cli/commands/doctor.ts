@@ -4,6 +4,7 @@ import { statfs } from 'node:fs/promises';
 import { cpus, freemem, totalmem } from 'node:os';
 import { findProxy, nameProxy, readNoProxy } from '../../base/net/outgoing-proxy.ts';
 import { packageVersion } from '../../base/package-info.ts';
+import { ParkHelper, type ParkTrial, tryParking } from '../../process/park-helper.ts';
 import {
   type Detection,
   type DeviceProblem,
@@ -32,6 +33,9 @@ const options = {
   json: flag({ help: 'print one JSON object' }),
   gpusPerWorker: workerFlags.gpusPerWorker,
   devices: workerFlags.devices,
+  tryPark: flag({
+    help: 'also move 1 GB of a program of its own off the first GPU and back, and print the times',
+  }),
   nvidiaSmi: { ...workerFlags.nvidiaSmi, section: 'main' as const },
 };
 
@@ -61,6 +65,8 @@ interface Findings {
   /** Of URLs with the scheme; `except` is NO_PROXY. */
   proxies: { https: string | null; http: string | null; except: string[] };
   nvidia: Detection['nvidia'];
+  /** How models without hooks are parked; null without an NVIDIA GPU. */
+  parking: ParkingFindings | null;
   devices: FoundDevice[];
   workers: DeviceSet[];
   idle: DeviceSets['idle'];
@@ -75,9 +81,18 @@ async function run({ values }: ParsedArguments<typeof options>): Promise<number>
   return findings.healthy ? EXIT.ok : EXIT.failed;
 }
 
+interface ParkingFindings {
+  /** `libcuda` or `cuda-checkpoint`; null: only hooks of the models can do it. */
+  by: string | null;
+  /** Why the driver cannot do it. */
+  reason: string | null;
+  /** With --try-park. */
+  trial: ParkTrial | null;
+}
+
 /** @throws UsageError */
 async function examine(values: OptionValues<typeof options>): Promise<Findings> {
-  const { devices: choice, nvidiaSmi } = values;
+  const { devices: choice, nvidiaSmi, tryPark } = values;
   const perWorker = readPerWorker(values.gpusPerWorker);
   const searchPath = readVariable('PATH') ?? '';
   const [detection, disk] = await Promise.all([
@@ -93,6 +108,7 @@ async function examine(values: OptionValues<typeof options>): Promise<Findings> 
   );
   const isNew = ({ text }: DeviceProblem) => found.every((known) => known.text !== text);
   const problems = [...found, ...plan.problems.filter(isNew), ...checkHost(disk)];
+  const parking = await examineParking(plan.sets[0], { tryPark, problems });
   const proxies = {
     https: examineProxy('https:', problems),
     http: examineProxy('http:', problems),
@@ -108,6 +124,7 @@ async function examine(values: OptionValues<typeof options>): Promise<Findings> 
     disk,
     proxies,
     nvidia,
+    parking,
     devices,
     workers: plan.sets,
     idle: plan.idle,
@@ -132,6 +149,36 @@ function planSets(make: () => DevicePlan): DevicePlan & { problems: DeviceProble
     const problems: DeviceProblem[] = [{ severity: 'error', text, remedy }];
     return { sets: [], idle: [], notes: [], isNvidiaUnwanted: false, problems };
   }
+}
+
+const TRIAL_BYTES = 2 ** 30;
+
+/** What the driver of the first worker's GPU can do. */
+async function examineParking(
+  set: DeviceSet | undefined,
+  { problems, tryPark }: { problems: DeviceProblem[]; tryPark: boolean },
+): Promise<ParkingFindings | null> {
+  const device = set?.devices.find(({ uuid }) => /^(?:GPU|MIG)-/.test(uuid));
+  if (!set || !device) return null;
+  const environment = inheritEnvironment(set.environment);
+  const helper = new ParkHelper(environment);
+  const findings: ParkingFindings = { by: null, reason: null, trial: null };
+  try {
+    findings.by = (await helper.probe()).by;
+    if (tryPark) {
+      findings.trial = await tryParking(environment, { bytes: TRIAL_BYTES, device: device.uuid });
+    }
+  } catch (error) {
+    findings.reason = error instanceof Error ? error.message : String(error);
+    if (tryPark) {
+      const text = `parking a model by the driver fails: ${findings.reason}`;
+      const remedy = 'use hooks of the model, or let it end and start again; see docs/gpus.md';
+      problems.push({ severity: 'warning', text, remedy });
+    }
+  } finally {
+    helper.stop();
+  }
+  return findings;
 }
 
 function checkHost(disk: Findings['disk']): DeviceProblem[] {
@@ -201,6 +248,7 @@ function describe(findings: Findings): string {
       ['Disk', free],
       ['Proxies', describeProxies(findings.proxies)],
       ['nvidia-smi', describeNvidia(nvidia)],
+      ...(findings.parking ? [['Parking', describeParking(findings.parking)] as const] : []),
     ]),
     renderBlock(
       'Devices',
@@ -242,6 +290,14 @@ function describeNvidia(nvidia: Detection['nvidia']): string {
   if (nvidia.kind === 'failing') return `${nvidia.command} fails`;
   const { command, driverVersion = 'unknown', cudaVersion = 'unknown' } = nvidia;
   return `${command}, driver ${driverVersion}, CUDA up to ${cudaVersion}`;
+}
+
+function describeParking({ by, reason, trial }: ParkingFindings): string {
+  if (by === null) return `only by hooks of the model: ${reason}`;
+  if (!trial) return `by the driver (${by}), or by hooks of the model`;
+  const { bytes, parkMs, wakeMs } = trial;
+  const seconds = (ms: number) => `${(ms / 1_000).toFixed(2)} s`;
+  return `by the driver (${by}): ${formatBytes(bytes)} in ${seconds(parkMs)}, back in ${seconds(wakeMs)}, the same bytes`;
 }
 
 function describeSet({ devices, environment }: DeviceSet): string {

@@ -12,6 +12,10 @@ its standard input is closed. Every answer has the `id` of its request and `ok`;
     {"id": 4, "do": "wake", "pids": [..], "bytes": N, "device": UUID}
                                                  resumes them, if N bytes are free; without room a resume would destroy them
 
+    python3 millrace_park.py hold BYTES
+
+Holds memory of the GPU for a trial: says `held`, and for each line on standard input whether the memory is the `same`.
+
 It calls `cuCheckpointProcess…` of libcuda (driver 570 or newer), or the program cuda-checkpoint if libcuda lacks them.
 One file, no dependencies, Python 3.9 or newer. Millrace starts it; it is not for your program.
 """
@@ -331,5 +335,32 @@ def _serve() -> None:
         sys.stdout.flush()
 
 
+def _hold(size: int) -> None:
+    cuda: Any = ctypes.CDLL("libcuda.so.1")
+
+    def check(name: str, *arguments: Any) -> None:
+        code = getattr(cuda, name)(*arguments)
+        if code != 0:
+            sys.exit(f"{name} failed with {code}: {_ERRORS.get(code, 'see CUDA')}")
+
+    device, context, address = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+    check("cuInit", 0)
+    check("cuDeviceGet", ctypes.byref(device), 0)
+    check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    check("cuCtxSetCurrent", context)
+    check("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+    check("cuMemsetD8_v2", address, ctypes.c_ubyte(0x5A), ctypes.c_size_t(size))
+    check("cuCtxSynchronize")
+    print("held", flush=True)
+    sample = (ctypes.c_ubyte * 65_536)()
+    for _ in sys.stdin:
+        check("cuMemcpyDtoH_v2", sample, address, ctypes.c_size_t(len(sample)))
+        print("same" if all(each == 0x5A for each in sample) else "other", flush=True)
+
+
 if __name__ == "__main__":
-    _serve()
+    if sys.argv[1:2] == ["hold"]:
+        _die_with_parent()
+        _hold(int(sys.argv[2]))
+    else:
+        _serve()

@@ -2,16 +2,25 @@
 import { execFile } from 'node:child_process';
 import { delimiter, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import {
+  compileDriver,
+  leaveOutWithoutCompiler,
+  removeDriver,
+  StandInDevice,
+} from '../../../support/cuda/stand-in.ts';
 import {
   type Answer,
   type Failure,
   sayingOf,
   standInFolder,
 } from '../../../support/nvidia-smi/stand-in.ts';
+import { leaveOutWithoutPython } from '../../../support/python.ts';
 
 const main = pathToFileURL(resolve(import.meta.dirname, '../../../../src/cli/main.ts')).href;
 const SCRIPT = `const { main } = await import('${main}'); process.exitCode = await main(process.argv.slice(1));`;
+
+const isDriverLeftOut = leaveOutWithoutCompiler('doctor') || leaveOutWithoutPython('doctor');
 
 interface End {
   code: unknown;
@@ -132,6 +141,43 @@ describe('doctor', () => {
     expect(stdout.replaceAll(/\s+/g, ' ')).toContain(
       'device "3" not found; choose from 0 (GPU-6f2d41c8',
     );
+  });
+
+  it('says why the driver cannot park a model', async () => {
+    const { stdout } = await runDoctor('one-h200');
+    expect(stdout.replaceAll(/\s+/g, ' ')).toMatch(
+      /Parking only by hooks of the model: libcuda.so.1: .*parking needs an NVIDIA driver 570 or newer/,
+    );
+    expect((await runDoctor('driver-error')).stdout).not.toContain('Parking');
+    const tried = await runDoctor('one-h200', '--try-park', '--json');
+    expect(JSON.parse(tried.stdout)).toMatchObject({
+      healthy: true,
+      parking: { by: null, trial: null },
+      problems: [
+        {
+          severity: 'warning',
+          text: expect.stringMatching(/^parking a model by the driver fails/),
+        },
+      ],
+    });
+  });
+
+  it.skipIf(isDriverLeftOut)('parks a gigabyte and wakes it on request', async () => {
+    const folder = compileDriver();
+    onTestFinished(() => removeDriver(folder));
+    const device = new StandInDevice(folder);
+    for (const [name, value] of Object.entries(device.environment)) vi.stubEnv(name, value);
+    vi.stubEnv('CUDA_VISIBLE_DEVICES', undefined);
+    const { stdout } = await runDoctor('one-h200', '--try-park');
+    expect(stdout.replaceAll(/\s+/g, ' ')).toMatch(
+      /Parking by the driver \(libcuda\): 1.0 GiB in \d+.\d\d s, back in \d+.\d\d s, the same bytes/,
+    );
+    device.order('Restore 2');
+    const failed = await runDoctor('one-h200', '--try-park', '--json');
+    expect(JSON.parse(failed.stdout).problems[0].text).toMatch(
+      /restore of process \d+ failed with 2: out of memory/,
+    );
+    expect(device.tenants).toEqual([]);
   });
 
   it('rejects an invalid number of GPUs with exit code 2', async () => {
