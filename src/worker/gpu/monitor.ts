@@ -1,5 +1,5 @@
 // Reads the devices at an interval and reports changes of their health. device-health.ts judges the
-// readings; listeners act on them.
+// readings; device-watch.ts acts on them.
 import { type Clock, systemClock } from '../../base/clock.ts';
 import type { FoundDevice } from './detect.ts';
 import {
@@ -25,6 +25,10 @@ interface GpuMonitorOptions {
   /** Missing members are taken from DEFAULT_HEALTH_POLICY. */
   policy?: Partial<HealthPolicy> | undefined;
   clock?: Clock;
+  /** Called when a reading, other than the first, has changed the state of a device's health. */
+  onChange: (status: DeviceStatus, before: DeviceHealth) => void;
+  /** Called after each reading and its changes. */
+  onReading: () => void;
 }
 
 /** Last known state of one device. */
@@ -41,16 +45,11 @@ export interface DeviceStatus {
   temperatureC: number | undefined;
 }
 
-/** Called when a device's state of health changes. */
-type HealthListener = (status: DeviceStatus, before: DeviceHealth) => void;
-
 export class GpuMonitor {
-  readonly #read: (signal: AbortSignal) => Promise<SmiReading>;
+  readonly #options: GpuMonitorOptions;
   readonly #intervalMs: number;
   readonly #policy: HealthPolicy;
   readonly #clock: Clock;
-  readonly #listeners = new Set<HealthListener>();
-  readonly #readingListeners = new Set<() => void>();
   readonly #statuses: Map<string, DeviceStatus>;
   /** Undefined while stopped. */
   #cancelNext: (() => void) | undefined;
@@ -60,8 +59,8 @@ export class GpuMonitor {
   readonly #firstWaitMs: number;
 
   constructor(options: GpuMonitorOptions) {
-    const { devices, read, first, intervalMs = 10_000, policy = {}, clock = systemClock } = options;
-    this.#read = read;
+    const { devices, first, intervalMs = 10_000, policy = {}, clock = systemClock } = options;
+    this.#options = options;
     this.#intervalMs = intervalMs;
     this.#policy = { ...DEFAULT_HEALTH_POLICY, ...policy };
     this.#clock = clock;
@@ -75,20 +74,6 @@ export class GpuMonitor {
 
   get statuses(): DeviceStatus[] {
     return [...this.#statuses.values()];
-  }
-
-  /** Calls the listener until the returned function is called. */
-  onChange(listener: HealthListener): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
-  }
-
-  /**
-   * Calls the listener after each reading and its changes, until the returned function is called.
-   */
-  onReading(listener: () => void): () => void {
-    this.#readingListeners.add(listener);
-    return () => this.#readingListeners.delete(listener);
   }
 
   /**
@@ -132,23 +117,27 @@ export class GpuMonitor {
 
   async #readOnce(signal: AbortSignal): Promise<void> {
     if (signal.aborted) return;
-    const reading = await this.#read(signal).catch(explainRejection);
+    const reading = await this.#options.read(signal).catch(explainRejection);
     if (signal.aborted) return;
-    this.#note(reading);
-    for (const listener of this.#readingListeners) listener();
+    const { onChange, onReading } = this.#options;
+    for (const { before, status } of this.#note(reading)) onChange(status, before);
+    onReading();
   }
 
-  #note(reading: SmiReading): void {
+  /** @returns the devices whose state of health has changed */
+  #note(reading: SmiReading): { status: DeviceStatus; before: DeviceHealth }[] {
     const now = this.#clock.now();
+    const changes: { status: DeviceStatus; before: DeviceHealth }[] = [];
     for (const [uuid, before] of this.#statuses) {
       const view = viewDevice(before.found, reading);
       const judged = { health: before.health, reading: view.reading, now, policy: this.#policy };
       const isCurrent = view.measured !== undefined;
       const status = { ...before, ...view.measured, isCurrent, health: judgeReading(judged) };
       this.#statuses.set(uuid, status);
-      if (status.health.state.name === before.health.state.name) continue;
-      for (const listener of this.#listeners) listener(status, before.health);
+      const isChanged = status.health.state.name !== before.health.state.name;
+      if (isChanged) changes.push({ status, before: before.health });
     }
+    return changes;
   }
 }
 

@@ -63,7 +63,7 @@ export class DeviceWatch {
   readonly #memories = new Map<string, MemoryHistory>();
   readonly #memoryPolicy: MemoryPolicy;
   readonly #log: Log;
-  #stopListening: (() => void) | undefined;
+  #isStarted = false;
 
   constructor(options: DeviceWatchOptions) {
     const { detection, workers, log, intervalMs, policy, clock = systemClock } = options;
@@ -87,6 +87,8 @@ export class DeviceWatch {
       intervalMs,
       policy,
       clock,
+      onChange: (status, before) => this.#logChange(status, before.state.name),
+      onReading: () => this.#act(),
     });
     for (const { found, isCurrent, memory } of this.#monitor.statuses) {
       const baselineBytes = isCurrent ? memory.usedBytes : undefined;
@@ -101,14 +103,8 @@ export class DeviceWatch {
 
   /** Acts on the detection at once; the first reading of its own follows after the interval. */
   start(): void {
-    if (this.#stopListening) return;
-    const releases = [
-      this.#monitor.onChange((status, before) => this.#logChange(status, before.state.name)),
-      this.#monitor.onReading(() => this.#act()),
-    ];
-    this.#stopListening = () => {
-      for (const release of releases) release();
-    };
+    if (this.#isStarted) return;
+    this.#isStarted = true;
     for (const status of this.statuses) {
       if (status.health.state.name !== 'healthy') this.#logChange(status, 'unknown');
     }
@@ -118,8 +114,7 @@ export class DeviceWatch {
 
   /** Kills a running nvidia-smi; workers get no further commands. */
   stop(): void {
-    this.#stopListening?.();
-    this.#stopListening = undefined;
+    this.#isStarted = false;
     this.#monitor.stop();
   }
 
