@@ -133,7 +133,7 @@ export const WORKER_FIELDS = {
     kind: 'integer',
     min: 0,
     max: 3_600_000,
-    text: 'Milliseconds that a ready worker keeps its GPU at least before it gives way to jobs of another endpoint',
+    text: 'Minimum time that a ready worker keeps its GPU before it gives way to jobs of another endpoint, ms',
     default: 1_000,
     placeholder: 'MS',
     label: 'GPU kept at least, s',
