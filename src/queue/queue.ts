@@ -12,7 +12,7 @@ import type { TracingOptions } from './job-tracing.ts';
 import { Jobs } from './jobs.ts';
 import { Leases } from './leases/leases.ts';
 import { OpenLeases } from './leases/open-leases.ts';
-import type { PresentWorker } from './leases/presence.ts';
+import { isHeldBack, type PresentWorker } from './leases/presence.ts';
 import { Renewals } from './leases/renewals.ts';
 import { drainWorker, type GpuTotals, type WorkerLoads } from './leases/worker-loads.ts';
 import { createParts, type QueueParts } from './queue-parts.ts';
@@ -235,8 +235,8 @@ export class Queue {
     for (const worker of presence.ofEndpoint(endpointId)) {
       if (worker.seenAt < aliveSince) continue;
       if (worker.leases.size > 0) workers.running++;
-      // A draining worker takes no jobs.
-      else if (!worker.draining) workers.idle++;
+      // A draining or parked worker takes no jobs.
+      else if (!worker.draining && !isHeldBack(worker)) workers.idle++;
     }
     const { completed, failed, timedOut, inProgress, inQueue, retried } = endpoint;
     return {

@@ -120,6 +120,8 @@ export class ShardedQueues implements Queues {
     isPresent: (endpointId, id) =>
       this.#find(endpointId)?.workerLoads.isPresent(endpointId, id) ?? false,
     drain: (endpointId, podId) => this.#find(endpointId)?.workerLoads.drain(endpointId, podId),
+    park: (endpointId, podId, wish) =>
+      this.#find(endpointId)?.workerLoads.park(endpointId, podId, wish),
     ofPod: (endpointId, podId) =>
       this.#find(endpointId)?.workerLoads.ofPod(endpointId, podId) ?? [],
     listPresent: () =>

@@ -41,8 +41,8 @@ export class Signals {
     this.#waiters.open(`worker ${endpointId}/${workerId}`);
 
   /**
-   * Calls the listener, after the commit, with each endpoint that gets a ready job. @returns the
-   * function that stops it
+   * Calls the listener, after the commit, with each endpoint that gets a ready job, or whose workers have changed. @returns
+   * the function that stops it
    */
   onWork(listener: (endpointId: string) => void): () => void {
     this.#workListeners.add(listener);
@@ -122,6 +122,11 @@ export class Signals {
   /** A payload may have become unused: the sweeper deletes it soon. */
   payloadUnused(): void {
     this.#reportDue(this.#clock.now() + UNUSED_MS);
+  }
+
+  /** What workers of the endpoint can do has changed: its scaler looks at them. */
+  workersChanged(endpointId: string): void {
+    for (const listener of this.#workListeners) listener(endpointId);
   }
 
   callWorker(endpointId: string, workerId: string): void {

@@ -3,7 +3,7 @@ import type { StoredJob } from '../store/store.ts';
 import { numberAttempt } from '../wire/job/job.ts';
 import type { WaitReason } from '../wire/job/job-records.ts';
 import type { KnownScaling, ScalingFacts } from '../wire/resources/scaling.ts';
-import type { Presence } from './leases/presence.ts';
+import { isHeldBack, type Presence } from './leases/presence.ts';
 import type { QueueParts } from './queue-parts.ts';
 
 /** Status reads are frequent: the workers of an endpoint are counted once in this time, ms. */
@@ -61,11 +61,14 @@ export class Waits {
 type SeenWorker = Pick<
   NonNullable<ReturnType<Presence['find']>>,
   'draining' | 'leases' | 'seenAt' | 'slots'
->;
+> &
+  Parameters<typeof isHeldBack>[0];
 
 export function countWorkers(all: Iterable<SeenWorker>, aliveSince: number): WorkerFacts {
   const facts: WorkerFacts = { alive: 0, freeSlots: 0, empty: 0, draining: 0, silentSince: null };
-  for (const { draining, leases, seenAt, slots } of all) {
+  for (const worker of all) {
+    const { draining, leases, seenAt, slots } = worker;
+    if (isHeldBack(worker)) continue;
     if (seenAt < aliveSince) facts.silentSince = Math.max(facts.silentSince ?? 0, seenAt);
     else if (draining) facts.draining++;
     else {
@@ -278,9 +281,15 @@ function describeRetry(notBefore: number | null, now: number): string {
 }
 
 function describeStart(
-  { isPulling, lacksRoom, reason, since }: NonNullable<ScalingFacts['starting']>,
+  { isPulling, isWaking, lacksRoom, reason, since }: NonNullable<ScalingFacts['starting']>,
   now: number,
 ): WaitReason {
+  if (isWaking) {
+    return {
+      code: 'worker_starting',
+      message: 'A parked worker is waking: its model returns to the GPU.',
+    };
+  }
   const detail = reason === null ? '' : `: ${reason}`;
   const message = `A worker is starting (${describeSpan(now - since)} so far)${detail}.`;
   if (lacksRoom) return { code: 'no_capacity', message, since };

@@ -20,6 +20,7 @@ import {
   type Report,
   type ReportReply,
   type WorkerLink,
+  type WorkerParking,
   type WorkerWelcome,
 } from '../../src/wire/link/worker-link.ts';
 import { type EndpointSettings, endpointSettings } from '../../src/wire/resources/endpoint.ts';
@@ -289,17 +290,19 @@ export class Hand {
       waitMs?: number;
       stopping?: Lease[];
       delivering?: Lease[];
+      parking?: WorkerParking | undefined;
       signal?: AbortSignal;
     } = {},
   ): Promise<RenewReply> {
-    const { waitMs = 0, stopping = [], delivering = [], signal = NEVER } = options;
+    const { waitMs = 0, stopping = [], delivering = [], parking, signal = NEVER } = options;
     const named = leases.map(({ jobId, token }) => ({
       jobId,
       token,
       stopping: stopping.some((lease) => lease.token === token),
       ...(delivering.some((lease) => lease.token === token) && { delivering: true }),
     }));
-    return this.#link().renew({ ...this.#self, waitMs, leases: named }, signal);
+    const request = { ...this.#self, waitMs, leases: named, ...(parking && { parking }) };
+    return this.#link().renew(request, signal);
   }
 
   report(reports: Report[]): Promise<ReportReply[]> {

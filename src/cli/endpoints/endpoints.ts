@@ -269,7 +269,8 @@ export function explainDecisions(decisions: readonly DecisionRecord[]): string {
   return decisions.map(explain).join('\n\n');
 }
 
-function explain({ at, cause, drain, input, reason, started, want }: DecisionRecord): string {
+function explain(decision: DecisionRecord): string {
+  const { at, cause, drain, input, park = [], reason, started, wake = [], want } = decision;
   const { crashes, load, places, scaler, workers, workersMax, workersMin } = input;
   const oldest =
     load.oldestQueuedAt === null ? '' : `, the oldest for ${input.now - load.oldestQueuedAt} ms`;
@@ -283,6 +284,8 @@ function explain({ at, cause, drain, input, reason, started, want }: DecisionRec
     ['crashes', crashes.streak > 0 ? `${crashes.streak} in a row: ${crashes.reason}` : undefined],
     ['started', started.map(({ gpu, pod }) => (gpu ? `${pod} on ${gpu}` : pod)).join(', ')],
     ['drained', drain.join(', ')],
+    ['parked', park.join(', ')],
+    ['woken', wake.join(', ')],
   ];
   const lines = facts.flatMap(([label, fact]) => (fact ? [`  ${label.padEnd(10)}${fact}`] : []));
   return [`${at}  ${want} wanted (${cause}): ${reason}`, ...lines].join('\n');

@@ -9,7 +9,7 @@ import { RESOURCES } from '../../wire/routes/routes.ts';
 import { allocateGpus, type GpuWish } from '../limits/capacity.ts';
 import { SecretSealer } from '../registries/sealed-secret.ts';
 import { type NamedRecords, NameIndex, Positions } from '../user-resources.ts';
-import { giveGpus, listBoundGpus } from './pod-lifecycle.ts';
+import { giveGpus, isParked, listBoundGpus, returnGpus } from './pod-lifecycle.ts';
 import { type Bill, type BilledChange, billedAs } from './pod-meter.ts';
 import { type PodState, readPod, writePod } from './pod-state.ts';
 
@@ -261,6 +261,19 @@ export class LivePods implements NamedRecords {
     }
   }
 
+  /** Gives a parked pod its GPUs back. Returns false if they are not free. */
+  async returnGpus(id: string): Promise<boolean> {
+    const gpus = this.#pods.get(id)?.parked?.gpus ?? [];
+    const held = this.heldGpus();
+    if (gpus.length === 0 || gpus.some((gpu) => held.has(gpu))) return false;
+    this.#promisedGpus.set(id, gpus);
+    try {
+      return (await this.change(id, returnGpus))?.gpus.length === gpus.length;
+    } finally {
+      this.#promisedGpus.delete(id);
+    }
+  }
+
   /** Counts GPUs of a type on the machine of a node: all, and those that no pod has or waits for. */
   countGpus(gpuTypeId: string) {
     const held = this.heldGpus();
@@ -293,7 +306,8 @@ export class LivePods implements NamedRecords {
     return this.all()
       .filter((pod) => {
         const { desired, gpus, id, spec } = pod;
-        const isWaiting = desired === 'running' && gpus.length === 0 && pod.node === node;
+        const isOpen = desired === 'running' && gpus.length === 0 && !isParked(pod);
+        const isWaiting = isOpen && pod.node === node;
         return isWaiting && spec.gpu?.id === gpuTypeId && !this.#promisedGpus.has(id);
       })
       .sort((one, other) => one.createdAt - other.createdAt || (one.id < other.id ? -1 : 1))

@@ -161,6 +161,33 @@ export function giveGpus(pod: PodState, gpus: readonly string[]): PodState {
     : pod;
 }
 
+/** Its worker has left the GPUs: they are free for others. */
+export function parkPod(pod: PodState, bytes: number, now: number): PodState {
+  if (pod.desired !== 'running' || pod.parked || pod.gpus.length === 0) return pod;
+  return { ...pod, gpus: [], parked: { since: now, gpus: pod.gpus, bytes } };
+}
+
+/** The GPUs of a parked pod are its own again: its worker may wake. */
+export function returnGpus(pod: PodState): PodState {
+  if (pod.desired !== 'running' || !isParked(pod)) return pod;
+  return { ...pod, gpus: pod.parked?.gpus ?? [] };
+}
+
+/** Its worker is awake. */
+export function settleWake(pod: PodState): PodState {
+  return isParked(pod) ? pod : withoutParking(pod);
+}
+
+/** Without GPUs: a worker that wakes has them. */
+export function isParked({ gpus, parked }: Pick<PodState, 'gpus' | 'parked'>): boolean {
+  return parked !== undefined && gpus.length === 0;
+}
+
+function withoutParking(pod: PodState): PodState {
+  const { parked, ...rest } = pod;
+  return parked ? rest : pod;
+}
+
 /** Container and volumes are removed, and the container is no longer observed. */
 export function settleRemoval(pod: PodState): PodState {
   return pod.desired === 'gone' ? change(pod, { removed: true, gpus: [] }) : pod;
@@ -221,10 +248,11 @@ function observeUnwanted(
 ): PodState {
   if (isActive(seen)) return pod;
   const reason = pod.status === 'EXITED' ? reasonOfUser(pod) : pod.reason;
-  return change(pod, { gpus: [], endedRun: lastEndOf(pod, own), reason });
+  return change(withoutParking(pod), { gpus: [], endedRun: lastEndOf(pod, own), reason });
 }
 
 function observeWanted(pod: PodState, own: Container | undefined, now: number): PodState {
+  if (pod.parked && !isActive(own)) return endParked(pod, own, now);
   if (!own) return observeMissing(pod, now);
   if (own.state === 'running') return observeRunning(pod, own, now);
   if (own.state === 'starting') return observeStarting(pod, own, now);
@@ -242,6 +270,13 @@ function observeMissing(pod: PodState, now: number): PodState {
   }
   const isFirst = pod.status === 'PROVISIONING' || needsGpus(pod);
   return change(advance(pod, isFirst ? 'PROVISIONING' : 'STARTING'), { endedRun: null });
+}
+
+/** It has no GPUs with which it could start again; its endpoint starts another worker when it needs one. */
+function endParked(pod: PodState, own: Container | undefined, now: number): PodState {
+  const ended = { ...withoutParking(pod), endedRun: lastEndOf(pod, own), endedAt: now };
+  const reason = reasonOfUser(pod) ?? 'it ended while it was parked';
+  return { ...ended, status: 'EXITED', desired: 'stopped', gpus: [], reason };
 }
 
 /** The engine was told to start it. */

@@ -118,12 +118,13 @@ export class PodMeter {
     });
   }
 
-  /** A container that is about to be replaced keeps its rate. */
-  #rateOf({ generation, meter, spec }: PodState, seen: Container | undefined): Rate {
+  /** A container that is about to be replaced keeps its rate. A parked one is free: others use its GPUs. */
+  #rateOf({ generation, gpus, meter, parked, spec }: PodState, seen: Container | undefined): Rate {
     const { catalog } = this.#options;
     if (seen && seen.generation !== generation && meter.run !== null) {
       return { price: meter.price, gpus: meter.gpus };
     }
+    if (parked && gpus.length === 0) return { price: 0, gpus: 0 };
     return { price: Math.round(catalog.priceOf(spec) * 1_000_000), gpus: spec.gpu?.count ?? 0 };
   }
 }

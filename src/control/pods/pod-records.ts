@@ -7,7 +7,7 @@ import type { Store, StoredResource } from '../../store/store.ts';
 import type { PodRecord, PodRuntime, PodStatus } from '../../wire/resources/pod.ts';
 import { type PageBounds, PageCutter } from '../user-resources.ts';
 import type { LivePods } from './live-pods.ts';
-import { listActions } from './pod-lifecycle.ts';
+import { isParked, listActions } from './pod-lifecycle.ts';
 import { canStop, type EngineTraits } from './pod-spec.ts';
 import type { PodState } from './pod-state.ts';
 
@@ -58,12 +58,19 @@ export function describePod(sight: PodSight): PodRecord {
     startedAt: pod.startedAt === null ? null : new Date(pod.startedAt).toISOString(),
     endpointId: pod.endpointId,
     node: pod.node ?? null,
+    ...(pod.parked && isParked(pod) && { parked: describeParking(pod.parked) }),
     reason: describeReason(pod),
   };
 }
 
-function describeReason({ reason, unreachable }: PodState): string | null {
-  if (!unreachable) return reason;
+function describeParking({ bytes, since }: NonNullable<PodState['parked']>) {
+  return { since: new Date(since).toISOString(), bytes };
+}
+
+function describeReason({ gpus, parked, reason, unreachable }: PodState): string | null {
+  const why =
+    parked && gpus.length === 0 ? 'its worker is parked: its GPU is free for others' : null;
+  if (!unreachable) return reason ?? why;
   return `${unreachable.why} since ${new Date(unreachable.since).toISOString()}`;
 }
 

@@ -58,6 +58,19 @@ const podState = z.object({
   stateSlot: z.int().min(0).exactOptional(),
   /** UUIDs of its GPUs. */
   gpus: z.array(z.string()),
+  /**
+   * Its worker has left the GPUs, and may come back to them. It still has this when it has got them back, until the worker is
+   * ready. Absent: its worker is not parked.
+   */
+  parked: z
+    .object({
+      since: z.number(),
+      /** UUIDs. */
+      gpus: z.array(z.string()),
+      /** Memory that the GPUs got back. */
+      bytes: z.number(),
+    })
+    .exactOptional(),
   /** Unclean exits in a row. */
   failures: z.int().min(0),
   /** Of the last unclean exit. */

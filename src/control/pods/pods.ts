@@ -20,7 +20,7 @@ import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from '.
 import type { SecretSealer } from '../registries/sealed-secret.ts';
 import type { NamedRecords } from '../user-resources.ts';
 import { LivePods, type PodListener } from './live-pods.ts';
-import { act, createPod, recreate, terminate } from './pod-lifecycle.ts';
+import { act, createPod, parkPod, recreate, settleWake, terminate } from './pod-lifecycle.ts';
 import { type Bill, PodMeter } from './pod-meter.ts';
 import { describePod, listPods, type PodListing, PodStats } from './pod-records.ts';
 import {
@@ -242,6 +242,22 @@ export class Pods implements NamedRecords, PodRecords {
   async endWorker(id: string): Promise<void> {
     const now = this.#options.clock.now();
     await this.live.change(id, (pod) => terminate(pod, now));
+  }
+
+  /** The worker has left its GPUs. `bytes`: of GPU memory that it had. */
+  async parkWorker(id: string, bytes: number): Promise<void> {
+    const now = this.#options.clock.now();
+    await this.live.change(id, (pod) => parkPod(pod, bytes, now));
+  }
+
+  /** Gives a parked worker its GPUs back. Returns false if they are not free. */
+  returnGpus(id: string): Promise<boolean> {
+    return this.live.returnGpus(id);
+  }
+
+  /** The worker is awake. */
+  async settleWake(id: string): Promise<void> {
+    await this.live.change(id, settleWake);
   }
 
   /** The workers of an endpoint, ending ones included. */

@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { type BackoffOptions, backoffMs } from '../../base/backoff.ts';
 import { type Container, EngineError } from '../../engine/engine.ts';
 import type { PodAspect } from './live-pods.ts';
-import { decideStep, noteDelay, noteUnreachable, observe } from './pod-lifecycle.ts';
+import { decideStep, isParked, noteDelay, noteUnreachable, observe } from './pod-lifecycle.ts';
 import type { LastSight } from './pod-meter.ts';
 import type { PodState } from './pod-state.ts';
 import { PodSteps, type PodStepsOptions } from './pod-steps.ts';
@@ -138,7 +138,8 @@ export class Reconciler {
     this.#wake(id);
     const { pods } = this.#options;
     const pod = pods.get(id);
-    if (pod?.desired === 'running' || (pod && pod.gpus.length > 0)) return;
+    const isWaiting = pod?.desired === 'running' && !isParked(pod);
+    if (isWaiting || (pod && pod.gpus.length > 0)) return;
     // It may have released GPUs, or have been ahead of others that wait for some.
     for (const waiting of pods.all()) if (isWithoutGpus(waiting)) this.#wake(waiting.id);
   }
@@ -226,6 +227,7 @@ function createLoop(): PodLoop {
   return { isBusy: false, isDirty: false, retries: 0, cancelTimer: undefined };
 }
 
-function isWithoutGpus({ desired, gpus, spec }: PodState): boolean {
-  return desired === 'running' && spec.gpu !== undefined && gpus.length === 0;
+function isWithoutGpus(pod: PodState): boolean {
+  const { desired, gpus, spec } = pod;
+  return desired === 'running' && spec.gpu !== undefined && gpus.length === 0 && !isParked(pod);
 }

@@ -11,7 +11,7 @@ import {
   type ScalerInput,
   type ScalingFacts,
 } from '../../wire/resources/scaling.ts';
-import { findPull, findWait } from '../pods/pod-lifecycle.ts';
+import { findPull, findWait, isParked } from '../pods/pod-lifecycle.ts';
 import type { PodState } from '../pods/pod-state.ts';
 import { cutPage, type PageBounds, Positions } from '../user-resources.ts';
 import { isCheckPod } from './version-check.ts';
@@ -111,7 +111,9 @@ export function describeScaling(pass: ScalingPass): ScalingFacts {
   const { cause, reason } = decision;
   const { crashes, now } = input;
   const { notBefore, streak, isHandler = false } = crashes;
-  const workers = pods.filter((pod) => pod.desired !== 'gone' && !isCheckPod(pod, deployment));
+  const workers = pods.filter(
+    (pod) => pod.desired !== 'gone' && !isCheckPod(pod, deployment) && !isParked(pod),
+  );
   return {
     workersMax: deployment.workersMax,
     workers: workers.length,
@@ -145,7 +147,9 @@ function findStarting(
   const notStarting = new Set(
     workers.filter(({ state }) => state !== 'starting').map(({ id }) => id),
   );
-  const starting = pods.filter(({ desired, id }) => desired === 'running' && !notStarting.has(id));
+  const starting = pods.filter(
+    (pod) => pod.desired === 'running' && !notStarting.has(pod.id) && !isParked(pod),
+  );
   const [first] = starting.sort((a, b) => a.createdAt - b.createdAt);
   if (!first) return null;
   const { createdAt: since, id: podId, reason } = first;
@@ -155,6 +159,7 @@ function findStarting(
     since,
     reason,
     isPulling: findPull(first) !== undefined || wait === 'image',
+    ...(first.parked && { isWaking: true as const }),
     ...(wait === 'capacity' && { lacksRoom: true as const }),
   };
 }

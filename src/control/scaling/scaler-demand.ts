@@ -11,7 +11,7 @@ export interface Demand {
 
 /** The workers as the rules see them. */
 export interface WorkerGroups {
-  /** All except draining workers. */
+  /** All except draining and parked workers. */
   alive: readonly ScaledWorker[];
   starting: readonly ScaledWorker[];
   busy: readonly ScaledWorker[];
@@ -20,10 +20,13 @@ export interface WorkerGroups {
   /** Alive, but with an old template or GPU type: due for replacement. */
   stale: readonly ScaledWorker[];
   draining: readonly ScaledWorker[];
+  /** The oldest first. */
+  parked: readonly ScaledWorker[];
 }
 
 export function groupWorkers(workers: readonly ScaledWorker[]): WorkerGroups {
-  const alive = workers.filter(({ state }) => state !== 'draining');
+  const alive = workers.filter(({ state }) => state !== 'draining' && state !== 'parked');
+  const parked = workers.filter(({ state }) => state === 'parked');
   return {
     alive,
     starting: alive.filter(({ state }) => state === 'starting'),
@@ -31,7 +34,13 @@ export function groupWorkers(workers: readonly ScaledWorker[]): WorkerGroups {
     current: alive.filter(({ isCurrent }) => isCurrent),
     stale: alive.filter(({ isCurrent }) => !isCurrent),
     draining: workers.filter(({ state }) => state === 'draining'),
+    parked: parked.sort((a, b) => (a.parking?.since ?? 0) - (b.parking?.since ?? 0)),
   };
+}
+
+/** A parked worker counts towards the maximum only when it is awake. */
+export function countWorkers(workers: readonly ScaledWorker[]): number {
+  return workers.filter(({ state }) => state !== 'parked').length;
 }
 
 export function measureDemand(input: ScalerInput, groups: WorkerGroups): Demand {
@@ -117,14 +126,21 @@ interface DecisionFacts {
   want: number;
   start: number;
   drains: number;
+  /** Default: none. */
+  parks?: number;
+  wakes?: number;
 }
 
 export function describeCause(cause: ScalerCause, facts: DecisionFacts): string {
-  const { alive, drains, input, start, want } = facts;
+  const { alive, drains, input, parks = 0, start, wakes = 0, want } = facts;
   const { crashes, workersMax, workersMin } = input;
   const idleSeconds = seconds(input.idleTimeoutMs);
-  const more = `starting ${count(start, 'worker')}, ${alive + start} of at most ${workersMax}`;
-  const fewer = `draining ${count(drains, 'worker')}, ${alive - drains} of at most ${workersMax}`;
+  const waking = wakes === 0 ? [] : [`waking ${count(wakes, 'worker')}`];
+  const starting = start === 0 && wakes > 0 ? [] : [`starting ${count(start, 'worker')}`];
+  const parking = parks === 0 ? [] : [`parking ${count(parks, 'worker')}`];
+  const draining = drains === 0 && parks > 0 ? [] : [`draining ${count(drains, 'worker')}`];
+  const more = `${[...waking, ...starting, alive + start + wakes].join(', ')} of at most ${workersMax}`;
+  const fewer = `${[...parking, ...draining, alive - drains - parks].join(', ')} of at most ${workersMax}`;
   switch (cause) {
     case 'first':
       return `${describeLoad(input)}, no worker: ${more}`;
@@ -144,6 +160,8 @@ export function describeCause(cause: ScalerCause, facts: DecisionFacts): string 
       return `at most ${count(input.load.peak, 'request')} at a time for ${idleSeconds} s, ${describeShare(input)}: ${fewer}`;
     case 'above_maximum':
       return `workersMax is ${workersMax}: ${fewer}`;
+    case 'parked_ends':
+      return `${count(drains, 'parked worker')} ${describeParkedEnd(input)}`;
     case 'gives_way':
       return `${describeWaiters(input)}: ${fewer}`;
     case 'at_maximum':
@@ -188,6 +206,12 @@ function describeRolling({ drains, input, start }: DecisionFacts): string {
   return drains > 0
     ? `${what}: draining ${drains}`
     : `${what}: waiting until replacements are ready`;
+}
+
+function describeParkedEnd({ parkMs = 0, workers }: ScalerInput): string {
+  const isShort = workers.some(({ parking }) => parking?.lacksMemory);
+  if (isShort) return 'to end: the host has too little memory';
+  return `to end: parked for ${seconds(parkMs)} s, outdated, or beyond workersMax`;
 }
 
 function describeWaiters({ giveWay = [] }: ScalerInput): string {

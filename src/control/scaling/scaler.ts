@@ -7,6 +7,7 @@ import type {
   ScalerInput,
 } from '../../wire/resources/scaling.ts';
 import {
+  countWorkers,
   type Demand,
   describeCause,
   groupWorkers,
@@ -42,17 +43,36 @@ function decideForAny(input: ScalerInput): ScalerDecision {
   const scaleUp = planScaleUp(input, groups, want);
   const drainPlan = planDrain(input, groups, { want, hasNoCapacity: isOutOfCapacity(scaleUp) });
   const cause = pickCause({ input, groups, demand, scaleUp, drainPlan });
-  const drain = drainPlan.drain.map(({ id }) => id);
+  const [park, drain] = splitParked(input, drainPlan);
+  const wake = scaleUp.wake.map(({ id }) => id);
   const facts = { input, want, alive: groups.alive.length };
   const moves = { start: scaleUp.start, drains: drain.length };
-  const reason = describeCause(cause, { ...facts, ...moves });
-  return { want, start: scaleUp.start, drain, cause, reason };
+  const reason = describeCause(cause, {
+    ...{ ...facts, ...moves },
+    ...{ parks: park.length, wakes: wake.length },
+  });
+  const parking = { ...(park.length > 0 && { park }), ...(wake.length > 0 && { wake }) };
+  return { want, start: scaleUp.start, drain, ...parking, cause, reason };
+}
+
+/** Workers that are not needed now are parked instead of drained, if that is possible. */
+function splitParked(
+  { parkMs = 0 }: ScalerInput,
+  { cause, drain }: DrainPlan,
+): [string[], string[]] {
+  const mayPark = parkMs > 0 && (cause === 'idle' || cause === 'surplus' || cause === 'gives_way');
+  const isParked = ({ canPark, isCurrent }: ScaledWorker) => mayPark && canPark && isCurrent;
+  const parked = drain.filter((worker) => isParked(worker));
+  const drained = drain.filter((worker) => !isParked(worker));
+  return [parked.map(({ id }) => id), drained.map(({ id }) => id)];
 }
 
 // --- scaling up ----------------------------------------------------------------------------------
 
 interface ScaleUp {
   start: number;
+  /** Parked workers that come back instead. */
+  wake: ScaledWorker[];
   /** Why no more workers start. */
   block: 'crashed' | 'no_gpu' | 'no_capacity' | 'budget' | 'at_maximum' | 'rolling' | undefined;
 }
@@ -60,21 +80,26 @@ interface ScaleUp {
 function planScaleUp(input: ScalerInput, groups: WorkerGroups, want: number): ScaleUp {
   const { crashes, now, places, headroom, workers } = input;
   const wanted = want - groups.current.length;
-  if (wanted <= 0) return { start: 0, block: undefined };
-  const missing = Math.min(wanted, maximumOf(input) - workers.length);
-  if (missing <= 0) {
-    return { start: 0, block: groups.stale.length > 0 ? 'rolling' : 'at_maximum' };
+  if (wanted <= 0) return { start: 0, wake: [], block: undefined };
+  const open = Math.min(wanted, maximumOf(input) - countWorkers(workers));
+  if (open <= 0) {
+    return { start: 0, wake: [], block: groups.stale.length > 0 ? 'rolling' : 'at_maximum' };
   }
-  if (headroom?.budget) return { start: 0, block: 'budget' };
-  if (now < crashes.notBefore) return { start: 0, block: 'crashed' };
+  if (headroom?.budget) return { start: 0, wake: [], block: 'budget' };
+  const wakeable = groups.parked.filter(({ isCurrent, parking }) => isCurrent && parking?.canWake);
+  // The one that was parked last: its model is the one that was used last.
+  const wake = wakeable.slice(-open);
+  const missing = open - wake.length;
+  if (missing === 0) return { start: 0, wake, block: undefined };
+  if (now < crashes.notBefore) return { start: 0, wake, block: 'crashed' };
   // After a crash, a single worker shows whether the cause is gone.
   const isOnTrial = crashes.streak > 0;
   const arriving = groups.starting.filter(({ isCurrent }) => isCurrent).length;
-  if (isOnTrial && arriving > 0) return { start: 0, block: 'crashed' };
+  if (isOnTrial && arriving > 0) return { start: 0, wake, block: 'crashed' };
   const wished = isOnTrial ? 1 : missing;
   const start = Math.min(wished, places ?? wished, headroom?.places ?? wished);
-  if (start > 0) return { start, block: undefined };
-  return { start, block: places === 0 ? 'no_gpu' : 'no_capacity' };
+  if (start > 0) return { start, wake, block: undefined };
+  return { start, wake, block: places === 0 ? 'no_gpu' : 'no_capacity' };
 }
 
 function isOutOfCapacity({ block }: ScaleUp): boolean {
@@ -103,6 +128,8 @@ function planDrain(
   if (above > 0) return { drain: pick(groups.alive, above), cause: 'above_maximum' };
   const giving = listGivingWay(input, groups);
   if (giving.length > 0) return { drain: giving, cause: 'gives_way' };
+  const ending = listParkedEnds(input, groups);
+  if (ending.length > 0) return { drain: ending, cause: 'parked_ends' };
   if (groups.stale.length > 0) {
     const drain = replaceStale(groups, { hasNoCapacity, want });
     if (drain.length > 0) return { drain, cause: 'rolling' };
@@ -113,6 +140,18 @@ function planDrain(
   if (idle.length > 0) return { drain: idle, cause: 'idle' };
   const surplus = ready.length - countKept(input, ready, want);
   return { drain: pick(ready, surplus), cause: 'surplus' };
+}
+
+/** Parked workers whose time is over, that are outdated, or for which there is no more memory or no place any more. */
+function listParkedEnds(input: ScalerInput, { alive, parked }: WorkerGroups): ScaledWorker[] {
+  const { now, parkMs = 0 } = input;
+  const staying = parked.filter(({ isCurrent, parking }) => {
+    const isOver = now - (parking?.since ?? now) >= parkMs;
+    return isCurrent && !isOver && !parking?.lacksMemory;
+  });
+  const above = Math.max(0, alive.length + staying.length - maximumOf(input));
+  const kept = staying.slice(above);
+  return parked.filter((worker) => !kept.includes(worker));
 }
 
 /** One that was idle may have got a job meanwhile: then it is not its turn to go. */
@@ -168,7 +207,7 @@ interface CauseInput {
 
 function pickCause({ groups, demand, input, drainPlan, scaleUp }: CauseInput): ScalerCause {
   const alive = groups.alive.length;
-  if (scaleUp.start > 0) {
+  if (scaleUp.start > 0 || scaleUp.wake.length > 0) {
     if (demand.need > alive) return demand.cause;
     return groups.stale.length > 0 ? 'rolling' : 'minimum';
   }
@@ -215,7 +254,7 @@ function addNextGpus(input: ScalerInput, plain: ScalerDecision): ScalerDecision 
   const who = describeTiers(tiers);
   if (types.length > 0) {
     const start = Math.max(plain.start, types.length);
-    const reason = `${who}: starting ${countWorkers(types.length)} of a later GPU type, ${types.join(', ')}`;
+    const reason = `${who}: starting ${nameWorkers(types.length)} of a later GPU type, ${types.join(', ')}`;
     return { ...decision, start, startOn: types, cause: 'next_gpu', reason };
   }
   if (plain.start > 0 || plain.drain.length > 0) return decision;
@@ -280,8 +319,8 @@ function listLater({ gpus = [] }: ScalerInput, index: number): string[] {
 /** Workers that may take jobs of the tier. */
 function listAble(input: ScalerInput, index: number): ScaledWorker[] {
   const later = new Set(listLater(input, index));
-  return input.workers.filter(
-    ({ gpuType, state }) => state !== 'draining' && gpuType !== undefined && later.has(gpuType),
+  return groupWorkers(input.workers).alive.filter(
+    ({ gpuType }) => gpuType !== undefined && later.has(gpuType),
   );
 }
 
@@ -294,7 +333,7 @@ function limitStarts(input: ScalerInput): {
   const isOnTrial = crashes.streak > 0;
   const isTried = isOnTrial && workers.some(({ state }) => state === 'starting');
   if (now < crashes.notBefore || isTried) return { places: 0, cause: 'crashed' };
-  const left = maximumOf(input) - workers.length;
+  const left = maximumOf(input) - countWorkers(workers);
   if (left <= 0) return { places: 0, cause: 'at_maximum' };
   const fitting = headroom?.places ?? left;
   return { places: Math.min(left, fitting, isOnTrial ? 1 : left), cause: 'no_capacity' };
@@ -306,7 +345,7 @@ function findExchange(input: ScalerInput, tiers: readonly Tier[]): ScaledWorker[
   if (workers.some(({ state }) => state === 'draining')) return [];
   // The first tier without any worker; those before it need even later types.
   const unserved = tiers.find(({ index }) => listAble(input, index).length === 0);
-  return unserved ? pick(workers, 1) : [];
+  return unserved ? pick(groupWorkers(workers).alive, 1) : [];
 }
 
 function explainLimit(
@@ -328,6 +367,6 @@ function describeTiers(tiers: readonly Tier[]): string {
     .join(', ');
 }
 
-function countWorkers(count: number): string {
+function nameWorkers(count: number): string {
   return count === 1 ? '1 worker' : `${count} workers`;
 }

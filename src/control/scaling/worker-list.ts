@@ -1,11 +1,15 @@
 // Remembers an endpoint's workers between reconcile passes: which were ready, since when each is idle
 // or drains, and which crashed. In memory only: after a restart, the platform adopts the workers that it
 // finds and observes them anew. `WorkView` is what a queue or a balancer knows of them.
-import { EXIT_HANDLER_NOT_LOADED } from '../../wire/link/worker-link.ts';
+import {
+  EXIT_HANDLER_NOT_LOADED,
+  type ParkingState,
+  type RenewReply,
+} from '../../wire/link/worker-link.ts';
 import type { EndpointType } from '../../wire/resources/fields.ts';
 import type { ScaledWorker, ScalerInput } from '../../wire/resources/scaling.ts';
 import type { GpuCount } from '../billing/billing-keeper.ts';
-import { reasonOfUser } from '../pods/pod-lifecycle.ts';
+import { isParked, reasonOfUser } from '../pods/pod-lifecycle.ts';
 import type { PodState } from '../pods/pod-state.ts';
 
 /** Pause after the first crash, ms; it doubles with each further crash up to MAX_PAUSE_MS. */
@@ -17,6 +21,8 @@ const START_LIMIT_MS = 15 * 60_000;
 const GPU_LIMIT_MS = 10_000;
 /** Time that a draining worker gets beyond the execution timeout of its jobs, ms. */
 const DRAIN_SLACK_MS = 60_000;
+/** A worker that has had its GPUs back for this long and is not ready is given up, ms. */
+const WAKE_LIMIT_MS = 5 * 60_000;
 
 export type Crashes = ScalerInput['crashes'];
 
@@ -51,6 +57,8 @@ export interface PassInput {
   isCurrent: (pod: PodState) => boolean;
   /** No machine has capacity for it, and another GPU type may have some. Default: none waits for capacity. */
   isMovable?: (pod: PodState) => boolean;
+  /** Workers may be parked. Default: none. */
+  mayPark?: boolean;
 }
 
 export interface Observation {
@@ -59,7 +67,15 @@ export interface Observation {
   ended: EndedWorker[];
   /** Pods of draining workers whose process was replaced: the new process must be drained too. */
   undrained: string[];
+  /** Pods whose parking has come a step further. */
+  parking: ParkingStep[];
 }
+
+/** `left`: the worker has left its GPUs. `awake`: it is ready again. `wish`: it must be asked again. */
+export type ParkingStep =
+  | { podId: string; step: 'left'; bytes: number }
+  | { podId: string; step: 'awake' }
+  | { podId: string; step: 'wish'; wish: ParkWish };
 
 export interface EndedWorker {
   podId: string;
@@ -79,6 +95,9 @@ interface WorkerEntry {
   idleSince: number | null;
   taken: number;
   drainingSince: number | null;
+  /** Since when it has been asked to leave its GPUs, or back to them, Unix ms. */
+  parkingSince: number | null;
+  wakingSince: number | null;
   isEnded: boolean;
 }
 
@@ -87,6 +106,8 @@ export class WorkerList {
   readonly #entries = new Map<string, WorkerEntry>();
   #crashes: Crashes;
   #startMs = 0;
+  #wakeMs = 0;
+  #parkedBytes = 0;
 
   constructor(options: WorkerListOptions) {
     this.#options = options;
@@ -102,14 +123,25 @@ export class WorkerList {
     return this.#startMs;
   }
 
-  /** Since when the worker has drained, has been ready, or starts, Unix ms. */
+  /** How long the last wake took, ms; 0: not known. */
+  get wakeMs(): number {
+    return this.#wakeMs;
+  }
+
+  /** GPU memory of the last worker that was parked; 0: not known. */
+  get parkedBytes(): number {
+    return this.#parkedBytes;
+  }
+
+  /** Since when the worker has drained, has been on the way from its GPUs, has been ready, or starts, Unix ms. */
   sinceOf(podId: string): number {
     const entry = this.#entries.get(podId);
-    return entry?.drainingSince ?? entry?.readySince ?? entry?.since ?? 0;
+    const { drainingSince, parkingSince, readySince, since = 0 } = entry ?? {};
+    return drainingSince ?? parkingSince ?? readySince ?? since;
   }
 
   observe(input: PassInput): Observation {
-    const observation: Observation = { workers: [], ended: [], undrained: [] };
+    const observation: Observation = { workers: [], ended: [], undrained: [], parking: [] };
     this.#forget(input.pods);
     for (const pod of input.pods) this.#observePod(pod, input, observation);
     return observation;
@@ -118,6 +150,11 @@ export class WorkerList {
   noteDrained(podId: string, now: number): void {
     const entry = this.#entries.get(podId);
     if (entry) entry.drainingSince ??= now;
+  }
+
+  noteParking(podId: string, now: number): void {
+    const entry = this.#entries.get(podId);
+    if (entry) entry.parkingSince ??= now;
   }
 
   /** A worker crashed, or could not be created; `streak` of them in a row. */
@@ -147,6 +184,7 @@ export class WorkerList {
     // Its machine will end it: until then it finishes its jobs, and gets no others.
     if (pod.leaving !== undefined) entry.drainingSince ??= input.now;
     this.#noteSeen(pod, entry, { seen, now: input.now });
+    observation.parking.push(...this.#followParking(pod, entry, seen, input.now));
     // Nobody can tell whether it is silent because it is dead. When its node is back, its worker gets time to reconnect.
     if (pod.unreachable && entry.seenAt !== null) entry.seenAt = input.now;
     const end = entry.isEnded ? undefined : this.#judgeEnd(pod, entry, { ...input, worker: seen });
@@ -165,6 +203,7 @@ export class WorkerList {
     observation.workers.push({
       id: pod.id,
       state: stateOf(pod, entry, seen),
+      ...(mayBeParked(pod, entry, seen) && input.mayPark && { canPark: true as const }),
       jobs: seen?.jobs ?? 0,
       idleSince: entry.idleSince,
       isCurrent: input.isCurrent(pod),
@@ -179,7 +218,8 @@ export class WorkerList {
     const isAdopted = createdAt < this.#options.openedAt;
     const unseen = { seenAt: null, readySince: null, idleSince: null, taken: 0 };
     const fresh = { podId: id, isAdopted, since: now, ...unseen };
-    const entry = { ...fresh, drainingSince: null, isEnded: false };
+    const moving = { drainingSince: null, parkingSince: null, wakingSince: null };
+    const entry = { ...fresh, ...moving, isEnded: false };
     this.#entries.set(id, entry);
     return entry;
   }
@@ -206,12 +246,43 @@ export class WorkerList {
     else if (!wasIdle || entry.idleSince === null) entry.idleSince = now;
   }
 
+  /** What the record of the pod, and the worker, must be told. */
+  #followParking(
+    pod: PodState,
+    entry: WorkerEntry,
+    seen: SeenWorker | undefined,
+    now: number,
+  ): ParkingStep[] {
+    const { id: podId } = pod;
+    const parking = seen?.parking;
+    if (!parking || pod.desired !== 'running' || entry.drainingSince !== null) return [];
+    if (pod.parked && !isParked(pod)) {
+      entry.parkingSince = null;
+      entry.wakingSince ??= now;
+      if (parking.state !== 'ready') return askAgain(podId, parking, 'ready');
+      this.#wakeMs = now - entry.wakingSince;
+      entry.wakingSince = null;
+      entry.readySince = now;
+      return [{ podId, step: 'awake' }];
+    }
+    if (isParked(pod)) return [];
+    // After a restart of the platform it may be on its way.
+    if (parking.state === 'parking' || parking.state === 'parked') entry.parkingSince ??= now;
+    if (entry.parkingSince === null) {
+      return parking.wish === 'parked' ? askAgain(podId, parking, 'ready') : [];
+    }
+    if (parking.state !== 'parked') return askAgain(podId, parking, 'parked');
+    this.#parkedBytes = parking.vramBytes;
+    return [{ podId, step: 'left', bytes: parking.vramBytes }];
+  }
+
   #judgeEnd(pod: PodState, entry: WorkerEntry, circumstances: EndInput): EndedWorker | undefined {
     const { drainingSince } = entry;
     const { silentMs } = this.#options;
     const reason =
       drainingSince === null
-        ? findEnd(pod, entry, { ...circumstances, ...this.#options })
+        ? (findParkingEnd(pod, entry, circumstances) ??
+          findEnd(pod, entry, { ...circumstances, ...this.#options }))
         : findDrainEnd(
             pod,
             { drainingSince, seenAt: entry.seenAt },
@@ -220,6 +291,8 @@ export class WorkerList {
     if (reason === undefined) return undefined;
     const isBlameless =
       drainingSince !== null ||
+      pod.parked !== undefined ||
+      entry.parkingSince !== null ||
       pod.unreachable !== undefined ||
       isWithoutGpu(pod) ||
       circumstances.isMovable?.(pod) === true ||
@@ -236,6 +309,43 @@ export class WorkerList {
 
 interface EndInput extends PassInput {
   worker: SeenWorker | undefined;
+}
+
+function askAgain(
+  podId: string,
+  { wish: asked }: NonNullable<SeenWorker['parking']>,
+  wish: ParkWish,
+): ParkingStep[] {
+  return asked === wish ? [] : [{ podId, step: 'wish', wish }];
+}
+
+function mayBeParked(
+  pod: PodState,
+  { drainingSince, parkingSince }: WorkerEntry,
+  seen: SeenWorker | undefined,
+): boolean {
+  const isOn = drainingSince === null && parkingSince === null && !pod.parked;
+  const { hostLimitBytes = 0, state } = seen?.parking ?? {};
+  return isOn && state === 'ready' && hostLimitBytes > 0 && pod.gpus.length > 0;
+}
+
+/** The reason to end a worker that is parked, or on the way to it or back. */
+function findParkingEnd(
+  pod: PodState,
+  { parkingSince, wakingSince }: WorkerEntry,
+  { executionTimeoutMs, now, worker }: EndInput,
+): string | undefined {
+  const state = worker?.parking?.state;
+  if (isParked(pod)) {
+    // Its process was replaced: the new one would take GPUs that are not its own.
+    return state === 'ready' || state === 'waking' ? 'it came back without its GPUs' : undefined;
+  }
+  if (pod.parked) {
+    return now - (wakingSince ?? now) >= WAKE_LIMIT_MS ? 'it did not wake in time' : undefined;
+  }
+  if (parkingSince === null) return undefined;
+  const mayRunUntil = Math.max(parkingSince + executionTimeoutMs, worker?.busyUntil ?? 0);
+  return now >= mayRunUntil + DRAIN_SLACK_MS ? 'it did not leave its GPUs in time' : undefined;
 }
 
 /** The reason to end a worker that is not draining; undefined if it may stay. */
@@ -310,12 +420,14 @@ function describeFailure({ reason }: PodState): string {
 }
 
 function stateOf(
-  { status }: PodState,
-  { drainingSince, isEnded }: WorkerEntry,
+  pod: PodState,
+  { drainingSince, isEnded, parkingSince, wakingSince }: WorkerEntry,
   seen: SeenWorker | undefined,
 ): ScaledWorker['state'] {
-  if (status === 'TERMINATED' || isEnded || drainingSince !== null) return 'draining';
+  if (pod.status === 'TERMINATED' || isEnded || drainingSince !== null) return 'draining';
   if (seen?.draining) return 'draining';
+  if (wakingSince !== null) return 'starting';
+  if (isParked(pod) || parkingSince !== null) return 'parked';
   return seen ? 'ready' : 'starting';
 }
 
@@ -329,6 +441,8 @@ function addUp(all: readonly SeenWorker[], podId: string): SeenWorker | undefine
     taken: own.reduce((sum, { taken = 0 }) => sum + taken, 0),
     busyUntil: Math.max(...own.map(({ busyUntil = 0 }) => busyUntil)),
     draining: own.every(({ draining }) => draining),
+    // A pod with several workers is not parked: they would have to move together.
+    ...(own.length === 1 && own[0]?.parking && { parking: own[0].parking }),
   };
 }
 
@@ -377,7 +491,11 @@ export interface WorkView {
   load(endpointId: string): Promise<WorkLoad>;
   /** Drains the pod's workers. Has no effect if there are none. */
   drain(endpointId: string, podId: string): void;
+  /** Asks the pod's workers to be parked, or to be ready again. Absent: none can be parked. */
+  park?(endpointId: string, podId: string, wish: ParkWish): void;
 }
+
+export type ParkWish = NonNullable<RenewReply['parking']>;
 
 export interface WorkLoad {
   /** Jobs that a worker could take now. */
@@ -404,4 +522,14 @@ export interface SeenWorker {
   /** When its last job must end, Unix ms. */
   busyUntil?: number;
   draining: boolean;
+  /** Absent: it cannot be parked. */
+  parking?: {
+    state: ParkingState;
+    /** GPU memory that came free when it was parked. */
+    vramBytes: number;
+    /** Host memory for all parked workers of its machine. */
+    hostLimitBytes: number;
+    /** What the platform has asked for. */
+    wish?: ParkWish;
+  };
 }

@@ -130,8 +130,8 @@ export function countFreeGpus(types: readonly string[], stock: GpuStock): Map<st
 
 function countAwaited(type: string, pods: readonly PodState[]): number {
   const waiting = pods.filter(
-    ({ desired, gpus, spec }) =>
-      desired === 'running' && gpus.length === 0 && spec.gpu?.id === type,
+    ({ desired, gpus, parked, spec }) =>
+      desired === 'running' && gpus.length === 0 && !parked && spec.gpu?.id === type,
   );
   return waiting.reduce((sum, { spec }) => sum + (spec.gpu?.count ?? 0), 0);
 }

@@ -7,6 +7,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type {
   DecisionRecord,
+  ScaledWorker,
   ScalerDecision,
   ScalerInput,
   ScalingFacts,
@@ -28,6 +29,7 @@ import {
   type EndedWorker,
   findLastOutput,
   type Observation,
+  type ParkingStep,
   WorkerList,
   type WorkLoad,
   type WorkView,
@@ -53,8 +55,11 @@ export interface WorkforceOptions {
     | 'findObstacle'
     | 'headroomFor'
     | 'ofEndpoint'
+    | 'parkWorker'
     | 'readLog'
+    | 'returnGpus'
     | 'seen'
+    | 'settleWake'
   >;
   templates: Pick<Templates, 'find'>;
   catalog: WorkerCatalog;
@@ -95,6 +100,7 @@ interface ReconcileInput {
 interface TenancyPass {
   input: ScalerInput;
   decision: ScalerDecision;
+  load: WorkLoad;
   /** Pods of its workers, without those of a check. */
   workers: readonly PodState[];
   awaitsCheck: boolean;
@@ -114,7 +120,10 @@ export class Workforce {
   /** What the last pass found; undefined before the first. */
   #facts: ScalingFacts | undefined;
   /** At the beginning of the pass. */
-  #contention: GpuContention = { kept: new Map(), giveWay: [] };
+  #contention: GpuContention = {
+    ...{ kept: new Map(), giveWay: [] },
+    ...{ wakeable: new Set(), homeless: new Set() },
+  };
 
   private constructor(options: WorkforceOptions, last: DecisionRecord | undefined) {
     const { clock, replaceAfterMs, silentMs } = options;
@@ -161,7 +170,9 @@ export class Workforce {
       pods: workers,
       seen: load.workers,
       isCurrent: (pod) => isCurrent(pod, deployment, template) && !hasOldUrl(pod),
+      mayPark: mayPark(deployment, views[deployment.type]),
     });
+    for (const step of observation.parking) await this.#followParking(endpoint, step);
     for (const ended of observation.ended) await this.#endWorker(endpoint, ended);
     for (const podId of observation.undrained) views[deployment.type].drain(id, podId);
     const awaitsPlace = isChecking && checkPods.length === 0;
@@ -173,8 +184,9 @@ export class Workforce {
     const decision = decide(input);
     const started = await this.#start(endpoint, template, decision);
     for (const podId of decision.drain) await this.#drain(endpoint, podId, input);
+    await this.#moveParked(endpoint, decision);
     const awaitsCheck = awaitsPlace && found.places === 0 && workers.length === 0;
-    this.#noteTenancy(endpoint, { input, decision, workers, awaitsCheck });
+    this.#noteTenancy(endpoint, { input, decision, load, workers, awaitsCheck });
     this.#facts = describeScaling({
       deployment,
       decision,
@@ -222,6 +234,7 @@ export class Workforce {
     const free = this.#countFree(gpuTypeIds);
     const now = this.#options.clock.now();
     const idleTimeoutMs = deployment.idleTimeout * 1_000;
+    const parkMs = deployment.parkSeconds * 1_000;
     return {
       now,
       type,
@@ -229,7 +242,8 @@ export class Workforce {
       workersMax,
       idleTimeoutMs,
       scaler,
-      workers,
+      ...(mayPark(deployment, this.#options.views[type]) && { parkMs }),
+      workers: workers.map((worker) => this.#describeParking(worker)),
       load: {
         waiting,
         running,
@@ -247,6 +261,43 @@ export class Workforce {
     };
   }
 
+  #describeParking(worker: ScaledWorker): ScaledWorker {
+    const parked = this.#options.pods.all().find(({ id }) => id === worker.id)?.parked;
+    if (worker.state !== 'parked') return worker;
+    const { homeless, wakeable } = this.#contention;
+    const parking = {
+      since: parked?.since ?? this.#options.clock.now(),
+      canWake: wakeable.has(worker.id),
+      lacksMemory: homeless.has(worker.id),
+    };
+    return { ...worker, parking };
+  }
+
+  async #followParking({ deployment, id }: DeployedEndpoint, follow: ParkingStep): Promise<void> {
+    const { log, pods, views } = this.#options;
+    const { podId } = follow;
+    if (follow.step === 'wish') return views[deployment.type].park?.(id, podId, follow.wish);
+    if (follow.step === 'left') await pods.parkWorker(podId, follow.bytes);
+    else await pods.settleWake(podId);
+    const msg = follow.step === 'left' ? 'worker parked' : 'parked worker is ready again';
+    log.info({ endpoint: id, pod: podId }, msg);
+  }
+
+  async #moveParked(
+    { deployment, id }: DeployedEndpoint,
+    { park = [], wake = [] }: ScalerDecision,
+  ): Promise<void> {
+    const { clock, pods, views } = this.#options;
+    const view = views[deployment.type];
+    for (const podId of park) {
+      this.#workerList.noteParking(podId, clock.now());
+      view.park?.(id, podId, 'parked');
+    }
+    for (const podId of wake) {
+      if (await pods.returnGpus(podId)) view.park?.(id, podId, 'ready');
+    }
+  }
+
   /** Without those that are kept for other endpoints. */
   #countFree(gpuTypeIds: readonly string[]): Map<string, number> {
     const { kept } = this.#contention;
@@ -260,6 +311,9 @@ export class Workforce {
     const { clock, pods, tenants } = this.#options;
     const { awaitsCheck, decision, input } = pass;
     const { load, workersMin } = input;
+    const limits = new Map(
+      pass.load.workers.map(({ parking, podId }) => [podId, parking?.hostLimitBytes]),
+    );
     const gpuTypes = deployment.gpuTypeIds.filter((type) => !this.#crowded.has(type, clock.now()));
     const crowded = pass.workers.filter(
       (pod) => pod.desired === 'running' && pods.seen(pod.id)?.waiting?.cause === 'capacity',
@@ -274,10 +328,13 @@ export class Workforce {
       lacking: listWishes({ input, decision, gpuTypes, crowded, awaitsCheck }),
       workers: input.workers.map((worker) => ({
         ...worker,
-        state: decision.drain.includes(worker.id) ? 'draining' : worker.state,
+        state: findNextState(worker, decision),
         since: this.#workerList.sinceOf(worker.id),
+        hostLimitBytes: limits.get(worker.id) ?? 0,
       })),
       startMs: this.#workerList.startMs,
+      wakeMs: this.#workerList.wakeMs,
+      parkedBytes: this.#workerList.parkedBytes,
     });
   }
 
@@ -361,8 +418,9 @@ export class Workforce {
       started,
     }: { decision: ScalerDecision; input: ScalerInput; started: StartedWorker[] },
   ): Promise<void> {
-    const { cause, drain, start, want } = decision;
-    const isNews = start > 0 || drain.length > 0 || cause !== (this.#last?.cause ?? 'enough');
+    const { cause, drain, park = [], start, wake = [], want } = decision;
+    const hasMoves = start > 0 || [...drain, ...park, ...wake].length > 0;
+    const isNews = hasMoves || cause !== (this.#last?.cause ?? 'enough');
     this.#last = { cause, want };
     if (!isNews) return;
     const at = new Date(input.now).toISOString();
@@ -376,6 +434,16 @@ export class Workforce {
 
 function findCrashed(pods: readonly PodState[], { ended }: Observation): PodState[] {
   return pods.filter(({ id }) => ended.some(({ isCrash, podId }) => isCrash && podId === id));
+}
+
+/** Workers of load-balancing endpoints, and on engines that hold the GPUs of their containers, are never parked. */
+function mayPark({ parkSeconds }: EndpointDeployment, view: WorkView): boolean {
+  return parkSeconds > 0 && view.park !== undefined;
+}
+
+function findNextState({ id, state }: ScaledWorker, decision: ScalerDecision) {
+  if (decision.drain.includes(id)) return 'draining';
+  return decision.park?.includes(id) ? 'parked' : state;
 }
 
 /** Another pod took the capacity meanwhile; the next pass reports it. */

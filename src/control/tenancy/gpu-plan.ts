@@ -9,7 +9,7 @@ export interface GpuPlanInput {
   endpoints: readonly TenantEndpoint[];
   tenants: readonly Tenant[];
   waiters: readonly GpuWaiter[];
-  /** Host memory for parked tenants, by machine. */
+  /** Host memory for parked tenants, by machine; one that is missing has not told yet. */
   memory: readonly { node: string | null; bytes: number }[];
 }
 
@@ -207,7 +207,9 @@ class Planner {
     const { now } = this.#input;
     for (const tenant of this.#listParked()) {
       const { endpointId, since } = tenant;
-      const isOver = now - since >= (this.#endpoints.get(endpointId)?.parkMs ?? 0);
+      // After a start of the platform, no pass over its endpoint may have told of it yet.
+      const parkMs = this.#endpoints.get(endpointId)?.parkMs ?? Number.POSITIVE_INFINITY;
+      const isOver = now - since >= parkMs;
       if (isOver || this.#lacksMemory(tenant.node, 0)) this.#end(tenant);
     }
   }
@@ -368,7 +370,8 @@ class Planner {
   }
 
   #lacksMemory(node: string | null, more: number): boolean {
-    const limit = this.#input.memory.find((each) => each.node === node)?.bytes ?? 0;
+    const limit =
+      this.#input.memory.find((each) => each.node === node)?.bytes ?? Number.POSITIVE_INFINITY;
     const there = this.#input.tenants.filter(
       (tenant) => tenant.node === node && isOnHost(tenant) && !this.#ended.has(tenant.podId),
     );

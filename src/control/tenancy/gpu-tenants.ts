@@ -2,7 +2,8 @@
 import type { Clock } from '../../base/clock.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { GiveWay, ScaledWorker, ScalingFacts } from '../../wire/resources/scaling.ts';
-import type { Pods } from '../pods/pods.ts';
+import { isParked } from '../pods/pod-lifecycle.ts';
+import type { PodState, Pods } from '../pods/pods.ts';
 import {
   type GpuPlan,
   type GpuPlanInput,
@@ -24,17 +25,24 @@ export interface GpuTenantsOptions {
 export interface TenancyFacts {
   userId: string;
   name: string;
-  deployment: Pick<EndpointDeployment, 'gpuTypeIds' | 'gpuWeight' | 'minResidenceMs' | 'yields'>;
+  deployment: Pick<EndpointDeployment, 'gpuWeight' | 'minResidenceMs' | 'parkSeconds' | 'yields'>;
   workersMin: number;
   hasWork: boolean;
   /** GPUs that its jobs lack. */
   lacking: readonly GpuWish[];
-  workers: readonly (Pick<ScaledWorker, 'id' | 'state' | 'idleSince'> & {
-    /** Since when it has been ready, or has drained, Unix ms. */
-    since: number;
-  })[];
-  /** How long its last worker took to become ready, ms; 0: not known. */
+  workers: readonly TenantWorker[];
+  /** How long its last worker took to become ready, and the last parked one to wake, ms; 0: not known. */
   startMs: number;
+  wakeMs: number;
+  /** GPU memory of its last parked worker; 0: not known. */
+  parkedBytes: number;
+}
+
+export interface TenantWorker extends Pick<ScaledWorker, 'canPark' | 'id' | 'state' | 'idleSince'> {
+  /** Since when it has been ready, has been on the way from its GPUs, or has drained, Unix ms. */
+  since: number;
+  /** Host memory for parked workers of its machine; 0: not known. */
+  hostLimitBytes: number;
 }
 
 /** What an endpoint's pass needs of the others. */
@@ -42,6 +50,10 @@ export interface GpuContention {
   /** Free GPUs that are kept for other endpoints, by type. */
   kept: ReadonlyMap<string, number>;
   giveWay: GiveWay[];
+  /** Its parked workers whose GPUs are free and kept for them. */
+  wakeable: ReadonlySet<string>;
+  /** Its parked workers that must end: others need the host's memory. */
+  homeless: ReadonlySet<string>;
 }
 
 const NOTHING: GpuPlan = { moves: [], waits: [] };
@@ -75,22 +87,50 @@ export class GpuTenants {
   }
 
   plan(): GpuPlan {
-    this.#last = this.#waitsSince.size === 0 ? NOTHING : planGpus(this.#describe());
+    const isQuiet = this.#waitsSince.size === 0 && !this.#options.pods.all().some(isParked);
+    this.#last = isQuiet ? NOTHING : planGpus(this.#describe());
     return this.#last;
   }
 
   contentionOf(endpointId: string): GpuContention {
     const { moves, waits } = this.plan();
+    const isOther = (each: { endpointId: string }) => each.endpointId !== endpointId;
+    const waking = moves.filter(({ kind }) => kind === 'wake');
     const kept = new Map<string, number>();
-    for (const { granted } of waits.filter((wait) => wait.endpointId !== endpointId)) {
-      for (const type of granted) kept.set(type, (kept.get(type) ?? 0) + 1);
-    }
-    const giveWay = moves.flatMap((move) => {
-      if (move.endpointId !== endpointId || move.kind !== 'drain') return [];
+    const types = [
+      ...waits.filter(isOther).flatMap(({ granted }) => granted),
+      ...waking.filter(isOther).flatMap(({ podId }) => this.#typeOf(podId)),
+    ];
+    for (const type of types) kept.set(type, (kept.get(type) ?? 0) + 1);
+    const own = moves.filter((move) => !isOther(move));
+    const giveWay = own.flatMap((move) => {
+      if (move.kind !== 'drain' && move.kind !== 'park') return [];
       const { isTurnOver, podId: worker, since, to } = move;
       return [{ worker, to: this.#nameFor(endpointId, to), since, isTurnOver }];
     });
-    return { kept, giveWay };
+    const ending = own.filter(({ kind }) => kind === 'end');
+    return {
+      kept,
+      giveWay,
+      wakeable: waits.length > 0 ? idsOf(waking) : this.#listWakeable(endpointId),
+      homeless: idsOf(ending),
+    };
+  }
+
+  /** While nobody waits for a GPU. */
+  #listWakeable(endpointId: string): Set<string> {
+    const { listFree, pods } = this.#options;
+    const parked = pods.all().filter((pod) => pod.endpointId === endpointId && isParked(pod));
+    const free = listFree(parked.flatMap(({ spec }) => spec.gpu?.id ?? []));
+    const wakeable = parked.filter(({ parked, spec }) =>
+      parked?.gpus.every((gpu) => free.get(spec.gpu?.id ?? '')?.includes(gpu)),
+    );
+    return new Set(wakeable.map(({ id }) => id));
+  }
+
+  #typeOf(podId: string): string[] {
+    const pod = this.#options.pods.all().find(({ id }) => id === podId);
+    return pod?.spec.gpu ? [pod.spec.gpu.id] : [];
   }
 
   /** Who holds the GPU for which the endpoint waits, by the last plan. */
@@ -121,32 +161,43 @@ export class GpuTenants {
       endpoints: [...this.#facts].map(([id, facts]) => describe(id, facts, used.get(id) ?? 0)),
       tenants: this.#listTenants(),
       waiters,
-      memory: [],
+      memory: this.#listMemory(),
     };
   }
 
   #listTenants(): Tenant[] {
     return this.#options.pods.all().flatMap((pod): Tenant[] => {
-      const { desired, endpointId, gpus, id, spec, unreachable } = pod;
+      const { endpointId, id, parked, spec, unreachable } = pod;
+      const gpus = isParked(pod) ? (parked?.gpus ?? []) : pod.gpus;
       if (endpointId === null || gpus.length === 0 || !spec.gpu || unreachable) return [];
-      const worker = this.#facts.get(endpointId)?.workers.find((each) => each.id === id);
-      const isLeaving = desired !== 'running' || worker?.state === 'draining';
-      const isReady = worker?.state === 'ready';
+      const facts = this.#facts.get(endpointId);
+      const worker = facts?.workers.find((each) => each.id === id);
+      const state = stateOf(pod, worker);
+      if (isParked(pod) && state === 'leaving') return [];
       return [
         {
-          podId: id,
-          endpointId,
-          node: pod.node ?? null,
-          gpuType: spec.gpu.id,
-          gpus,
-          state: isLeaving ? 'leaving' : isReady ? 'resident' : 'starting',
-          since: worker?.since ?? pod.createdAt,
+          ...{ podId: id, endpointId, node: pod.node ?? null, gpuType: spec.gpu.id, gpus, state },
+          since: isParked(pod) ? (parked?.since ?? 0) : (worker?.since ?? pod.createdAt),
           idleSince: worker?.idleSince ?? null,
-          canPark: false,
-          bytes: 0,
+          canPark: worker?.canPark ?? false,
+          bytes: parked?.bytes ?? facts?.parkedBytes ?? 0,
         },
       ];
     });
+  }
+
+  /** What workers said of their machines. */
+  #listMemory(): GpuPlanInput['memory'] {
+    const nodes = new Map(this.#options.pods.all().map(({ id, node }) => [id, node ?? null]));
+    const limits = new Map<string | null, number>();
+    for (const { workers } of this.#facts.values()) {
+      for (const { hostLimitBytes, id } of workers) {
+        const node = nodes.get(id);
+        if (node === undefined || hostLimitBytes === 0) continue;
+        limits.set(node, Math.max(limits.get(node) ?? 0, hostLimitBytes));
+      }
+    }
+    return [...limits].map(([node, bytes]) => ({ node, bytes }));
   }
 
   #countShares(): ReadonlyMap<string, number> {
@@ -168,16 +219,32 @@ export class GpuTenants {
   }
 }
 
+function stateOf(pod: PodState, worker: TenantWorker | undefined): Tenant['state'] {
+  if (pod.desired !== 'running' || worker?.state === 'draining') return 'leaving';
+  if (isParked(pod)) return 'parked';
+  if (pod.parked) return 'waking';
+  if (worker?.state === 'parked') return 'parking';
+  return worker?.state === 'ready' ? 'resident' : 'starting';
+}
+
+function idsOf(moves: readonly { podId: string }[]): Set<string> {
+  return new Set(moves.map(({ podId }) => podId));
+}
+
 function countAlive(facts: TenancyFacts | undefined): number {
-  return (facts?.workers ?? []).filter(({ state }) => state !== 'draining').length;
+  const alive = (facts?.workers ?? []).filter(
+    ({ state }) => state !== 'draining' && state !== 'parked',
+  );
+  return alive.length;
 }
 
 function describe(
   id: string,
-  { deployment, hasWork, startMs, workersMin }: TenancyFacts,
+  { deployment, hasWork, startMs, wakeMs, workersMin }: TenancyFacts,
   usedMs: number,
 ): TenantEndpoint {
-  const { gpuWeight: weight, minResidenceMs, yields } = deployment;
+  const { gpuWeight: weight, minResidenceMs, parkSeconds, yields } = deployment;
   const kept = yields ? 0 : workersMin;
-  return { id, weight, minResidenceMs, kept, hasWork, usedMs, startMs, wakeMs: 0, parkMs: 0 };
+  const parkMs = parkSeconds * 1_000;
+  return { id, weight, minResidenceMs, kept, hasWork, usedMs, startMs, wakeMs, parkMs };
 }

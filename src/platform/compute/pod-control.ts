@@ -68,6 +68,12 @@ export interface PodControlOptions {
   log: Log;
 }
 
+/** In a cluster the GPUs of a container are its own until it ends: leaving them would free them for nobody. */
+function viewOf(view: WorkView, { kind }: Engine): WorkView {
+  if (kind !== 'kubernetes') return view;
+  return { load: (id) => view.load(id), drain: (id, podId) => view.drain(id, podId) };
+}
+
 export class PodControl {
   readonly #options: PodControlOptions;
   readonly #reconciler: Reconciler;
@@ -111,7 +117,7 @@ export class PodControl {
       hasEndpoint,
       ...(findUnreachable && { findUnreachable }),
     });
-    const views = { QUEUE: host.view, LOAD_BALANCER: balancer };
+    const views = { QUEUE: viewOf(host.view, engine), LOAD_BALANCER: balancer };
     const silentMs = 2 * host.leaseMs;
     const gpuUse = new GpuUse({ store: options.store, clock, log });
     this.#fleet = new Fleet({

@@ -11,6 +11,7 @@ import {
   type Engine,
   EngineError,
 } from '../../engine/engine.ts';
+import { PARKING_STATES } from '../../wire/link/worker-link.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { FolderUse, WorkerFolders } from '../compute/worker-folders.ts';
 
@@ -243,6 +244,8 @@ export const useAnswer = z.object({
   pods: z.array(z.tuple([z.string(), z.string()])),
 });
 
+export const parkWish = z.enum(['parked', 'ready']);
+
 /** Load of an endpoint's queue. */
 export const workLoad = z.object({
   waiting: z.number(),
@@ -259,6 +262,14 @@ export const workLoad = z.object({
       taken: z.number(),
       busyUntil: z.number(),
       draining: z.boolean(),
+      parking: z
+        .object({
+          state: z.enum(PARKING_STATES),
+          vramBytes: z.number(),
+          hostLimitBytes: z.number(),
+          wish: parkWish.exactOptional(),
+        })
+        .exactOptional(),
     }),
   ),
 });

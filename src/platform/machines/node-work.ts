@@ -6,7 +6,7 @@ import type { OwnerNode } from '../../api/forwarding/forwarding-options.ts';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import type { WorkLoad, WorkView } from '../../control/scaling/worker-list.ts';
+import type { ParkWish, WorkLoad, WorkView } from '../../control/scaling/worker-list.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { StoreUnavailableError } from '../../store/store.ts';
 import type { KnownScaling } from '../../wire/resources/scaling.ts';
@@ -77,6 +77,18 @@ export class NodeWork implements WorkView {
     const drained = askNode(client, owner.url, NODE_CALLS.drain, { endpointId, podId });
     drained.catch((error: unknown) => {
       log.debug({ err: error, pod: podId }, 'draining a worker through its node failed, retrying');
+    });
+  }
+
+  /** If the owner misses it, the next pass finds a worker with another wish, and repeats it. */
+  park(endpointId: string, podId: string, wish: ParkWish): void {
+    const { client, findOwner, log, queues } = this.#options;
+    const owner = findOwner(endpointId);
+    if (owner.kind === 'here') queues.workerLoads.park(endpointId, podId, wish);
+    if (owner.kind !== 'node') return;
+    const parked = askNode(client, owner.url, NODE_CALLS.park, { endpointId, podId, wish });
+    parked.catch((error: unknown) => {
+      log.debug({ err: error, pod: podId }, 'parking a worker through its node failed, retrying');
     });
   }
 

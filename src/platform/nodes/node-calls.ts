@@ -14,6 +14,7 @@ import {
   machineAnswer,
   machineBody,
   machineInfo,
+  parkWish,
   useAnswer,
   workLoad,
 } from '../machines/machine-agent.ts';
@@ -107,6 +108,8 @@ export const NODE_CALLS = {
   scaling: call('scaling', z.object({ endpointId: z.string() }), scalingFacts.nullable(), 1_000),
   /** Drains the workers of a pod; for the owner of their endpoint. */
   drain: call('drain', z.object(ofPod), done, 5_000),
+  /** Parks the workers of a pod, or wakes them; for the owner of their endpoint. */
+  park: call('park', z.object({ ...ofPod, wish: parkWish }), done, 5_000),
   /**
    * Releases the leases of a pod that has ended; for the owner of its endpoint. `outbox`: the node on whose machine
    * its undelivered outcomes are; null: nobody can read them.

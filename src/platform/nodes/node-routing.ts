@@ -146,6 +146,9 @@ function answerCalls(node: JoinedNode, routing: Routing): void {
   calls.answer(NODE_CALLS.drain, async ({ endpointId, podId }) =>
     queues.workerLoads.drain(endpointId, podId),
   );
+  calls.answer(NODE_CALLS.park, async ({ endpointId, podId, wish }) =>
+    queues.workerLoads.park(endpointId, podId, wish),
+  );
   calls.answer(NODE_CALLS.endPod, (ended) => work.endPodHere(ended));
   calls.answerAsLeader(NODE_CALLS.work, async ({ endpointIds }) => work.noteTold(endpointIds));
   calls.answerAsLeader(NODE_CALLS.scaling, async ({ endpointId }) => {

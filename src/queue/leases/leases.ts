@@ -15,7 +15,7 @@ import type { StepOn } from '../changes.ts';
 import { putInputSchema } from '../input-schemas.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import { completeLeases, endLeases, type GivenLease, leaseJob, repeatLeases } from './handover.ts';
-import { acceptOutgrown, type HeldLease, type PresentWorker } from './presence.ts';
+import { acceptOutgrown, type HeldLease, isHeldBack, type PresentWorker } from './presence.ts';
 
 /**
  * A take returns no more leases after their inputs reach this total size, so that the first job does
@@ -236,19 +236,20 @@ export class Leases {
     const given = held.filter(({ takeId }) => takeId === request.takeId);
     const again = repeatLeases(tx, given, { payloads, tracing });
     if (again.length > 0) return { ...NOTHING, leases: again };
-    if (worker.draining || held.some(({ solo }) => solo)) return { ...NOTHING, isBarred: true };
+    const isBarred = worker.draining || isHeldBack(worker) || held.some(({ solo }) => solo);
+    if (isBarred) return { ...NOTHING, isBarred };
     const running = new Set(request.held);
     const limit = request.max + presence.claimedCount;
     const { hasMore, isBlocked, jobs } = findJobs(tx, worker, limit);
     signals.noteBlocked(worker.endpointId, isBlocked);
     // The lease expired while this take waited: the worker still runs the job.
     const free = jobs.filter(({ lease }) => !lease || !running.has(lease.token));
-    const { chosen, isBarred } = this.#chooseAll(tx, free, { request, worker });
     const { takeId } = request;
-    const leases = chosen.map(({ input, job }) =>
+    const choice = this.#chooseAll(tx, free, { request, worker });
+    const leases = choice.chosen.map(({ input, job }) =>
       leaseJob(step, { job, worker, takeId, input, tracing }),
     );
-    return { leases, isBarred, isBlocked, hasMore };
+    return { leases, isBarred: choice.isBarred, isBlocked, hasMore };
   }
 
   /** Reads their inputs too, before any of them is leased. */

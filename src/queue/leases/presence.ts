@@ -6,7 +6,12 @@ import {
   type StoredJob,
   type StoredWorker,
 } from '../../store/store.ts';
-import { type Device, LinkError } from '../../wire/link/worker-link.ts';
+import {
+  type Device,
+  LinkError,
+  type RenewReply,
+  type WorkerParking,
+} from '../../wire/link/worker-link.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 
 export interface HeldLease extends JobKey {
@@ -37,6 +42,12 @@ export interface PresentWorker {
   draining: boolean;
   /** A renewal has answered `drain: true`; later renewals can wait as usual. */
   drainSent: boolean;
+  /** What it last said of its parking; undefined: it cannot be parked. */
+  parking: WorkerParking | undefined;
+  /** What it should become. */
+  parkWish: ParkWish | undefined;
+  /** The wish that the last renewal has answered. */
+  parkWishSent: ParkWish | undefined;
   /** Leases by token, including kept leases of ended jobs. */
   leases: Map<string, HeldLease>;
   /** Leases given since its hello. */
@@ -45,6 +56,16 @@ export interface PresentWorker {
   takeSeq: number;
   /** Ends the open take when a newer one arrives. */
   openTake: AbortController | undefined;
+}
+
+export type ParkWish = NonNullable<RenewReply['parking']>;
+
+/** It is parked, or on the way to it or back: it gets no jobs. */
+export function isHeldBack({
+  parking,
+  parkWish,
+}: Partial<Pick<PresentWorker, 'parking' | 'parkWish'>>): boolean {
+  return parkWish === 'parked' || (parking !== undefined && parking.state !== 'ready');
 }
 
 export class Presence {
@@ -72,6 +93,9 @@ export class Presence {
       seenAt: now,
       draining: again?.draining ?? false,
       drainSent: false,
+      parking: again ? again.parking : restart(before?.parking),
+      parkWish: again?.parkWish,
+      parkWishSent: undefined,
       leases: before?.leases ?? new Map(),
       taken: 0,
       takeSeq: 0,
@@ -178,6 +202,11 @@ export class Presence {
     this.#emptying.set(name, worker);
     return 'when_empty';
   }
+}
+
+/** A new process has its models on the GPU, whatever the one before had done. */
+function restart(parking: WorkerParking | undefined): WorkerParking | undefined {
+  return parking && { ...parking, state: 'ready', change: 0, vramBytes: 0 };
 }
 
 function hold(

@@ -2,7 +2,7 @@
 import { yieldToLoop } from '../../base/slices.ts';
 import type { Reader, StoredJob, Transaction } from '../../store/store.ts';
 import { isTerminal } from '../../wire/job/job.ts';
-import type { RenewReply, RenewRequest } from '../../wire/link/worker-link.ts';
+import type { RenewReply, RenewRequest, WorkerParking } from '../../wire/link/worker-link.ts';
 import type { StepOn } from '../changes.ts';
 import type { LeasesOptions } from './leases.ts';
 import type { PresentWorker } from './presence.ts';
@@ -22,9 +22,11 @@ export class Renewals {
     const worker = presence.require(endpointId, request);
     worker.seenAt = clock.now();
     const waiter = signals.workerCalled(endpointId, request.workerId);
+    this.#noteParking(worker, request.parking);
     try {
       const ended = await this.#extend(endpointId, request);
-      const isNews = worker.draining && !worker.drainSent;
+      const isNews =
+        (worker.draining && !worker.drainSent) || worker.parkWish !== worker.parkWishSent;
       if (ended.length > 0 || isNews) return this.#answer(worker, ended);
       const waitMs = Math.min(request.waitMs, settings.renewEveryMs);
       const called = await waiter.wait(waitMs, AbortSignal.any([signal, closing]));
@@ -36,8 +38,27 @@ export class Renewals {
   }
 
   #answer(worker: PresentWorker, ended: RenewReply['ended']): RenewReply {
-    worker.drainSent = worker.draining;
-    return { ended, drain: worker.draining };
+    const { draining, parking, parkWish } = worker;
+    worker.drainSent = draining;
+    worker.parkWishSent = parkWish;
+    const isWish = parking !== undefined && parkWish !== undefined;
+    return { ended, drain: draining, ...(isWish && { parking: parkWish }) };
+  }
+
+  /** Renewals may overtake each other: an older state is dropped. */
+  #noteParking(worker: PresentWorker, parking: WorkerParking | undefined): void {
+    const { signals } = this.#options;
+    const known = worker.parking;
+    if (!parking) {
+      // Its models cannot be parked any more. A renewal from before it knew of a way changes nothing for long.
+      if (known?.state === 'ready') worker.parking = undefined;
+      return;
+    }
+    if (known && parking.change < known.change) return;
+    worker.parking = parking;
+    if (known?.state === parking.state) return;
+    signals.workersChanged(worker.endpointId);
+    if (parking.state === 'ready') signals.wakeTakers(worker.endpointId);
   }
 
   #extend(endpointId: string, request: RenewRequest): Promise<RenewReply['ended']> {

@@ -1,9 +1,10 @@
 // Reports the load and the workers of an endpoint, for scaling decisions.
 import { numberGpuType, type OutgrownLoad, type StoredEndpoint } from '../../store/store.ts';
 import type { GpuUsage } from '../../wire/job/attempt.ts';
+import type { ParkingState } from '../../wire/link/worker-link.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import type { Signals } from '../signals.ts';
-import { listLaterTypes, type PresentWorker } from './presence.ts';
+import { listLaterTypes, type ParkWish, type PresentWorker } from './presence.ts';
 
 /** Upper bound of the count: no endpoint has so many workers. */
 const MAX_READY = 10_000;
@@ -43,6 +44,13 @@ export interface WorkerLoad {
   /** When the last of its attempts must end, Unix ms; 0 without attempts. */
   busyUntil: number;
   draining: boolean;
+  /** Absent: it cannot be parked. */
+  parking?: {
+    state: ParkingState;
+    vramBytes: number;
+    hostLimitBytes: number;
+    wish?: ParkWish;
+  };
 }
 
 type WorkerLoadsOptions = Pick<
@@ -80,6 +88,18 @@ export class WorkerLoads {
   drain(endpointId: string, podId: string): void {
     const { signals } = this.#options;
     for (const worker of this.ofPod(endpointId, podId)) drainWorker(worker, signals);
+  }
+
+  /** Workers of a pod are to be parked, or to be ready again. Has no effect on those that cannot be parked. */
+  park(endpointId: string, podId: string, wish: ParkWish): void {
+    const { signals } = this.#options;
+    for (const worker of this.ofPod(endpointId, podId)) {
+      if (!worker.parking || worker.parkWish === wish) continue;
+      worker.parkWish = wish;
+      signals.callWorker(endpointId, worker.id);
+      // Its open take would consume the wake-up of a job that it does not get.
+      signals.wakeTakers(endpointId);
+    }
   }
 
   ofPod(endpointId: string, podId: string): PresentWorker[] {
@@ -156,9 +176,14 @@ export function drainWorker(worker: PresentWorker, signals: Signals): void {
   signals.wakeTakers(worker.endpointId);
 }
 
-function describe({ draining, id, leases, podId, taken }: PresentWorker): WorkerLoad {
+function describe(worker: PresentWorker): WorkerLoad {
+  const { draining, id, leases, parking, parkWish, podId, taken } = worker;
   const busyUntil = Math.max(0, ...[...leases.values()].map(({ deadlineAt }) => deadlineAt));
-  return { id, podId, jobs: leases.size, taken, busyUntil, draining };
+  const load = { id, podId, jobs: leases.size, taken, busyUntil, draining };
+  if (!parking) return load;
+  const { hostLimitBytes, state, vramBytes } = parking;
+  const wish = parkWish !== undefined && { wish: parkWish };
+  return { ...load, parking: { state, vramBytes, hostLimitBytes, ...wish } };
 }
 
 export interface GpuTotal {

@@ -139,6 +139,15 @@ export const WORKER_FIELDS = {
     label: 'GPU kept at least, s',
     formUnit: 1_000,
   },
+  parkSeconds: {
+    kind: 'integer',
+    min: 0,
+    max: 7 * 86_400,
+    text: 'Seconds for which a worker that can be parked keeps its model in the memory of the host, instead of ending; 0: it ends',
+    default: 3_600,
+    placeholder: 'S',
+    label: 'Parked at most, s',
+  },
   yields: {
     kind: 'switch',
     text: 'Workers within the minimum give way to jobs of other endpoints too; the minimum starts again when a GPU is free',

@@ -161,7 +161,7 @@ export const podRecord = z.object({
   cost: z
     .number()
     .describe(
-      'Current USD per hour; 0 if EXITED, ERROR or TERMINATED, and while the pod waits for a GPU',
+      'Current USD per hour; 0 if EXITED, ERROR or TERMINATED, while the pod waits for a GPU, and while it is parked',
     ),
   globalNetworking: z.object({
     enabled: z.boolean(),
@@ -180,6 +180,12 @@ export const podRecord = z.object({
     .nullable()
     .describe(
       'Node on whose machine the pod runs; null if the platform has only one node, or if none has the container yet',
+    ),
+  parked: z
+    .object({ since: z.iso.datetime(), bytes: z.int() })
+    .exactOptional()
+    .describe(
+      "Set while the worker is parked: its GPU is free for others. `bytes`: of its GPU memory, now in the host's",
     ),
   reason: z
     .string()

@@ -7,8 +7,11 @@ import { SCALER_ROUTES } from '../routes/routes.ts';
 import { endpointScaler } from './endpoint.ts';
 import { ENDPOINT_TYPES } from './fields.ts';
 
-/** `draining`: gets no new jobs or is being ended, but still counts as a worker. */
-const WORKER_STATES = ['starting', 'ready', 'draining'] as const;
+/**
+ * `draining`: gets no new jobs or is being ended, but still counts as a worker. `parked`: has left its GPU, or is about to; it
+ * counts only where it is woken.
+ */
+const WORKER_STATES = ['starting', 'ready', 'draining', 'parked'] as const;
 
 const scaledWorker = z.object({
   /** ID of the worker's pod. */
@@ -22,6 +25,18 @@ const scaledWorker = z.object({
   isCurrent: z.boolean(),
   /** Not set for workers without a GPU. */
   gpuType: z.string().exactOptional(),
+  /** Can be parked instead of being drained. */
+  canPark: z.literal(true).exactOptional(),
+  /** Set for a parked worker. */
+  parking: z
+    .object({
+      since: z.number(),
+      /** Its GPU is free and kept for it. */
+      canWake: z.boolean(),
+      /** The host has too little memory for it. */
+      lacksMemory: z.boolean(),
+    })
+    .exactOptional(),
   /** Set if a user has stopped or terminated the worker. */
   reason: z.string().exactOptional(),
 });
@@ -46,6 +61,8 @@ const scalerInput = z.object({
   workersMin: z.int(),
   workersMax: z.int(),
   idleTimeoutMs: z.int(),
+  /** Longest time for which a worker is parked; left out: no worker is. */
+  parkMs: z.int().exactOptional(),
   scaler: endpointScaler,
   load: z.object({
     /** Jobs that a worker could take now. */
@@ -106,6 +123,7 @@ const SCALER_CAUSES = [
   'surplus',
   'above_maximum',
   'gives_way',
+  'parked_ends',
   'at_maximum',
   'no_gpu',
   'no_capacity',
@@ -124,6 +142,10 @@ const scalerDecision = z.object({
   startOn: z.array(z.string()).exactOptional(),
   /** Workers to drain now. */
   drain: z.array(z.string()),
+  /** Workers to park now; left out: none. */
+  park: z.array(z.string()).exactOptional(),
+  /** Parked workers to wake now; left out: none. */
+  wake: z.array(z.string()).exactOptional(),
   cause: z.enum(SCALER_CAUSES),
   /** The reason in one sentence. */
   reason: z.string(),
@@ -231,6 +253,8 @@ export const scalingFacts = z.object({
       podId: z.string(),
       since: z.number(),
       isPulling: z.boolean(),
+      /** It was parked, and comes back to its GPU. */
+      isWaking: z.literal(true).exactOptional(),
       /** No machine of the engine has capacity for it. */
       lacksRoom: z.literal(true).exactOptional(),
       /** Why its pod waits, if known. */

@@ -23,7 +23,14 @@ import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import { OWNER, type Store } from '../../../src/store/store.ts';
 import type { JobRecord, WaitReason } from '../../../src/wire/job/job-records.ts';
-import type { Device, Lease, Outcome, ReportReply } from '../../../src/wire/link/worker-link.ts';
+import type {
+  Device,
+  Lease,
+  Outcome,
+  ParkingState,
+  ReportReply,
+  WorkerParking,
+} from '../../../src/wire/link/worker-link.ts';
 import { type EndpointCreation, endpointCreation } from '../../../src/wire/resources/endpoint.ts';
 import { templateCreation } from '../../../src/wire/resources/template.ts';
 import { NO_NAMES, NOTHING_CREATED } from '../no-names.ts';
@@ -45,6 +52,10 @@ export interface FleetWorldOptions {
   bootMs?: number;
   /** How long a job takes. Default 1,000. */
   jobMs?: number;
+  /** How long it takes to park a worker and to wake it. Default: workers cannot be parked. */
+  parkMs?: number;
+  /** Host memory for parked workers, of which each has one byte. Default 10. */
+  parkMemory?: number;
   /** Where workers keep their outboxes. Default: `folders`. */
   stateIn?: 'folders' | 'volumes';
 }
@@ -77,7 +88,14 @@ export class FleetWorld {
   /** URLs of earlier runs at which the platform still answers. */
   readonly oldUrls = new Set<string>();
   /** Behaviour of new workers; the test may change it. */
-  readonly habits: { bootMs: number; jobMs: number; isMute: boolean; tooSmall: readonly string[] };
+  readonly habits: {
+    bootMs: number;
+    jobMs: number;
+    isMute: boolean;
+    tooSmall: readonly string[];
+    parkMs: number | undefined;
+    parkMemory: number;
+  };
   readonly catalog: Catalog;
   readonly #userCatalog: UserCatalog;
   /** Highest number of running pods at one time. */
@@ -92,11 +110,13 @@ export class FleetWorld {
     gpus = [],
     jobMs = 1_000,
     limits,
+    parkMemory = 10,
+    parkMs,
     stateIn = 'folders',
   }: FleetWorldOptions = {}) {
     this.#stateIn = stateIn;
     this.#limits = limits;
-    this.habits = { bootMs, jobMs, isMute: false, tooSmall: [] };
+    this.habits = { bootMs, jobMs, isMute: false, tooSmall: [], parkMs, parkMemory };
     const processors = { vcpus: 4, memoryBytes: 8 * GB };
     const sources = { file: undefined, devices: gpus, processors, readPassword: () => '' };
     this.catalog = new Catalog(composeCatalog(sources));
@@ -237,6 +257,19 @@ export class FleetWorld {
     );
   }
 
+  /** Pods whose models are on a GPU, by GPU. @throws Error if a GPU has two */
+  listResidents(): Map<string, string> {
+    const residents = new Map<string, string>();
+    for (const [id, worker] of this.#workers) {
+      for (const gpu of worker.isResident ? this.host.get(id).spec.gpus : []) {
+        const other = residents.get(gpu);
+        if (other !== undefined) throw new Error(`${id} and ${other} are on ${gpu}`);
+        residents.set(gpu, id);
+      }
+    }
+    return residents;
+  }
+
   worker(podId: string): ContainerWorker {
     const worker = this.#workers.get(podId);
     if (!worker) throw new Error(`there is no worker in ${podId}`);
@@ -304,6 +337,10 @@ export class ContainerWorker {
   #lease: Lease | undefined;
   #isDraining = false;
   #hasLeft = false;
+  #state: ParkingState = 'ready';
+  #change = 0;
+  #wish: 'parked' | 'ready' = 'ready';
+  #isMoving = false;
 
   constructor(world: FleetWorld, podId: string, habits: FleetWorld['habits']) {
     this.#world = world;
@@ -325,6 +362,11 @@ export class ContainerWorker {
     void this.#live();
   }
 
+  /** Its model is on the GPU. */
+  get isResident(): boolean {
+    return this.#state !== 'parked';
+  }
+
   /** Kills the worker's process without a bye. */
   kill(): void {
     this.#dead.abort();
@@ -338,7 +380,10 @@ export class ContainerWorker {
     const devices = gpuTypeId === undefined ? [] : [gpu];
     await this.#persist(() => this.#hand.hello([], undefined, { devices }));
     void this.#renew();
-    while (!this.#isDraining && !this.#dead.signal.aborted) await this.#workOnce();
+    while (!this.#isDraining && !this.#dead.signal.aborted) {
+      if (this.#state === 'ready' && this.#wish === 'ready') await this.#workOnce();
+      else await sleep(this.#world.clock, 10, this.#dead.signal);
+    }
     this.#hasLeft = true;
     await this.#persist(() => this.#hand.bye('drained'));
     if (!this.#dead.signal.aborted) this.#world.host.end(this.#podId, 0);
@@ -373,11 +418,52 @@ export class ContainerWorker {
     const { signal } = this.#dead;
     while (!signal.aborted && !this.#hasLeft) {
       const leases = this.#lease ? [this.#lease] : [];
-      const reply = await this.#persist(() => this.#hand.renew(leases, { waitMs: 5_000, signal }));
+      const parking = this.#describeParking();
+      const asked = { waitMs: 5_000, signal, parking };
+      const reply = await this.#persist(() => this.#hand.renew(leases, asked));
+      if (reply?.parking) {
+        this.#wish = reply.parking;
+        void this.#move();
+      }
       if (!reply?.drain) continue;
       this.#isDraining = true;
       this.#takes.abort();
     }
+  }
+
+  #describeParking(): WorkerParking | undefined {
+    const { parkMemory, parkMs } = this.#habits;
+    if (parkMs === undefined) return undefined;
+    const vramBytes = this.#state === 'parked' ? 1 : 0;
+    const [state, change] = [this.#state, this.#change];
+    return { way: 'hooks', state, change, vramBytes, hostLimitBytes: parkMemory };
+  }
+
+  /** Lets its job end, then goes to the host or back. */
+  async #move(): Promise<void> {
+    if (this.#isMoving) return;
+    this.#isMoving = true;
+    const { clock } = this.#world;
+    const { signal } = this.#dead;
+    while (!signal.aborted && this.#wish !== this.#state) {
+      const to = this.#wish;
+      this.#enter(to === 'parked' ? 'parking' : 'waking');
+      while (this.#lease && !signal.aborted) await sleep(clock, 10, signal);
+      await sleep(clock, this.#habits.parkMs ?? 0, signal);
+      this.#enter(to);
+    }
+    this.#isMoving = false;
+  }
+
+  #enter(state: ParkingState): void {
+    this.#state = state;
+    this.#change++;
+    const parking = this.#describeParking();
+    void this.#persist(() => this.#hand.renew([], { parking })).then((reply) => {
+      if (!reply?.parking) return;
+      this.#wish = reply.parking;
+      void this.#move();
+    });
   }
 
   /** Retries the call until the platform answers; undefined if the worker dies before. */

@@ -175,6 +175,13 @@ const CASES: Record<string, Case> = {
       message: 'A worker is starting (65 s so far).',
     },
   },
+  'a parked worker that wakes': {
+    facts: { scaling: scalingOf({ starting: { ...starting, isWaking: true } }) },
+    is: {
+      code: 'worker_starting',
+      message: 'A parked worker is waking: its model returns to the GPU.',
+    },
+  },
   'a worker that starts beside busy ones': {
     facts: { workers: BUSY, scaling: scalingOf({ workers: 3, starting }) },
     is: { code: 'worker_starting' },

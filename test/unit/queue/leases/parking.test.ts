@@ -1,0 +1,93 @@
+// Workers that can be parked, as the queue sees them: what they say in renewals, what they are asked, and that they get no jobs.
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import type { ParkingState, WorkerParking } from '../../../../src/wire/link/worker-link.ts';
+import { ENDPOINT, Hand, Platform } from '../../../support/queue-platform.ts';
+
+const POD = 'pod_1';
+
+let platform: Platform;
+
+beforeEach(async () => {
+  platform = new Platform();
+  await platform.start();
+});
+
+afterEach(() => platform.close());
+
+async function hello(incarnation = 1): Promise<Hand> {
+  const hand = new Hand(() => platform.queue.link(ENDPOINT, POD), { id: 'w', incarnation });
+  await hand.hello();
+  return hand;
+}
+
+function parking(state: ParkingState, change: number): WorkerParking {
+  const vramBytes = state === 'parked' ? 7 : 0;
+  return { way: 'hooks', state, change, vramBytes, hostLimitBytes: 100 };
+}
+
+const park = (wish: 'parked' | 'ready') => platform.queue.workerLoads.park(ENDPOINT, POD, wish);
+const readState = async () =>
+  (await platform.queue.workerLoads.load(ENDPOINT)).workers[0]?.parking?.state;
+
+it('a worker that says nothing of parking is never asked', async () => {
+  const worker = await hello();
+  park('parked');
+  expect(await worker.renew([])).not.toHaveProperty('parking');
+});
+
+it('a worker is asked in each answer, and at once', async () => {
+  const worker = await hello();
+  expect(await worker.renew([], { parking: parking('ready', 0) })).not.toHaveProperty('parking');
+  const open = worker.renew([], { waitMs: 5_000, parking: parking('ready', 0) });
+  await platform.clock.advance(0);
+  park('parked');
+  expect(await open).toMatchObject({ parking: 'parked' });
+  const again = await worker.renew([], { parking: parking('parking', 1) });
+  expect(again).toMatchObject({ parking: 'parked', drain: false });
+  expect(await platform.queue.workerLoads.load(ENDPOINT)).toMatchObject({
+    workers: [{ parking: { state: 'parking', wish: 'parked', hostLimitBytes: 100 } }],
+  });
+});
+
+it('an older state that arrives late is dropped', async () => {
+  const worker = await hello();
+  await worker.renew([], { parking: parking('parked', 2) });
+  await worker.renew([], { parking: parking('parking', 1) });
+  expect(await readState()).toBe('parked');
+});
+
+it('a worker gets no job from the wish on, until it is ready again', async () => {
+  const worker = await hello();
+  await worker.renew([], { parking: parking('ready', 0) });
+  const taken = worker.take({ waitMs: 10_000 });
+  await platform.clock.advance(0);
+  park('parked');
+  await platform.submit();
+  await platform.clock.advance(1_000);
+  await worker.renew([], { parking: parking('parked', 2) });
+  park('ready');
+  await platform.clock.advance(1_000);
+  await worker.renew([], { parking: parking('waking', 3) });
+  expect((await platform.queue.health(ENDPOINT)).workers).toEqual({ idle: 0, running: 0 });
+  await worker.renew([], { parking: parking('ready', 4) });
+  expect(await taken).toHaveLength(1);
+});
+
+it('each change of the state wakes the scaler', async () => {
+  const heard: string[] = [];
+  const worker = await hello();
+  await worker.renew([], { parking: parking('ready', 0) });
+  const stop = platform.queue.workerLoads.onWork((id) => heard.push(id));
+  await worker.renew([], { parking: parking('parking', 1) });
+  await worker.renew([], { parking: parking('parking', 1) });
+  await worker.renew([], { parking: parking('parked', 2) });
+  stop();
+  expect(heard).toEqual([ENDPOINT, ENDPOINT]);
+});
+
+it('a new process of a parked worker is ready, whatever the one before was', async () => {
+  const worker = await hello();
+  await worker.renew([], { parking: parking('parked', 2) });
+  await hello(2);
+  expect(await readState()).toBe('ready');
+});
