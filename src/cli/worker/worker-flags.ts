@@ -195,6 +195,11 @@ const limitOptions = defineGroup('Stopping and limits', {
     unit: 'GB',
     help: 'host memory for the models of this machine that are parked, while other models use their GPU; 0: models are never parked; default: half of the free memory at the start',
   }),
+  gpuLedger: text({
+    placeholder: 'FOLDER',
+    section: 'advanced',
+    help: 'folder of the ledger of GPU memory, which all workers of this machine share; default: one of this user in /dev/shm',
+  }),
   vramGrowthLimit: integer({
     min: 1,
     max: MAX_MB,

@@ -196,7 +196,7 @@ function tellProblems({ problems }: Detection, log: Log): void {
 interface Parked {
   devices: readonly Device[];
   workerId: string;
-  values: { parkMemory: number | undefined; nvidiaSmi: string | undefined };
+  values: Pick<WorkerFlags, 'gpuLedger' | 'nvidiaSmi' | 'parkMemory'>;
   log: Log;
 }
 
@@ -208,11 +208,11 @@ export async function openParkingMachine({ devices, log, values, workerId }: Par
     import('../../worker/parking/machine.ts'),
     import('../../worker/parking/ledger-file.ts'),
   ]);
-  const { nvidiaSmi = 'nvidia-smi', parkMemory } = values;
+  const { gpuLedger, nvidiaSmi = 'nvidia-smi', parkMemory } = values;
   const half = Math.floor(readAvailableBytes() / 2);
   try {
     return new LedgerMachine({
-      folder: locateLedger(),
+      folder: locateLedger(gpuLedger),
       workerId,
       device: device.uuid,
       hostLimitBytes: parkMemory === undefined ? half : parkMemory * 2 ** 30,

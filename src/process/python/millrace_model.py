@@ -347,7 +347,8 @@ class _TorchParking:
             for tensor in _tensors(model):
                 if tensor.device.type == self.kind:
                     storage = tensor.untyped_storage()
-                    if storage.nbytes() > 0:
+                    # Memory that another library owns cannot be let go.
+                    if storage.nbytes() > 0 and storage.resizable():
                         found.setdefault(storage.data_ptr(), (storage, tensor.device))
         return list(found.values())
 
@@ -371,7 +372,8 @@ class _TorchParking:
             return torch.empty(size, dtype=torch.uint8)
 
     def _bytes_of(self, storage: Any, device: Any) -> Any:
-        return self._torch.empty(0, dtype=self._torch.uint8, device=device).set_(storage)
+        view = self._torch.empty(0, dtype=self._torch.uint8, device=device)
+        return view.set_(storage, 0, (storage.nbytes(),), (1,))
 
     def park(self) -> int:
         torch = self._torch

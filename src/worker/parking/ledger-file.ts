@@ -14,8 +14,15 @@ const FILE = 'gpu-ledger.json';
 const LOCK_MS = 10_000;
 const RETRY_MS = 5;
 
-/** Memory that is empty after a restart of the machine, as its GPUs are. Without it, the temporary folder. */
-export function locateLedger(): string {
+/**
+ * Default: memory that is empty after a restart of the machine, as its GPUs are; without it, the temporary folder.
+ * @throws Error if another user owns the folder or can write to it
+ */
+export function locateLedger(given: string | undefined): string {
+  if (given !== undefined) {
+    makeOwnFolder(given);
+    return given;
+  }
   const name = `millrace-${process.getuid?.() ?? 0}`;
   for (const parent of ['/dev/shm', tmpdir()]) {
     try {

@@ -17,6 +17,7 @@ import { leaveOutWithoutPython } from '../../support/python.ts';
 const isLeftOut =
   leaveOutWithoutCompiler('model-parking') || leaveOutWithoutPython('model-parking');
 const TENANT = resolve(import.meta.dirname, '../../support/models/tenant.py');
+const TORCH_TENANT = resolve(import.meta.dirname, '../../support/models/torch_tenant.py');
 const MB = 2 ** 20;
 
 let folder = '';
@@ -63,6 +64,18 @@ describe.skipIf(isLeftOut)('a parked model process', () => {
     expect(log.messages).toEqual(
       expect.arrayContaining(['model process parked', 'model process woken']),
     );
+  });
+
+  it('moves every storage of its PyTorch modules once, into pinned memory that it keeps', async () => {
+    const { model } = await startModel({ args: [TORCH_TENANT] });
+    const ask = () => model.call<{ gpu: number; pinned: number }>('contents', null);
+    const before = await ask();
+    expect(before.gpu).toBe(600 + 600 + 6 + 7 + 6);
+    for (let round = 1; round <= 3; round += 1) {
+      expect(await model.park()).toEqual({ way: 'hooks', bytes: 600 + 600 + 6 + 6 });
+      await model.wake();
+      expect(await ask()).toEqual({ ...before, pinned: 600 + 600 + 6 + 6 });
+    }
   });
 
   it('keeps a call that arrives while it is parked, until its signal aborts', async () => {
