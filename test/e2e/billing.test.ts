@@ -12,6 +12,7 @@ import type { PodRecord } from '../../src/wire/resources/pod.ts';
 import { type RecordedRun, RunRecords } from '../support/containers/run-records.ts';
 import { fixture, PlatformProcess } from '../support/processes.ts';
 import { createRandom } from '../support/random.ts';
+import { until } from '../support/until.ts';
 
 /** USD an hour of one vCPU: a run of a second costs more than a cent. */
 const VCPU_PRICE = 360;
@@ -36,14 +37,6 @@ async function startPlatform(): Promise<PlatformProcess> {
 async function read<T>(response: Response): Promise<T> {
   if (!response.ok) throw new Error(`${response.status}: ${await response.text()}`);
   return JSON.parse(await response.text());
-}
-
-async function until<T>(find: () => Promise<T | undefined>): Promise<T> {
-  for (;;) {
-    const found = await find();
-    if (found !== undefined) return found;
-    await sleep(50);
-  }
 }
 
 /** IDs of the pods whose containers the engine has started. */

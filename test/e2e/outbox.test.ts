@@ -104,12 +104,14 @@ async function runJob(name = 'job') {
 }
 
 async function waitForEnd(id: string) {
-  for (;;) {
-    const answer = await platform.fetch(`/v2/${endpoint}/status/${id}`);
-    const record = seenRecord.parse(await answer.json());
-    if (!['IN_QUEUE', 'IN_PROGRESS'].includes(record.status)) return record;
-    await sleep(50);
-  }
+  return until(
+    async () => {
+      const answer = await platform.fetch(`/v2/${endpoint}/status/${id}`);
+      const record = seenRecord.parse(await answer.json());
+      return !['IN_QUEUE', 'IN_PROGRESS'].includes(record.status) && record;
+    },
+    { everyMs: 50 },
+  );
 }
 
 async function waitForOutcomes(folder: string, count: number): Promise<void> {

@@ -12,6 +12,7 @@ import {
 } from '../../src/wire/resources/pod.ts';
 import { sayingOf, standInFolder } from '../support/nvidia-smi/stand-in.ts';
 import { PlatformProcess } from '../support/processes.ts';
+import { until } from '../support/until.ts';
 
 /** How long after the answers the platform is killed. */
 const DELAYS_MS = [0, 3, 10, 30, 100];
@@ -56,12 +57,14 @@ async function act(id: string, action: PodAction): Promise<void> {
   expect(status).toBe(action === 'terminate' ? 204 : 200);
 }
 
-async function until(id: string, status: PodStatus): Promise<void> {
-  for (;;) {
-    const pod = podRecord.parse(await (await platform.fetch(`/v2/pods/${id}`)).json());
-    if (pod.status === status) return;
-    await sleep(50);
-  }
+async function untilIn(status: PodStatus, id: string): Promise<void> {
+  await until(
+    async () => {
+      const pod = podRecord.parse(await (await platform.fetch(`/v2/pods/${id}`)).json());
+      return pod.status === status;
+    },
+    { everyMs: 50 },
+  );
 }
 
 async function listRuns(name: string): Promise<number[]> {
@@ -81,9 +84,11 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** So many of its processes live. The test's own timeout is the limit. */
+/** So many of its processes live. */
 async function untilRuns(name: string, count: number): Promise<void> {
-  while ((await listRuns(name)).filter(isAlive).length !== count) await sleep(50);
+  await until(async () => (await listRuns(name)).filter(isAlive).length === count, {
+    everyMs: 50,
+  });
 }
 
 interface Transition {
@@ -94,7 +99,7 @@ interface Transition {
 
 const stop = async (id: string) => {
   await act(id, 'stop');
-  await until(id, 'EXITED');
+  await untilIn('EXITED', id);
 };
 
 const transitions: Record<string, Transition> = {
@@ -138,7 +143,7 @@ const transitions: Record<string, Transition> = {
 
 async function prepare(name: string, transition: Transition): Promise<string> {
   const id = await create(name);
-  await until(id, 'RUNNING');
+  await untilIn('RUNNING', id);
   await untilRuns(name, 1);
   await transition.prepare?.(id);
   return id;
@@ -155,12 +160,12 @@ describe('a platform that is killed', () => {
       await sleep(delayMs);
       await platform.kill();
       await platform.restart();
-      await until(created, 'RUNNING');
+      await untilIn('RUNNING', created);
       await untilRuns('creation', 1);
       for (const [index, [name, { expected }]] of plans.entries()) {
         const { alive, runs, status } = expected;
         await untilRuns(name, alive);
-        await until(ids[index] ?? '', status);
+        await untilIn(status, ids[index] ?? '');
         expect([name, await listRuns(name)]).toEqual([name, Array(runs).fill(expect.any(Number))]);
       }
     },
@@ -180,39 +185,34 @@ describe('the GPUs of a stopped pod', () => {
     const response = await platform.post('/v2/pods', { name, image: 'none', args, gpu });
     expect(response.status).toBe(201);
     const { id } = podRecord.parse(await response.json());
-    await until(id, 'RUNNING');
+    await untilIn('RUNNING', id);
     return id;
   }
 
   /** For each of its runs the GPUs, and what it found on its disk. */
-  async function readRuns(
-    name: string,
-    count: number,
-  ): Promise<{ gpus: string[]; disk: string }[]> {
-    for (;;) {
+  async function readRuns(name: string, count: number) {
+    const lines = await until(async () => {
       const text = await readFile(join(platform.folder, name), 'utf8').catch(() => '');
-      const lines = text.split('\n').slice(0, -1);
-      if (lines.length >= count) {
-        return lines.map((line) => {
-          const [gpus = '', disk = ''] = line.split(' ');
-          return { gpus: gpus.split(','), disk };
-        });
-      }
-      await sleep(50);
-    }
+      const whole = text.split('\n').slice(0, -1);
+      return whole.length >= count && whole;
+    });
+    return lines.map((line) => {
+      const [gpus = '', disk = ''] = line.split(' ');
+      return { gpus: gpus.split(','), disk };
+    });
   }
 
   it('go to other pods; it starts again on free ones, with its disk, also if the platform is killed', async () => {
     const first = await createOnGpus('first', 3);
     await act(first, 'stop');
-    await until(first, 'EXITED');
-    while ((await readGpus()).available < 8) await sleep(50);
+    await untilIn('EXITED', first);
+    await until(async () => (await readGpus()).available === 8, { everyMs: 50 });
     await createOnGpus('second', 4);
     expect(await readGpus()).toMatchObject({ total: 8, available: 4 });
     await act(first, 'start');
     await platform.kill();
     await platform.restart();
-    await until(first, 'RUNNING');
+    await untilIn('RUNNING', first);
     const [own, other] = [await readRuns('first', 2), await readRuns('second', 1)];
     expect(own.map(({ disk }) => disk)).toEqual(['', 'kept']);
     expect(own[1]?.gpus).toHaveLength(3);

@@ -3,7 +3,6 @@
 import { existsSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { silentLog } from '../../src/base/log.ts';
@@ -63,11 +62,13 @@ async function readRecord(id: string) {
 }
 
 async function waitFor(id: string, status: string) {
-  for (;;) {
-    const record = await readRecord(id);
-    if (record.status === status) return record;
-    await sleep(50);
-  }
+  return until(
+    async () => {
+      const record = await readRecord(id);
+      return record.status === status && record;
+    },
+    { everyMs: 50 },
+  );
 }
 
 /** A job that has begun and goes on until `release`. */

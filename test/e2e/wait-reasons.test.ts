@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { JobRecord, WaitReason } from '../../src/wire/job/job-records.ts';
 import type { DecisionRecord } from '../../src/wire/resources/scaling.ts';
 import { fixture, PlatformProcess, Process } from '../support/processes.ts';
+import { until } from '../support/until.ts';
 
 const HOUR_MS = 3_600_000;
 
@@ -20,14 +21,6 @@ afterAll(() => platform.close());
 async function read<T>(response: Response): Promise<T> {
   if (!response.ok) throw new Error(`${response.status}: ${await response.text()}`);
   return JSON.parse(await response.text());
-}
-
-async function until<T>(find: () => Promise<T | undefined>): Promise<T> {
-  for (;;) {
-    const found = await find();
-    if (found !== undefined) return found;
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
 }
 
 async function createEndpoint(handler: string, changes: object = {}): Promise<string> {

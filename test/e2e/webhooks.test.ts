@@ -1,12 +1,12 @@
 // Webhooks between real processes: a platform that is killed or ended in the middle, and receivers
 // that are slow, dead or where nothing may be sent.
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { jobDetails } from '../../src/wire/job/job-records.ts';
 import { verifyPosted, WebhookReceiver } from '../support/network/webhook-receiver.ts';
 import { PlatformProcess, Process } from '../support/processes.ts';
+import { until } from '../support/until.ts';
 
 const ECHO = '../../../handlers/echo.ts';
 const jobRef = z.object({ id: z.string() });
@@ -54,11 +54,13 @@ async function readStatus(id: string): Promise<unknown> {
 
 /** Resolves when the metrics have such a line. */
 async function waitForMetric(line: string): Promise<void> {
-  for (;;) {
-    const metrics = await (await platform.fetch('/metrics')).text();
-    if (metrics.split('\n').includes(line)) return;
-    await sleep(50);
-  }
+  await until(
+    async () => {
+      const metrics = await (await platform.fetch('/metrics')).text();
+      return metrics.split('\n').includes(line);
+    },
+    { everyMs: 50 },
+  );
 }
 
 describe('a webhook', () => {

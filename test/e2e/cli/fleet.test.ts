@@ -1,17 +1,16 @@
 // Two workers under one supervisor, as probes and Prometheus see them on its port. The GPUs are made up
 // by a stand-in for nvidia-smi; all processes are real.
 import { delimiter } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { HttpGate } from '../../support/network/http-gate.ts';
 import { sayingOf, standInFolder } from '../../support/nvidia-smi/stand-in.ts';
 import { PlatformProcess } from '../../support/processes.ts';
+import { until } from '../../support/until.ts';
 import { Workplace } from './command-run.ts';
 
 /** Each job waits in its second half until there is a file; the setup fails where one says so. */
 const handler = `import { existsSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 const until = async (name) => {
   while (!existsSync(name)) await sleep(5);
 };
@@ -96,11 +95,13 @@ async function ask(url: string) {
 
 /** What /readyz answers once its reason is this; the time limit of the test ends the wait. */
 async function waitForReason(url: string, reason: RegExp | undefined) {
-  for (;;) {
-    const seen = await ask(url);
-    if (reason ? reason.test(seen.reason ?? '') : seen.ready) return seen;
-    await sleep(50);
-  }
+  return until(
+    async () => {
+      const seen = await ask(url);
+      return (reason ? reason.test(seen.reason ?? '') : seen.ready) && seen;
+    },
+    { everyMs: 50 },
+  );
 }
 
 async function submit(input: object): Promise<string> {
@@ -108,21 +109,25 @@ async function submit(input: object): Promise<string> {
 }
 
 async function waitForEnd(id: string): Promise<void> {
-  for (;;) {
-    const answer = await platform.fetch(`/v2/${endpoint}/status/${id}`);
-    if (seenRecord.parse(await answer.json()).status === 'COMPLETED') return;
-    await sleep(50);
-  }
+  await until(
+    async () => {
+      const answer = await platform.fetch(`/v2/${endpoint}/status/${id}`);
+      return seenRecord.parse(await answer.json()).status === 'COMPLETED';
+    },
+    { everyMs: 50 },
+  );
 }
 
 /** A job in each worker; both have begun. */
 async function occupyBoth(url: string): Promise<string[]> {
   const ids = [await submit({ gate: 'go' }), await submit({ gate: 'go' })];
-  for (;;) {
-    const { workers } = await ask(url);
-    if (workers.every(({ health }) => health?.running === 1)) return ids;
-    await sleep(50);
-  }
+  return until(
+    async () => {
+      const { workers } = await ask(url);
+      return workers.every(({ health }) => health?.running === 1) && ids;
+    },
+    { everyMs: 50 },
+  );
 }
 
 async function readMetrics(url: string): Promise<Map<string, number>> {
@@ -225,9 +230,11 @@ describe('/readyz of two workers', () => {
 });
 
 async function waitForState(url: string, states: string[]): Promise<void> {
-  for (;;) {
-    const { workers } = await ask(url);
-    if (workers.map(({ state }) => state).join() === states.join()) return;
-    await sleep(50);
-  }
+  await until(
+    async () => {
+      const { workers } = await ask(url);
+      return workers.map(({ state }) => state).join() === states.join();
+    },
+    { everyMs: 50 },
+  );
 }

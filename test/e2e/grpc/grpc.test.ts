@@ -12,6 +12,7 @@ import { CERTIFICATE, CERTIFICATE_KEY } from '../../support/certificates.ts';
 import { TcpProxy } from '../../support/network/tcp-proxy.ts';
 import { listChildren } from '../../support/process-tree.ts';
 import { PlatformProcess, type Process } from '../../support/processes.ts';
+import { until } from '../../support/until.ts';
 
 const GRPC_URL = /Workers over gRPC at (\S+)/;
 const ENDPOINT = 'counting';
@@ -50,12 +51,14 @@ async function submit(to: PlatformProcess, input: object, endpoint: string): Pro
 
 /** The job's record once it has ended. */
 async function waitForEnd(from: PlatformProcess, id: string, endpoint: string): Promise<object> {
-  for (;;) {
-    const answer = await from.fetch(`/v2/${endpoint}/status/${id}`).catch(() => undefined);
-    const record = Object(await answer?.json());
-    if (['COMPLETED', 'FAILED', 'TIMED_OUT'].includes(record.status)) return record;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
+  return until(
+    async () => {
+      const answer = await from.fetch(`/v2/${endpoint}/status/${id}`).catch(() => undefined);
+      const record = Object(await answer?.json());
+      return ['COMPLETED', 'FAILED', 'TIMED_OUT'].includes(record.status) && record;
+    },
+    { everyMs: 50 },
+  );
 }
 
 async function untilRunning(from: PlatformProcess, id: string, endpoint: string): Promise<void> {

@@ -1,6 +1,5 @@
 // Streams of runpod-python workers while the platform cannot be reached: such a worker drops a chunk that it
 // cannot deliver, and goes on. No job may end COMPLETED with a part of its output missing.
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { PlatformProcess } from '../../support/processes.ts';
@@ -90,11 +89,13 @@ function describeWorker({ url, workerKey }: PlatformProcess): Record<string, str
 }
 
 async function untilEnded({ id, platform }: Scene) {
-  for (;;) {
-    const job = record.parse(await (await platform.fetch(`${base}/status/${id}`)).json());
-    if (!job.status.startsWith('IN_')) return job;
-    await sleep(50);
-  }
+  return until(
+    async () => {
+      const job = record.parse(await (await platform.fetch(`${base}/status/${id}`)).json());
+      return !job.status.startsWith('IN_') && job;
+    },
+    { everyMs: 50 },
+  );
 }
 
 /** One chunk is dropped while the platform is away. */

@@ -70,12 +70,14 @@ async function submit(input: object): Promise<string> {
 }
 
 async function untilEnded(id: string) {
-  for (;;) {
-    const answer = await platform.fetch(`/v2/${endpoint}/status/${id}`);
-    const record = jobRecord.parse(await answer.json());
-    if (!record.status.startsWith('IN_')) return record;
-    await sleep(50);
-  }
+  return until(
+    async () => {
+      const answer = await platform.fetch(`/v2/${endpoint}/status/${id}`);
+      const record = jobRecord.parse(await answer.json());
+      return !record.status.startsWith('IN_') && record;
+    },
+    { everyMs: 50 },
+  );
 }
 
 describe('a Python worker', () => {

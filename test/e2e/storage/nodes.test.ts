@@ -9,6 +9,7 @@ import { TcpBalancer } from '../../support/network/tcp-balancer.ts';
 import { NodeProcesses } from '../../support/node-processes.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 import { PlatformProcess } from '../../support/processes.ts';
+import { until } from '../../support/until.ts';
 
 const jobRef = z.object({ id: z.string() });
 const keyRef = z.object({ id: z.string(), key: z.string() });
@@ -165,11 +166,13 @@ describe.skipIf(isLeftOut)('three nodes', () => {
     nodes.at(0).process.child.kill(signal);
     const stoppedAt = performance.now();
     for (const [endpoint, id] of ids) {
-      for (;;) {
-        const answer = await nodes.at(2).fetch(`/v2/${endpoint}/status/${id}`);
-        if (answer.status === 200) break;
-        await sleep(50);
-      }
+      await until(
+        async () => {
+          const answer = await nodes.at(2).fetch(`/v2/${endpoint}/status/${id}`);
+          return answer.status === 200;
+        },
+        { everyMs: 50 },
+      );
     }
     console.log(`${signal}: all served after ${Math.round(performance.now() - stoppedAt)} ms`);
     if (signal === 'SIGKILL') await nodes.at(0).restart();

@@ -95,13 +95,15 @@ describe.skipIf(isLeftOut)('store copy', () => {
   }
 
   async function waitForStates(at: Workplace, served: Served): Promise<void> {
-    for (;;) {
-      const { jobs } = await readState(at, served);
-      const counts = Object.groupBy(jobs, ({ status }) => String(status));
-      const running = counts['IN_PROGRESS']?.length;
-      if (running === 2 && counts['TIMED_OUT'] && counts['COMPLETED']?.length === 221) return;
-      await sleep(50);
-    }
+    await until(
+      async () => {
+        const { jobs } = await readState(at, served);
+        const counts = Object.groupBy(jobs, ({ status }) => String(status));
+        const running = counts['IN_PROGRESS']?.length;
+        return running === 2 && counts['TIMED_OUT'] && counts['COMPLETED']?.length === 221;
+      },
+      { everyMs: 50 },
+    );
   }
 
   /** What no request can write: uploads under way, and NUL in texts, also in a key. */
