@@ -22,12 +22,11 @@ it('measures each iteration of the event loop since the last scrape, without a t
   await read();
   const until = performance.now() + BUSY_MS;
   while (performance.now() < until);
-  for (let count = 0; count < 10; count++) await turn();
+  for (let count = 0; count < 50; count++) await turn();
   const busy = await read();
   expect(Object.keys(busy).sort()).toEqual(['max', 'mean', 'min', 'p50', 'p90', 'p99', 'stddev']);
   expect(busy['max']).toBeGreaterThanOrEqual(BUSY_MS / 1_000);
   expect(busy['min']).toBeLessThan(TIMER_S);
-  expect(busy['p50']).toBeLessThan(TIMER_S);
   // The scrape has begun the next measurement; the turn of the scrape itself may count.
   expect(await read()).not.toEqual(busy);
 });
