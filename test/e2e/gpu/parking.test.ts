@@ -66,7 +66,8 @@ async function runJob(endpoint: string): Promise<number> {
 
 it.skipIf(isLeftOut)('two models take turns on one GPU, and keep their processes', async () => {
   const device = new StandInDevice(driver, { totalMb: 1_500 });
-  const { CUDA_VISIBLE_DEVICES: _, ...env } = { ...device.environment, ...sayingOf('one-h200') };
+  const { CUDA_VISIBLE_DEVICES: _, ...onDevice } = device.environment;
+  const env = { ...onDevice, ...sayingOf('one-h200') };
   const template = { name: 'model', image: 'none', handler: fixture('resident.ts'), env };
   const templateId = await create('/v1/templates', template);
   const { gpus } = gpuTypeList.parse(await (await platform.fetch('/v2/catalog/gpus')).json());
