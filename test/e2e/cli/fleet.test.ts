@@ -11,6 +11,7 @@ import { Workplace } from './command-run.ts';
 
 /** Each job waits in its second half until there is a file; the setup fails where one says so. */
 const handler = `import { existsSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
 const until = async (name) => {
   while (!existsSync(name)) await sleep(5);
 };
