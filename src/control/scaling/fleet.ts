@@ -16,6 +16,8 @@ const PASS_EVERY_MS = 500;
  * once.
  */
 const PASS_PAUSE_MS = 100;
+/** The same for endpoints that take turns on a GPU at the moment: each pause would delay a waiting job. */
+const TURN_PAUSE_MS = 10;
 /** Twice the lease within which a worker counts as connected. */
 const DEFAULT_SILENT_MS = 30_000;
 
@@ -37,7 +39,7 @@ export class Fleet {
   readonly #workforces = new Map<string, Promise<Workforce>>();
   readonly #scaling = new Map<string, ScalingFacts>();
   readonly #tenants: GpuTenants;
-  /** Endpoints with workers whose GPUs somebody waits for. */
+  /** Endpoints that wait for a GPU, and those of the workers that have it. */
   #awaited: ReadonlySet<string> = new Set();
   /** Endpoints by pod: a removed pod no longer knows its endpoint. */
   readonly #endpointOf = new Map<string, string>();
@@ -98,7 +100,8 @@ export class Fleet {
   wake(endpointId: string): void {
     const { clock, endpoints } = this.#options;
     if (!endpoints.find(endpointId)?.deployment) return;
-    const soonest = (this.#passedAt.get(endpointId) ?? 0) + PASS_PAUSE_MS;
+    const pauseMs = this.#awaited.has(endpointId) ? TURN_PAUSE_MS : PASS_PAUSE_MS;
+    const soonest = (this.#passedAt.get(endpointId) ?? 0) + pauseMs;
     this.#setDue(endpointId, Math.max(clock.now(), soonest));
   }
 
@@ -125,13 +128,13 @@ export class Fleet {
   #takeTurns(): void {
     const now = this.#options.clock.now();
     const { moves, waits } = this.#tenants.plan();
+    const holders = waits.flatMap(({ holder }) => holder ?? []);
+    this.#awaited = new Set([...moves, ...waits, ...holders].map(({ endpointId }) => endpointId));
     for (const { endpointId } of moves) this.wake(endpointId);
     for (const { endpointId, granted } of waits) if (granted.length > 0) this.wake(endpointId);
-    const holders = waits.flatMap(({ holder }) => holder ?? []);
     for (const { endpointId, until } of holders) {
       if (until !== null && until > now) this.#setDue(endpointId, until);
     }
-    this.#awaited = new Set(holders.map(({ endpointId }) => endpointId));
   }
 
   /** Returns when the next pass is due, Unix ms. */

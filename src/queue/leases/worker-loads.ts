@@ -97,7 +97,7 @@ export class WorkerLoads {
       if (!worker.parking || worker.parkWish === wish) continue;
       worker.parkWish = wish;
       signals.callWorker(endpointId, worker.id);
-      // Its open take would consume the wake-up of a job that it does not get.
+      // Its open take ends: until then it does not park.
       signals.wakeTakers(endpointId);
     }
   }

@@ -107,7 +107,7 @@ describe('an idle worker', () => {
   it('gives the GPU to the endpoint that waits, though its own gets a job meanwhile', async () => {
     const { chat, image, world } = await openIdle();
     await world.submit(image);
-    await world.until(() => world.listRunning().length === 0, 1_500);
+    await world.until(async () => (await listCauses(world, chat)).includes('gives_way'), 1_500);
     await world.submit(chat);
     await world.until(async () => (await world.countJobs(image)).completed === 1, 1_500);
     await world.until(async () => (await world.countJobs(chat)).completed === 2, 5_000);

@@ -59,18 +59,21 @@ it('an older state that arrives late is dropped', async () => {
 it('a worker gets no job from the wish on, until it is ready again', async () => {
   const worker = await hello();
   await worker.renew([], { parking: parking('ready', 0) });
-  const taken = worker.take({ waitMs: 10_000 });
+  const open = worker.take({ waitMs: 10_000 });
   await platform.clock.advance(0);
   park('parked');
+  // At once: it parks when no take is open.
+  expect(await open).toEqual([]);
   await platform.submit();
-  await platform.clock.advance(1_000);
+  expect(await worker.take({ waitMs: 10_000 })).toEqual([]);
   await worker.renew([], { parking: parking('parked', 2) });
   park('ready');
   await platform.clock.advance(1_000);
   await worker.renew([], { parking: parking('waking', 3) });
   expect((await platform.queue.health(ENDPOINT)).workers).toEqual({ idle: 0, running: 0 });
+  expect(await worker.take()).toEqual([]);
   await worker.renew([], { parking: parking('ready', 4) });
-  expect(await taken).toHaveLength(1);
+  expect(await worker.take()).toHaveLength(1);
 });
 
 it('each change of the state wakes the scaler', async () => {
