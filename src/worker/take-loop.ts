@@ -1,5 +1,5 @@
 // Takes jobs for the free slots, with one call at a time, and passes them to the attempts.
-import { type Clock, setImmediate, sleep } from '../base/clock.ts';
+import { setImmediate, sleep } from '../base/clock.ts';
 import { createRandomId } from '../base/random-id.ts';
 import type { Lease, TakeRequest } from '../wire/link/worker-link.ts';
 import { MAX_LISTED } from '../wire/message-bounds.ts';
@@ -51,13 +51,19 @@ export class Wakeup {
   }
 }
 
-/** The open take, if there is one. It exists before the loop, so that a part which the loop needs can await its end. */
+/** The open take, if there is one. It exists before the loop, so that a part which the loop needs can end it. */
 export class OpenTake {
   #open: { abort: () => void; ended: Promise<void> } | undefined;
+  #isBrokenOff = false;
 
   /** Jobs may arrive. */
   get isOpen(): boolean {
     return this.#open !== undefined;
+  }
+
+  /** Whether it was broken off. */
+  get isBrokenOff(): boolean {
+    return this.#isBrokenOff;
   }
 
   /** @returns how it ends */
@@ -70,16 +76,20 @@ export class OpenTake {
     };
   }
 
-  /**
-   * Resolves when the take that is open has ended; breaks it off after this time, ms. The lease of an answer that is lost
-   * returns to the queue: no later call names it.
-   */
-  async untilEnded(clock: Clock, patienceMs: number): Promise<void> {
+  /** Breaks the take off; resolves when the loop has told the platform which of its leases have arrived. */
+  async breakOff(): Promise<void> {
     const open = this.#open;
     if (!open) return;
-    const cancel = clock.after(patienceMs, open.abort);
+    if (!this.#isBrokenOff) {
+      this.#isBrokenOff = true;
+      open.abort();
+    }
     await open.ended;
-    cancel();
+  }
+
+  /** The platform knows which leases have arrived. */
+  settle(): void {
+    this.#isBrokenOff = false;
   }
 }
 
@@ -136,6 +146,7 @@ export class TakeLoop {
       const askedAt = this.#options.clock.now();
       const waitMs = this.#limitWait();
       const leases = await this.#take(max, waitMs);
+      if (this.#parts.openTake.isBrokenOff && !signal.aborted) await this.#settleBrokenOff(leases);
       if (!leases) continue;
       this.#lastTakeAt = this.#lastProgressAt = this.#options.clock.now();
       if (signal.aborted && !this.#mustRunLateJobs) this.#parts.attempts.release(leases);
@@ -144,6 +155,16 @@ export class TakeLoop {
       const isNews = leases.length > 0 || isBrief;
       await this.#earlyAnswers.slowDown({ askedAt, waitMs, isNews }, signal);
     }
+  }
+
+  /**
+   * The answer of a take that was broken off may be lost with its leases. A take that does not wait names those that have
+   * arrived, so the platform takes the others back.
+   */
+  async #settleBrokenOff(arrived: readonly Lease[] | undefined): Promise<void> {
+    const leases = arrived ? [] : await this.#take(1, 0);
+    this.#parts.openTake.settle();
+    if (leases && leases.length > 0) this.#accept(leases);
   }
 
   /** The breaker may have opened during the take. */

@@ -138,9 +138,6 @@ function openMemoryGuard(
   return closing.adopt(guard, () => guard.stop());
 }
 
-/** How long a worker that is to be parked waits for its open take, ms: the platform ends it with the wish. */
-const LAST_TAKE_MS = 1_000;
-
 function openParker(
   { closing, control, openTake, options, room }: PartContext,
   attempts: Attempts,
@@ -153,7 +150,7 @@ function openParker(
     log,
     isQuiet: () => attempts.active === 0 && !openTake.isOpen,
     untilQuiet: async () => {
-      await openTake.untilEnded(clock, LAST_TAKE_MS);
+      await openTake.breakOff();
       await attempts.idle();
     },
     onRecycle: (reason) => control.recycle(reason, 'idle'),

@@ -35,7 +35,7 @@ interface WorkerParkingOptions {
   machine: ParkingMachine | undefined;
   clock: Clock;
   log: Log;
-  /** Resolves when no job runs and no take is open; a take that does not end is broken off. */
+  /** Breaks off the open take, and resolves when no job runs; see `isQuiet` then. */
   untilQuiet: () => Promise<void>;
   isQuiet: () => boolean;
   /** The worker cannot go on: a new process must replace it. */
