@@ -29,10 +29,13 @@ export class RetryAfterError extends Error {
 
   constructor(ms: number, message = `try again in ${ms} ms`, options?: ErrorOptions) {
     super(message, options);
-    if (!Number.isFinite(ms) || ms < 0)
-      throw new RangeError(`RetryAfterError: ms must be 0 or more, got ${ms}`);
+    if (!isSpan(ms)) throw new RangeError(`RetryAfterError: ms must be 0 or more, got ${ms}`);
     this[BRAND] = { kind: 'after', ms };
   }
+}
+
+function isSpan(ms: unknown): ms is number {
+  return typeof ms === 'number' && ms >= 0 && ms < Number.POSITIVE_INFINITY;
 }
 
 /** The advice of a thrown value, if any. */
@@ -45,7 +48,7 @@ export function retryAdvice(thrown: unknown): RetryAdvice | undefined {
   if (advice.kind === 'released' && 'reason' in advice) {
     return { kind: 'released', reason: advice.reason === 'suspect' ? 'suspect' : 'neighbour' };
   }
-  if (advice.kind === 'after' && 'ms' in advice && typeof advice.ms === 'number') {
+  if (advice.kind === 'after' && 'ms' in advice && isSpan(advice.ms)) {
     return { kind: 'after', ms: advice.ms };
   }
   return undefined;
@@ -60,6 +63,7 @@ const MAX_STACK_CHARS = 32_000;
 const MAX_INNER = 16;
 /** Errors whose messages the combined message contains. */
 const MAX_NAMED = 3;
+/** Of one such message, and of the class of an error. */
 const MAX_NAMED_CHARS = 500;
 
 const MEMORY_TEXTS: readonly RegExp[] = [
@@ -187,7 +191,7 @@ function isError(value: unknown): value is Error {
 }
 
 function describeError(error: Error): ThrownDescription {
-  const type = nameOf(error);
+  const type = cap(nameOf(error), MAX_NAMED_CHARS);
   const message = cap(joinMessages(error) || type, MAX_MESSAGE_CHARS);
   if (typeof error.stack !== 'string') return { message, type };
   return { message, type, stack: new Stacks(error).text };

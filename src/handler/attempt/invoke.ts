@@ -200,8 +200,10 @@ class RunningAttempt implements Invocation, ConsoleOwner {
       result = { kind: 'threw', thrown };
     }
     const { clock } = this.#call;
+    // Read first: an open hold grows, and the time without holds would be negative.
+    const heldMs = this.#holds.ms;
     const elapsedMs = this.#startedAt === undefined ? 0 : clock.now() - this.#startedAt;
-    const end = this.#conclude(result, elapsedMs - this.#holds.ms);
+    const end = this.#conclude(result, elapsedMs - heldMs);
     // Before the last lines are sent: an exporter may print spans to the console.
     this.#trace.end(end.outcome, result.kind === 'threw' ? result.thrown : undefined);
     this.#context.close();

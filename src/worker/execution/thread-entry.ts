@@ -270,10 +270,12 @@ class ThreadLane implements ConsoleOwner {
         thrown = undefined;
       });
     });
-    process.on('exit', (code) => {
-      number ??= currentOwner.getStore()?.attemptNumber;
+    process.on('exit', (given) => {
       this.#lines.end();
-      this.#outbox.push({ kind: 'exit', code, number, because, thrown });
+      // A handler may emit the event itself, with anything or nothing.
+      const code = Number.isSafeInteger(given) ? given : 0;
+      const culprit = number ?? currentOwner.getStore()?.attemptNumber;
+      this.#outbox.push({ kind: 'exit', code, number: culprit, because, thrown });
       this.#outbox.flush();
     });
   }

@@ -79,6 +79,8 @@ describe('the description of an error', () => {
     const { message, stack = '' } = describeThrown(new AggregateError([large(), large()], 'large'));
     expect(message.length).toBeLessThan(2_000);
     expect(stack.length).toBeLessThan(33_000);
+    const named = Object.assign(new Error(), { name: 'x'.repeat(1_000_000) });
+    expect(describeThrown(named).type?.length).toBeLessThan(600);
   });
 
   it('never throws, whatever the members of the error do', () => {
@@ -259,9 +261,13 @@ it('counts errors of another copy of the package', () => {
   expect(outcome).toMatchObject({ retry: 'never' });
 });
 
-it.each([[undefined], ['text'], [{ kind: 'other' }], [{ kind: 'after', ms: '1' }]])(
-  'ignores an advice of %j',
-  (advice) => {
-    expect(retryAdvice(Object.assign(new Error(), { [BRAND]: advice }))).toBeUndefined();
-  },
-);
+it.each([
+  [undefined],
+  ['text'],
+  [{ kind: 'other' }],
+  [{ kind: 'after', ms: '1' }],
+  [{ kind: 'after', ms: Number.NaN }],
+  [{ kind: 'after', ms: -1 }],
+])('ignores an advice of %j', (advice) => {
+  expect(retryAdvice(Object.assign(new Error(), { [BRAND]: advice }))).toBeUndefined();
+});

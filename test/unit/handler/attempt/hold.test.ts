@@ -37,6 +37,15 @@ describe('an attempt that waits for a model process', () => {
     expect(held).toEqual([true, false]);
   });
 
+  it('has no negative execution time if it ends while a call waits', async () => {
+    const clock = new ManualClock();
+    let reads = 0;
+    // The thread pauses ever longer between two reads.
+    clock.now = () => reads++ ** 2;
+    const { attempt } = begin((_, ctx) => void beginHold(ctx), clock);
+    expect((await attempt.end).outcome).toMatchObject({ kind: 'completed', executionMs: 10 });
+  });
+
   it('returns to the queue if its timeout comes meanwhile', async () => {
     const clock = new ManualClock();
     const { attempt } = begin(async (_, ctx) => {

@@ -172,6 +172,20 @@ describe('a thread that ends unexpectedly', () => {
   });
 });
 
+describe('a job that runs the exit listeners of its thread itself', () => {
+  it('completes, and the thread lives on', async () => {
+    const handlerPath = await writeHandler(`
+      let jobs = 0;
+      export default () => {
+        process.emit('exit', undefined);
+        return ++jobs;
+      };`);
+    const { begin } = await startThreads({ handlerPath });
+    expect(readOutput(await begin({}).end)).toBe(1);
+    expect(readOutput(await begin({}).end)).toBe(2);
+  });
+});
+
 describe('a thread that ends unexpectedly several times', () => {
   it('is restarted without a completed job in between only after a wait, with a logged reason', async () => {
     const handlerPath = await writeHandler(`
