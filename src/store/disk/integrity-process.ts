@@ -1,4 +1,4 @@
-// A process that checks a database and its files of payloads (see integrity.ts). Prints each problem as a JSON string on
+// A process that checks a database and its files of payloads (see store-files.ts). Prints each problem as a JSON string on
 // one line, or an object with the reason if it cannot check the file.
 import { DatabaseSync } from 'node:sqlite';
 import { findLostParts, locatePayloads, PayloadFolder } from './payload-files.ts';

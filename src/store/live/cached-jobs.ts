@@ -25,7 +25,10 @@ const WINDOW_GROWTH = 4;
 /** Jobs with a lease that are larger than this are read again when they are needed, characters. */
 const MAX_LEASED_SIZE = 2_000;
 
-/** Drops jobs that the database has, so any one may go: it keeps windows of ready jobs, small leased ones, and the last to end. */
+/**
+ * Keeps windows of ready jobs, small jobs with a lease, and the jobs that ended last. The database has all of them, so any
+ * one may be dropped.
+ */
 export class CachedJobs {
   readonly #windowJobs: number;
   readonly #maxWindowed: number;

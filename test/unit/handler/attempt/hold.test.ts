@@ -41,7 +41,7 @@ describe('an attempt that waits for a model process', () => {
     const clock = new ManualClock();
     let reads = 0;
     // The thread pauses ever longer between two reads.
-    clock.now = () => reads++ ** 2;
+    clock.now = () => (reads++) ** 2;
     const { attempt } = begin((_, ctx) => void beginHold(ctx), clock);
     expect((await attempt.end).outcome).toMatchObject({ kind: 'completed', executionMs: 10 });
   });
