@@ -120,7 +120,9 @@ export class GpuTenants {
   /** While nobody waits for a GPU. */
   #listWakeable(endpointId: string): Set<string> {
     const { listFree, pods } = this.#options;
-    const parked = pods.all().filter((pod) => pod.endpointId === endpointId && isParked(pod));
+    const parked = pods
+      .all()
+      .filter((pod) => pod.endpointId === endpointId && isParked(pod) && !pod.unreachable);
     const free = listFree(parked.flatMap(({ spec }) => spec.gpu?.id ?? []));
     const wakeable = parked.filter(({ parked, spec }) =>
       parked?.gpus.every((gpu) => free.get(spec.gpu?.id ?? '')?.includes(gpu)),

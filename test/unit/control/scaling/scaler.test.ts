@@ -46,11 +46,26 @@ const starting = (id: string) => worker(id, { state: 'starting' });
 const draining = (id: string, changes: Partial<ScaledWorker> = {}) =>
   worker(id, { state: 'draining', jobs: 1, ...changes });
 const old = { isCurrent: false };
+const parked = (id: string, ms: number, changes: object = {}) =>
+  worker(id, {
+    ...{ state: 'parked', idleSince: NOW },
+    parking: { since: NOW - ms, canWake: false, lacksMemory: false, ...changes },
+  });
+const give = (worker: string, isTurnOver = false) => ({
+  ...{ worker, to: 'image', since: NOW - 200, isTurnOver },
+});
 
 interface Case {
   when: string;
   given: Changes;
-  decision: { want?: number; start: number; drain: string[]; cause: string };
+  decision: {
+    want?: number;
+    start: number;
+    drain: string[];
+    park?: string[];
+    wake?: string[];
+    cause: string;
+  };
 }
 
 const cases: Case[] = [
@@ -319,6 +334,91 @@ const cases: Case[] = [
     decision: { start: 0, drain: [], cause: 'no_gpu' },
   },
   {
+    when: 'another endpoint waits for the GPU of an idle one',
+    given: { workers: [idle('a', 10), idle('b', 20)], giveWay: [give('a')] },
+    decision: { want: 0, start: 0, drain: ['a'], cause: 'gives_way' },
+  },
+  {
+    when: 'it has got a job meanwhile',
+    given: { workers: [busy('a')], giveWay: [give('a')] },
+    decision: { start: 0, drain: [], cause: 'enough' },
+  },
+  {
+    when: 'a job for it has come meanwhile',
+    given: { workers: [idle('a', 10)], load: waiting(1, 0), giveWay: [give('a')] },
+    decision: { start: 0, drain: [], cause: 'enough' },
+  },
+  {
+    when: 'the turn of a busy one is over',
+    given: { workers: [busy('a')], load: waiting(9, 0), giveWay: [give('a', true)] },
+    decision: { want: 1, start: 0, drain: ['a'], cause: 'gives_way' },
+  },
+  {
+    when: 'it drains already',
+    given: { workers: [draining('a')], giveWay: [give('a', true)] },
+    decision: { start: 0, drain: [], cause: 'enough' },
+  },
+  {
+    when: 'the one that gives way can be parked',
+    given: {
+      ...{ parkMs: 60_000, giveWay: [give('a')] },
+      workers: [idle('a', 10, { canPark: true }), idle('b', 20)],
+    },
+    decision: { start: 0, drain: [], park: ['a'], cause: 'gives_way' },
+  },
+  {
+    when: 'of the idle ones, some can be parked',
+    given: { parkMs: 60_000, workers: [idle('a', 5_000, { canPark: true }), idle('b', 5_000)] },
+    decision: { want: 0, start: 0, drain: ['b'], park: ['a'], cause: 'idle' },
+  },
+  {
+    when: 'those above the maximum can be parked: they end all the same',
+    given: { parkMs: 60_000, workersMax: 0, workers: [idle('a', 10, { canPark: true })] },
+    decision: { want: 0, start: 0, drain: ['a'], cause: 'above_maximum' },
+  },
+  {
+    when: 'a job comes, and the GPU of a parked one is free',
+    given: { parkMs: 60_000, workers: [parked('a', 10, { canWake: true })], load: waiting(1, 0) },
+    decision: { want: 1, start: 0, drain: [], wake: ['a'], cause: 'first' },
+  },
+  {
+    when: 'two parked ones can wake, and one is enough: the last one that was parked',
+    given: {
+      ...{ parkMs: 60_000, load: waiting(1, 0) },
+      workers: [parked('a', 10, { canWake: true }), parked('b', 20, { canWake: true })],
+    },
+    decision: { start: 0, drain: [], wake: ['a'], cause: 'first' },
+  },
+  {
+    when: 'the GPU of the parked one is not free, and no other is',
+    given: { parkMs: 60_000, places: 0, workers: [parked('a', 10)], load: waiting(1, 0) },
+    decision: { want: 1, start: 0, drain: [], cause: 'no_gpu' },
+  },
+  {
+    when: 'the GPU of the parked one is not free, but another is',
+    given: {
+      ...{ parkMs: 60_000, places: 1, workersMax: 1, load: waiting(1, 0) },
+      workers: [parked('a', 10)],
+    },
+    decision: { want: 1, start: 1, drain: [], cause: 'first' },
+  },
+  {
+    when: 'a new one has taken the place of the parked one',
+    given: { parkMs: 60_000, workersMax: 1, workers: [parked('a', 10), busy('b')] },
+    decision: { want: 1, start: 0, drain: ['a'], cause: 'parked_ends' },
+  },
+  {
+    when: 'one has been parked for too long, one is old, and one has no memory',
+    given: {
+      ...{ parkMs: 60_000, workersMax: 9 },
+      workers: [
+        ...[parked('a', 60_000), { ...parked('b', 10), ...old }],
+        ...[parked('c', 10, { lacksMemory: true }), parked('d', 10)],
+      ],
+    },
+    decision: { start: 0, drain: ['a', 'b', 'c'], cause: 'parked_ends' },
+  },
+  {
     when: 'the new ones crash: the old ones stay',
     given: {
       ...{ workersMax: 2, lastWant: 2, crashes: { streak: 1, notBefore: NOW + 500 } },
@@ -343,6 +443,16 @@ describe('the scaler', () => {
     );
     expect(reasonOf({ workers: [idle('a', 5_000), idle('b', 5_000)] })).toBe(
       'idle for 5 s: draining 2 workers, 0 of at most 5',
+    );
+    expect(reasonOf({ workers: [busy('a')], giveWay: [give('a', true)] })).toBe(
+      'jobs of endpoint image wait for a GPU, and the turn of this endpoint is over: draining 1 worker, 0 of at most 5',
+    );
+    const wakes = parked('a', 10, { canWake: true });
+    expect(reasonOf({ parkMs: 60_000, workers: [wakes], load: waiting(1, 0) })).toBe(
+      '1 job waiting, no worker: waking 1 worker, 1 of at most 5',
+    );
+    expect(reasonOf({ parkMs: 60_000, workers: [parked('a', 90_000)] })).toBe(
+      '1 parked worker to end: parked for 60 s, outdated, or beyond workersMax',
     );
     const reason = 'it exited with code 1';
     const crashes = { streak: 3, notBefore: NOW + 4_000, reason };
