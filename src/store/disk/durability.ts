@@ -4,7 +4,7 @@ import { fdatasync, fdatasyncSync } from 'node:fs';
 import { StoreUnavailableError } from '../store.ts';
 import { nameStorageFailure, nameSystemError } from './store-failures.ts';
 
-/** Payload bytes of commits that no caller sees yet, for which a call beside further commits is made. */
+/** Commits that no caller sees yet are put on disk beside further commits when they have so many payload bytes. */
 const EARLY_BYTES = 512 * 1_024;
 /** Most payload bytes of commits that no caller sees yet and that may not be on disk: the next commit waits for them. */
 const MAX_LATER_BYTES = 2 * EARLY_BYTES;

@@ -43,7 +43,7 @@ export interface LinkSettings extends SessionOptions {
   mayReturn: () => Promise<boolean>;
   /** Refuses the schema of a newer version, also of one that this version may run beside. Default: false. */
   isExact: boolean;
-  /** Called with the reason when the connection is lost, and with each failed attempt to open another one. Default: ignored. */
+  /** Called with each failure of the connection or the database. Default: only the failed callers learn of it. */
   onFailure: (error: unknown) => void;
   /** Called if the schema of an existing database was migrated. Default: ignored. */
   onMigrated: MigrationListener;
