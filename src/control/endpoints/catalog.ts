@@ -150,7 +150,7 @@ export class Catalog {
     return center?.networkVolumePrice ?? 0;
   }
 
-  /** Entries for a problem's `errors`: what of the hardware it does not have. */
+  /** Entries for a problem's `errors`: the hardware that is not in the catalog. */
   judgeHardware(wish: Pick<Wish, 'gpu' | 'cpu'>): string[] {
     return [...this.#judgeGpu(wish), ...this.#judgeCpu(wish)];
   }
