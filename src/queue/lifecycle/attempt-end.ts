@@ -3,7 +3,7 @@
 import { backoffMs } from '../../base/backoff.ts';
 import { limitText } from '../../base/text/printable.ts';
 import { NO_TURN, type StoredJob } from '../../store/store.ts';
-import type { AttemptError, AttemptUsage, GpuUsage } from '../../wire/job/attempt.ts';
+import type { AttemptError, AttemptUsage, GpuUsage, StuckPlace } from '../../wire/job/attempt.ts';
 import type { ErrorCode, TerminalStatus } from '../../wire/job/job.ts';
 import type { FailedAttempt } from '../../wire/job/job-records.ts';
 import type { Outcome } from '../../wire/link/worker-link.ts';
@@ -235,8 +235,8 @@ export interface OutputSize {
 }
 
 /**
- * Cuts long texts and times, and fails an attempt whose output is too large. It refuses nothing, because
- * the worker would repeat a refused report.
+ * Cuts long texts, limits and rounds times and figures, and fails an attempt whose output is too large. It refuses nothing,
+ * because the worker would repeat a refused report.
  */
 export function boundOutcome(outcome: Outcome, output: OutputSize): Outcome {
   if (outcome.kind === 'released') return outcome;
@@ -277,9 +277,7 @@ function boundGpuUsage(gpu: GpuUsage): GpuUsage {
     ...(vramPeakBytes !== undefined && { vramPeakBytes: boundFigure(vramPeakBytes) }),
     ...(vramMeanBytes !== undefined && { vramMeanBytes: boundFigure(vramMeanBytes) }),
     ...(vramScope !== undefined && { vramScope }),
-    ...(utilizationMean !== undefined && {
-      utilizationMean: Math.min(1, boundFigure(utilizationMean, 4)),
-    }),
+    ...(utilizationMean !== undefined && { utilizationMean: boundShare(utilizationMean) }),
     ...(energyJoules !== undefined && { energyJoules: boundFigure(energyJoules, 3) }),
     shared,
   };
@@ -287,6 +285,10 @@ function boundGpuUsage(gpu: GpuUsage): GpuUsage {
 
 function boundFigure(value: number, digits = 0): number {
   return Math.round(Math.min(value, MAX_FIGURE) * 10 ** digits) / 10 ** digits;
+}
+
+function boundShare(value: number): number {
+  return Math.min(1, boundFigure(value, 4));
 }
 
 /** Cuts the message of a failed attempt for the job's history. */
@@ -307,9 +309,20 @@ function boundError(error: AttemptError): AttemptError {
     message: limitText(message, MAX_TEXT_CHARS),
     ...(type !== undefined && { type: limitText(type, MAX_TEXT_CHARS) }),
     ...(stack !== undefined && { stack: limitText(stack, MAX_TEXT_CHARS) }),
-    ...(stuck?.stack !== undefined && {
-      stuck: { ...stuck, stack: limitText(stuck.stack, MAX_TEXT_CHARS) },
+    ...(stuck !== undefined && { stuck: boundStuckPlace(stuck) }),
+  };
+}
+
+function boundStuckPlace(place: StuckPlace): StuckPlace {
+  const { eventLoopUtilization, heapUsedBytes, lastChunkMs, stack } = place;
+  return {
+    ...place,
+    ...(stack !== undefined && { stack: limitText(stack, MAX_TEXT_CHARS) }),
+    ...(lastChunkMs !== undefined && { lastChunkMs: boundFigure(boundSpan(lastChunkMs)) }),
+    ...(eventLoopUtilization !== undefined && {
+      eventLoopUtilization: boundShare(eventLoopUtilization),
     }),
+    ...(heapUsedBytes !== undefined && { heapUsedBytes: boundFigure(heapUsedBytes) }),
   };
 }
 

@@ -1,6 +1,16 @@
 // What a worker says about an attempt beside its output: the error, where it was stuck, and what it used. Clients see the
 // same records. Described as fields of the worker link (link/fields.ts).
-import { flag, number, optional, record, type TypeOf, text, whole, word } from '../link/fields.ts';
+import {
+  flag,
+  number,
+  optional,
+  record,
+  shownAs,
+  type TypeOf,
+  text,
+  whole,
+  word,
+} from '../link/fields.ts';
 import { ERROR_CODES } from './job.ts';
 
 /**
@@ -8,6 +18,10 @@ import { ERROR_CODES } from './job.ts';
  */
 export const STOP_LEVELS = ['signal', 'return', 'thread', 'process'] as const;
 export type StopLevel = (typeof STOP_LEVELS)[number];
+
+const rounded = shownAs({ isWhole: true });
+/** Of time, 0 to 1. */
+const share = shownAs({ max: 1 });
 
 export const STUCK_STATES = ['running', 'waiting', 'unreachable'] as const;
 
@@ -24,13 +38,11 @@ const stuckPlace = record({
   /** Chunks that the handler had yielded. */
   chunks: whole(),
   /** Milliseconds since the last chunk. */
-  lastChunkMs: optional(number),
-  /**
-   * Share of time, 0 to 1, that the thread was busy: since the stop was requested, or over the run.
-   */
-  eventLoopUtilization: optional(number),
+  lastChunkMs: optional(rounded),
+  /** Share of time that the thread was busy: since the stop was requested, or over the run. */
+  eventLoopUtilization: optional(share),
   /** Heap of the thread. */
-  heapUsedBytes: optional(number),
+  heapUsedBytes: optional(rounded),
 });
 export type StuckPlace = TypeOf<typeof stuckPlace>;
 
@@ -52,16 +64,16 @@ const gpuUsage = record({
     ...number,
     about: 'Devices × seconds; an equal share of time with other attempts in the process',
   },
-  vramPeakBytes: optional(number, 'Highest device memory in use, over all devices of the process'),
-  vramMeanBytes: optional(number, 'Mean device memory in use'),
+  vramPeakBytes: optional(rounded, 'Highest device memory in use, over all devices of the process'),
+  vramMeanBytes: optional(rounded, 'Mean device memory in use'),
   /** `devices`: nvidia-smi did not list the processes of the worker. */
   vramScope: optional(
     word(VRAM_SCOPES),
     '`process`: memory of the worker process and its children; `devices`: of all processes on the devices',
   ),
   utilizationMean: optional(
-    number,
-    'Share of time in which a kernel ran, 0 to 1, mean over the attempt and the devices',
+    share,
+    'Share of time in which a kernel ran, mean over the attempt and the devices',
   ),
   energyJoules: optional(
     number,

@@ -242,8 +242,11 @@ function describeShape(shape: Shape, more: z.ZodRawShape): z.ZodType {
   switch (shape.kind) {
     case 'text':
       return z.string();
-    case 'number':
-      return z.number().min(0);
+    case 'number': {
+      const { isWhole, max } = shape.shown ?? {};
+      const schema = isWhole ? count : z.number().min(0);
+      return max === undefined ? schema : schema.max(max);
+    }
     case 'flag':
       return z.boolean();
     case 'whole':

@@ -20,12 +20,19 @@ export type Fields = Readonly<Record<string, Field<unknown>>>;
 
 /** What a field holds, for the OpenAPI document, and for the test that compares worker.proto with these descriptions. */
 export type Shape =
-  | { kind: 'text' | 'number' | 'flag' }
+  | { kind: 'text' | 'flag' }
+  | { kind: 'number'; shown?: ShownNumber }
   | { kind: 'whole'; max: number }
   | { kind: 'word'; words: readonly string[] }
   | { kind: 'list'; element: Field<unknown> }
   | { kind: 'record'; fields: Fields }
   | { kind: 'union'; cases: readonly Field<unknown>[] };
+
+/** What clients read of a number, which is from 0. */
+interface ShownNumber {
+  isWhole?: true;
+  max?: number;
+}
 
 /** The type of a message or of one of its fields. */
 export type TypeOf<F> = F extends Field<infer T> ? T : never;
@@ -110,6 +117,11 @@ export const number: Field<number> = {
     throw new FieldFault('must be a number from 0');
   },
 };
+
+/** A number that a worker may send with any value: the queue rounds and limits it to what clients read. */
+export function shownAs(shown: ShownNumber): Field<number> {
+  return { ...number, shape: { kind: 'number', shown } };
+}
 
 export const flag: Field<boolean> = {
   shape: { kind: 'flag' },

@@ -4,6 +4,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { FreshOutputs } from '../../../../src/queue/payloads/outputs.ts';
+import { jobRecord } from '../../../../src/wire/job/job-records.ts';
 import {
   completed,
   ENDPOINT,
@@ -67,7 +68,11 @@ describe('the bounds of an outcome', () => {
     };
     const report = outcomeOf(await worker.takeOne(), 1, completed, '1');
     await worker.reportOne({ ...report, usage: { gpu } });
-    expect((await platform.record(id)).usage).toEqual({
+    const { usage } = await platform.record(id);
+    const { usage: described } = jobRecord.shape;
+    expect(described.parse(usage)).toEqual(usage);
+    expect(described.safeParse({ gpu }).error?.issues).toHaveLength(3);
+    expect(usage).toEqual({
       gpu: {
         ...{
           seconds: 365 * 86_400_000,
@@ -78,6 +83,22 @@ describe('the bounds of an outcome', () => {
         ...{ utilizationMean: 1, energyJoules: 1.235, shared: false },
       },
     });
+  });
+
+  it('limit and round the figures of a stuck attempt', async () => {
+    const id = await platform.submit();
+    const odd = { lastChunkMs: 1e300, eventLoopUtilization: 1.5, heapUsedBytes: 0.6 };
+    const stuck = { state: 'running', chunks: 0, ...odd } as const;
+    const error = { ...failed.error, stuck };
+    await worker.finish(await worker.takeOne(), { ...failed, error, retry: 'never' });
+    const record = await platform.record(id);
+    expect(record.error?.stuck).toEqual({
+      ...stuck,
+      ...{ lastChunkMs: 365 * 86_400_000, eventLoopUtilization: 1, heapUsedBytes: 1 },
+    });
+    expect(jobRecord.parse(record)).toEqual(record);
+    const { error: described } = jobRecord.shape;
+    expect(described.safeParse({ ...error, attempts: [] }).error?.issues).toHaveLength(3);
   });
 
   describe('spans', () => {
