@@ -85,6 +85,12 @@ export function demandSame(found: unknown, wanted: unknown, what: string): void 
   demand(is === should, `${what}: expected ${shorten(should)}, got ${shorten(is)}`);
 }
 
+/** A call that stays open while the check does something else; if it is rejected meanwhile, the check fails when it awaits it. */
+export function begin<T>(call: Promise<T>): Promise<T> {
+  call.catch(() => {});
+  return call;
+}
+
 /** Rejects with a Deviation if the promise takes too long. `what` completes "… within 5 s". */
 export async function within<T>(ms: number, what: string, promise: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;

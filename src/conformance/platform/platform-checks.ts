@@ -1,6 +1,8 @@
 // Checks a Millrace platform: one check for each rule of docs/protocol.md that a worker can
 // observe. Each check cleans up after itself; some wait in real time for leases to expire.
-import { type ConformanceCheck, demand, demandSame, within } from '../checks.ts';
+
+import type { Lease } from '../../wire/link/worker-link.ts';
+import { begin, type ConformanceCheck, demand, demandSame, within } from '../checks.ts';
 import { leaseChecks } from './platform-lease-checks.ts';
 import {
   chunksOf,
@@ -11,7 +13,6 @@ import {
   outcomeOf,
   type PlatformStage,
   progressOf,
-  refTo,
   ScriptedWorker,
   startJob,
   submit,
@@ -127,7 +128,9 @@ const takes: ConformanceCheck<PlatformStage>[] = [
       const { answerMs, now, pass } = stage.time;
       const worker = await connectWorker(stage);
       const at = now();
-      const take = worker.take({ waitMs: 500 }).then((leases) => ({ leases, ms: now() - at }));
+      const take = begin(
+        worker.take({ waitMs: 500 }).then((leases) => ({ leases, ms: now() - at })),
+      );
       await pass(500);
       const { leases, ms } = await within(answerMs, 'the take was not answered', take);
       demandSame(leases, [], 'the leases');
@@ -140,7 +143,7 @@ const takes: ConformanceCheck<PlatformStage>[] = [
     async run(stage) {
       const worker = await connectWorker(stage);
       const waitMs = Math.min(stage.terms.takeWaitMs, 10_000);
-      const take = worker.take({ waitMs });
+      const take = begin(worker.take({ waitMs }));
       await stage.time.pass(200);
       const input = { text: 'ä "\\ 😀', list: [1, -2.5e-3, null] };
       const id = await submit(stage, input);
@@ -159,7 +162,7 @@ const takes: ConformanceCheck<PlatformStage>[] = [
       const takeId = `again-${worker.id}`;
       const first = await worker.takeJob(id, { takeId });
       const again = await worker.take({ takeId, held: [] });
-      demandSame(again.map(refTo), [refTo(first)], 'the leases');
+      demandSame(again.map(showLease), [showLease(first)], 'the leases');
     },
   },
   {
@@ -200,6 +203,10 @@ const takes: ConformanceCheck<PlatformStage>[] = [
   },
 ];
 
+function showLease({ input, ...header }: Lease): object {
+  return { ...header, input: Buffer.from(input).toString() };
+}
+
 const reports: ConformanceCheck<PlatformStage>[] = [
   {
     area: 'report',
@@ -225,7 +232,11 @@ const reports: ConformanceCheck<PlatformStage>[] = [
         const early = await worker.report(make(lease, 2));
         demandSame(early, [{ answer: 'gap', expected: 1 }], 'the answer');
       }
-      demandSame((await stage.client.status(id)).status, 'IN_PROGRESS', 'the status');
+      const { progress, status } = await stage.client.status(id);
+      demandSame({ progress, status }, { status: 'IN_PROGRESS' }, 'the job');
+      await worker.report(chunksOf(lease, 1, 0, ['first']));
+      await worker.report(outcomeOf(lease, 2, { ...completed, output: 'chunks' }));
+      demandSame((await stage.client.status(id)).output, ['first'], 'the output');
     },
   },
   {

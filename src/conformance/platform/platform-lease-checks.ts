@@ -2,7 +2,7 @@
 // time.
 import type { JobRecord } from '../../wire/job/job-records.ts';
 import type { Lease } from '../../wire/link/worker-link.ts';
-import { type ConformanceCheck, demandSame, within } from '../checks.ts';
+import { begin, type ConformanceCheck, demandSame, within } from '../checks.ts';
 import {
   chunksOf,
   completed,
@@ -28,7 +28,7 @@ const keeping: ConformanceCheck<PlatformStage>[] = [
     async run(stage) {
       const { worker, id, lease } = await startJob(stage);
       await worker.renew([lease]);
-      const renew = worker.renew([lease], Math.max(stage.terms.renewEveryMs, 5_000));
+      const renew = begin(worker.renew([lease], Math.max(stage.terms.renewEveryMs, 5_000)));
       await stage.time.pass(100);
       await stage.client.cancel(id);
       const { answerMs } = stage.time;
@@ -80,6 +80,8 @@ const keeping: ConformanceCheck<PlatformStage>[] = [
         const late = await slow.report(make(old, 1));
         demandSame(late, [{ answer: 'superseded' }], 'the answer to a late report');
       }
+      const { progress, status } = await stage.client.status(id);
+      demandSame({ progress, status }, { status: 'IN_PROGRESS' }, 'the job after the late reports');
       const { ended } = await slow.renew([old]);
       demandSame(
         ended.map(({ verdict }) => verdict),

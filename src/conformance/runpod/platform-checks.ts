@@ -2,7 +2,7 @@
 
 import { randomBytes } from 'node:crypto';
 import { describeCallFailure } from '../../base/net/request-hints.ts';
-import { type ConformanceCheck, Deviation, demand, demandSame, within } from '../checks.ts';
+import { begin, type ConformanceCheck, Deviation, demand, demandSame, within } from '../checks.ts';
 import { readMember } from './stand.ts';
 
 const AT_ONCE_MS = 5_000;
@@ -22,7 +22,7 @@ const checks: ConformanceCheck<RunPodProbe>[] = [
     area: 'take',
     rule: 'returns a job as soon as it is submitted',
     async run(probe) {
-      const take = probe.take();
+      const take = begin(probe.take());
       await new Promise((resolve) => setTimeout(resolve, 300));
       await probe.submit();
       await within(AT_ONCE_MS, 'the take was not answered', take);
@@ -189,7 +189,7 @@ const checks: ConformanceCheck<RunPodProbe>[] = [
     async run(probe) {
       const id = await probe.submit();
       const job = await probe.take();
-      const stop = probe.worker('GET', 'job-stop', '');
+      const stop = begin(probe.worker('GET', 'job-stop', ''));
       await new Promise((resolve) => setTimeout(resolve, 200));
       await probe.client('POST', `cancel/${id}`, {});
       const { body } = await within(AT_ONCE_MS, 'the poll was not answered', stop);
