@@ -1,5 +1,5 @@
-// Declares command-line options as tables. option-parser.ts parses arguments with them, and help.ts renders
-// the help from them.
+// Declares command-line options as tables. option-parser.ts parses arguments with them, and command.ts renders
+// the help from them. Reads files that options name.
 import { readFileSync } from 'node:fs';
 import { cleanKey as clean } from '../base/api-key.ts';
 

@@ -26,7 +26,7 @@ export function noteExchange(request: IncomingMessage, response: ServerResponse)
   request[EXCHANGE] = { response, isWaiting };
 }
 
-/** Whether the client sends a body, or has said so. */
+/** Whether the headers of a request say that it has a body. */
 export function announcesBody({ headers }: Pick<IncomingMessage, 'headers'>): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }

@@ -1,3 +1,4 @@
+// `millrace jobs`: lists, follows and changes the jobs of one endpoint, and lists the failed jobs of all. submit.ts submits.
 import { callOf } from '../../client/api-caller.ts';
 import type { Client, JobDetails, JobRecord } from '../../client.ts';
 import { ERROR_CODES, JOB_STATUSES } from '../../wire/job/job.ts';
