@@ -3,13 +3,20 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { z } from 'zod';
 import { createPlatform } from '../../../src/client/platform-client.ts';
+import {
+  compileDriver,
+  leaveOutWithoutCompiler,
+  removeDriver,
+  StandInDevice,
+} from '../../support/cuda/stand-in.ts';
 import { NodeProcesses } from '../../support/node-processes.ts';
 import { sayingOf, standInFolder } from '../../support/nvidia-smi/stand-in.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 import { fixture, type PlatformProcess } from '../../support/processes.ts';
+import { leaveOutWithoutPython } from '../../support/python.ts';
 import {
   createVersionedEndpoint,
   deploy as deployVersion,
@@ -38,6 +45,9 @@ const waitingJob = z.object({ waitReason: z.object({ code: z.string() }).optiona
 const podList = z.object({ pods: z.array(onePod) });
 
 const isLeftOut = leaveOutWithoutPostgres('test/e2e/storage/node-pods.test.ts');
+const hasNoCompiler =
+  leaveOutWithoutCompiler('take turns on one GPU') ||
+  leaveOutWithoutPython('take turns on one GPU');
 
 describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
   let server: PostgresServer;
@@ -66,6 +76,10 @@ describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
     const text = await response.text();
     if (response.status !== 201) throw new Error(`${response.status}: ${text}`);
     return created.parse(JSON.parse(text)).id;
+  };
+  const submitTo = async (node: PlatformProcess, path: string, body: object): Promise<string> => {
+    const response = await node.post(path, body);
+    return created.parse(await response.json()).id;
   };
   const remove = (node: PlatformProcess, endpoint: string) =>
     node.fetch(`/v1/endpoints/${endpoint}`, { method: 'DELETE' });
@@ -187,6 +201,49 @@ describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
     await nodes.at(1).fetch(`/v2/pods/${id}`, { method: 'DELETE' });
     await expect.poll(countAll, LONG).toBe(0);
   });
+
+  it.skipIf(hasNoCompiler)(
+    'let endpoints of several owners take turns on one GPU, and park their models',
+    async () => {
+      const driver = compileDriver();
+      onTestFinished(() => removeDriver(driver));
+      const device = new StandInDevice(driver, { totalMb: 1_500 });
+      const { CUDA_VISIBLE_DEVICES: _, ...onDevice } = device.environment;
+      const env = { ...onDevice, ...sayingOf('one-h200') };
+      const template = { name: 'model', image: 'none', handler: fixture('resident.ts'), env };
+      const templateId = await create(nodes.at(0), '/v1/templates', template);
+      const { gpus } = gpuTypes.parse(await (await nodes.at(0).fetch('/v2/catalog/gpus')).json());
+      const gpuTypeIds = gpus.map(({ id }) => id);
+      const sizes = { gpuTypeIds, workersMax: 1, idleTimeout: 3_600, minResidenceMs: 0 };
+      const runOn = async (endpoint: string, n: number) => {
+        const id = await submitTo(nodes.at(n), `/v2/${endpoint}/run`, { input: {} });
+        const read = async () => {
+          const record = await nodes.at((n + 1) % COUNT).fetch(`/v2/${endpoint}/status/${id}`);
+          return record.json();
+        };
+        await expect.poll(read, LONG).toMatchObject({ status: 'COMPLETED', attempt: 1 });
+        return listPods(nodes.at(0), endpoint);
+      };
+      const endpoints: string[] = [];
+      // Most likely not all of them belong to the leader.
+      for (let n = 0; n < COUNT; n++) {
+        endpoints.push(
+          await create(nodes.at(n), '/v1/endpoints', { name: `model-${n}`, templateId, ...sizes }),
+        );
+      }
+      const first = [];
+      for (const [n, endpoint] of endpoints.entries()) first.push(await runOn(endpoint, n));
+      for (const [n, endpoint] of endpoints.entries()) {
+        const pods = await runOn(endpoint, (n + 1) % COUNT);
+        expect(pods.map(({ id }) => id)).toEqual(first[n]?.map(({ id }) => id));
+      }
+      expect(device.tenants.map(({ state }) => state).sort()).toEqual([
+        ...['checkpointed', 'checkpointed', 'running'],
+      ]);
+      for (const endpoint of endpoints) await remove(nodes.at(0), endpoint);
+      await expect.poll(countAll, LONG).toBe(0);
+    },
+  );
 
   it('balance requests over workers of all nodes, whichever is asked', async () => {
     const template = { name: 'web', image: 'none', ports: ['8000/http'] };
