@@ -39,9 +39,9 @@ export class LedgerMachine implements ParkingMachine {
     this.#process = { pid: process.pid, startTicks, bootId: readBootId() };
   }
 
-  hasHostRoom(bytes: number): Promise<boolean> {
+  hasHostRoom(bytes: number, isMoved: boolean): Promise<boolean> {
     const { hostLimitBytes: limitBytes, workerId: id } = this.#options;
-    if (bytes > readAvailableBytes()) return Promise.resolve(false);
+    if (!isMoved && bytes > readAvailableBytes()) return Promise.resolve(false);
     return this.#file.change((ledger) => [ledger, hasHostRoom(ledger, { id, bytes, limitBytes })]);
   }
 

@@ -21,7 +21,8 @@ export interface RoomAnswer {
 export interface ParkingMachine {
   /** For all parked models. */
   readonly hostLimitBytes: number;
-  hasHostRoom(bytes: number): Promise<boolean>;
+  /** `isMoved`: the memory is the host's already, so it is no longer among what is free. */
+  hasHostRoom(bytes: number, isMoved: boolean): Promise<boolean>;
   noteParked(bytes: number): Promise<void>;
   /** Promises the memory that the model held, if it is free now. */
   reserve(): Promise<RoomAnswer>;
@@ -146,10 +147,11 @@ export class WorkerParker {
       if (this.#wish === 'ready') return this.#set('ready');
       if (this.#stopping.signal.aborted) return;
     }
-    const fits = await machine.hasHostRoom(this.#usedBytes);
+    // Hooks have their memory in the host before they move.
+    const fits = await machine.hasHostRoom(this.#usedBytes, this.#way === 'hooks');
     let bytes = await executor.parking.letGo(fits ? 'parked' : 'ended');
     // Nothing may have told the size before.
-    if (bytes > 0 && !(await machine.hasHostRoom(bytes))) {
+    if (bytes > 0 && !(await machine.hasHostRoom(bytes, true))) {
       await executor.parking.letGo('ended');
       bytes = 0;
     }

@@ -1,11 +1,12 @@
 // Two endpoints take turns on one GPU: their models are parked and woken, not ended. Real platform, workers and model processes;
 // stand-ins for nvidia-smi and the driver.
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { z } from 'zod';
+import { readCommandLine, readProcesses } from '../../../src/base/process/process-table.ts';
 import { gpuTypeList } from '../../../src/wire/resources/catalog.ts';
 import {
   compileDriver,
@@ -16,8 +17,13 @@ import {
 import { sayingOf, standInFolder } from '../../support/nvidia-smi/stand-in.ts';
 import { fixture, PlatformProcess } from '../../support/processes.ts';
 import { leaveOutWithoutPython } from '../../support/python.ts';
+import { chooseSeed, createRandom } from '../../support/random.ts';
 
 const isLeftOut = leaveOutWithoutCompiler('parked-turns') || leaveOutWithoutPython('parked-turns');
+/** Ten take about half a minute, so the test runs only when it is asked for. */
+const KILLS = Number(process.env['KILLS'] ?? 0);
+/** Command lines of model processes, helpers of the driver, and worker processes. */
+const VICTIMS = [/tenant\.py/, /millrace_park\.py/, /--unsupervised/];
 
 const created = z.object({ id: z.string() });
 const record = z.looseObject({
@@ -32,14 +38,55 @@ async function create(to: PlatformProcess, path: string, body: object): Promise<
   return created.parse(await (await to.post(path, body)).json()).id;
 }
 
-async function runJob(to: PlatformProcess, endpoint: string) {
-  const id = await create(to, `/v2/${endpoint}/run`, { input: {} });
-  for (;;) {
-    const answer = record.parse(await (await to.fetch(`/v2/${endpoint}/status/${id}`)).json());
-    if (answer.output) return { ...answer.output, attempt: answer.attempt };
-    expect(answer.status).toMatch(/^IN_|^COMPLETED/);
-    await sleep(20);
-  }
+/** A platform with two endpoints, whose models do not fit the GPU together. */
+async function start(sizes: ConstructorParameters<typeof StandInDevice>[1]) {
+  const device = new StandInDevice(folder, { totalMb: 1_500, ...sizes });
+  const ledger = mkdtempSync(join(tmpdir(), 'millrace-ledger-'));
+  onTestFinished(() => rmSync(ledger, { recursive: true }));
+  const says = sayingOf('one-h200');
+  const to = await PlatformProcess.start({
+    endpoints: [],
+    args: ['--engine', 'process'],
+    env: { PATH: `${standInFolder}${delimiter}${process.env['PATH']}`, ...says },
+  });
+  onTestFinished(() => to.close());
+  const { gpus } = gpuTypeList.parse(await (await to.fetch('/v2/catalog/gpus')).json());
+  const { CUDA_STAND_IN = '', LD_LIBRARY_PATH = '' } = device.environment;
+  const env = { ...says, CUDA_STAND_IN, LD_LIBRARY_PATH, MILLRACE_GPU_LEDGER: ledger };
+  const template = { name: 'worker', image: 'none', handler: fixture('tenant.ts'), env };
+  const templateId = await create(to, '/v1/templates', template);
+  const gpuTypeIds = gpus.map(({ id }) => id);
+  const shared = { templateId, gpuTypeIds, workersMax: 1, idleTimeout: 3_600, minResidenceMs: 0 };
+  const chat = await create(to, '/v1/endpoints', { ...shared, name: 'chat' });
+  const image = await create(to, '/v1/endpoints', { ...shared, name: 'image' });
+  const submit = async (endpoint: string) => {
+    const id = await create(to, `/v2/${endpoint}/run`, { input: {} });
+    return async () => {
+      for (;;) {
+        const answer = await to.fetch(`/v2/${endpoint}/status/${id}`);
+        const { attempt, output, status } = record.parse(await answer.json());
+        if (output) return { ...output, attempt };
+        expect(status).toMatch(/^IN_|^COMPLETED/);
+        await sleep(20);
+      }
+    };
+  };
+  const run = async (endpoint: string) => (await submit(endpoint))();
+  return { device, ledger, chat, image, submit, run };
+}
+
+/** Processes of this kind that the ledger's workers have started. */
+function listVictims(ledger: string, kind: RegExp): number[] {
+  const isTheirs = (pid: number) => {
+    try {
+      return readFileSync(`/proc/${pid}/environ`, 'utf8').includes(ledger);
+    } catch {
+      // It has ended.
+      return false;
+    }
+  };
+  const pids = readProcesses().map(({ pid }) => pid);
+  return pids.filter((pid) => kind.test(readCommandLine(pid)) && isTheirs(pid));
 }
 
 describe.skipIf(isLeftOut)('two endpoints on one GPU', () => {
@@ -49,40 +96,38 @@ describe.skipIf(isLeftOut)('two endpoints on one GPU', () => {
   afterAll(() => removeDriver(folder));
 
   it('park each other’s models, and find them as they were', async () => {
-    const device = new StandInDevice(folder, { totalMb: 1_500 });
-    const ledger = mkdtempSync(join(tmpdir(), 'millrace-ledger-'));
-    onTestFinished(() => rmSync(ledger, { recursive: true }));
-    const says = sayingOf('one-h200');
-    const path = `${standInFolder}${delimiter}${process.env['PATH']}`;
-    const to = await PlatformProcess.start({
-      endpoints: [],
-      args: ['--engine', 'process'],
-      env: { PATH: path, ...says },
-    });
-    onTestFinished(() => to.close());
-    const { gpus } = gpuTypeList.parse(await (await to.fetch('/v2/catalog/gpus')).json());
-    const { CUDA_STAND_IN = '', LD_LIBRARY_PATH = '' } = device.environment;
-    const env = { ...says, CUDA_STAND_IN, LD_LIBRARY_PATH, MILLRACE_GPU_LEDGER: ledger };
-    const template = { name: 'worker', image: 'none', handler: fixture('tenant.ts'), env };
-    const templateId = await create(to, '/v1/templates', template);
-    const gpuTypeIds = gpus.map(({ id }) => id);
-    const shared = { templateId, gpuTypeIds, workersMax: 1, idleTimeout: 3_600, minResidenceMs: 0 };
-    const names = ['chat', 'image'];
-    const endpoints = [];
-    for (const name of names)
-      endpoints.push(await create(to, '/v1/endpoints', { ...shared, name }));
-    const [chat = '', image = ''] = endpoints;
-
-    const first = { chat: await runJob(to, chat), image: await runJob(to, image) };
+    const { chat, device, image, run } = await start({});
+    const first = { chat: await run(chat), image: await run(image) };
     expect(device.tenants.map(({ state }) => state).sort()).toEqual(['checkpointed', 'running']);
     for (let turn = 1; turn <= 3; turn += 1) {
-      expect(await runJob(to, chat)).toEqual(first.chat);
-      expect(await runJob(to, image)).toEqual(first.image);
+      expect(await run(chat)).toEqual(first.chat);
+      expect(await run(image)).toEqual(first.image);
     }
     // A parked model that is killed starts anew; its job does not notice.
     process.kill(first.chat.pid, 'SIGKILL');
-    const anew = await runJob(to, chat);
+    const anew = await run(chat);
     expect(anew).toMatchObject({ sum: first.chat.sum, attempt: 1 });
     expect(anew.pid).not.toBe(first.chat.pid);
   });
+
+  it.skipIf(KILLS === 0)(
+    `complete every job while ${KILLS} processes are killed`,
+    { timeout: 60_000 + KILLS * 10_000 },
+    async () => {
+      const random = createRandom(chooseSeed());
+      const { chat, device, image, ledger, submit } = await start({ speeds: [8_000, 8_000] });
+      for (let kills = 0; kills < KILLS; ) {
+        const jobs = [await submit(chat), await submit(image)];
+        await sleep(random() * 800);
+        const victims = listVictims(ledger, VICTIMS[kills % VICTIMS.length] ?? /never/);
+        const victim = victims[Math.floor(random() * victims.length)];
+        if (victim !== undefined) {
+          process.kill(victim, 'SIGKILL');
+          kills += 1;
+        }
+        for (const isDone of jobs) await isDone();
+        expect(device.tenants.filter(({ state }) => state === 'failed')).toEqual([]);
+      }
+    },
+  );
 });

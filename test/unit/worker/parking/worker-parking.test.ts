@@ -43,7 +43,7 @@ class ScriptedMachine implements ParkingMachine {
   /** Answers of the next requests; then yes. */
   rooms: boolean[] = [];
 
-  async hasHostRoom(bytes: number) {
+  async hasHostRoom(bytes: number, _isMoved: boolean) {
     return bytes <= this.hostLimitBytes;
   }
 
