@@ -112,8 +112,8 @@ export const jobSummary = z.object({
   inputBytes: count.exactOptional(),
 });
 /**
- * One row of the job list. Lists without previews have no `run`, `error` and `inputPreview`. `runAttempt` is 0 before the
- * first attempt of a later run.
+ * One row of the job list, which has `run`, `runAttempt`, `error`, `inputPreview` and `inputBytes` only with previews.
+ * `runAttempt` is 0 before the first attempt of a later run.
  */
 export type JobSummary = z.infer<typeof jobSummary>;
 
