@@ -81,25 +81,27 @@ function planScaleUp(input: ScalerInput, groups: WorkerGroups, want: number): Sc
   const { crashes, now, places, headroom, workers } = input;
   const wanted = want - groups.current.length;
   if (wanted <= 0) return { start: 0, wake: [], block: undefined };
-  const open = Math.min(wanted, maximumOf(input) - countWorkers(workers));
-  if (open <= 0) {
+  const missing = Math.min(wanted, maximumOf(input) - countWorkers(workers));
+  if (missing <= 0) {
     return { start: 0, wake: [], block: groups.stale.length > 0 ? 'rolling' : 'at_maximum' };
   }
   if (headroom?.budget) return { start: 0, wake: [], block: 'budget' };
   const wakeable = groups.parked.filter(({ isCurrent, parking }) => isCurrent && parking?.canWake);
   // The one that was parked last: its model is the one that was used last.
-  const wake = wakeable.slice(-open);
-  const missing = open - wake.length;
-  if (missing === 0) return { start: 0, wake, block: undefined };
+  const wake = wakeable.slice(-missing);
+  const fresh = missing - wake.length;
+  if (fresh === 0) return { start: 0, wake, block: undefined };
   if (now < crashes.notBefore) return { start: 0, wake, block: 'crashed' };
   // After a crash, a single worker shows whether the cause is gone.
   const isOnTrial = crashes.streak > 0;
   const arriving = groups.starting.filter(({ isCurrent }) => isCurrent).length;
   if (isOnTrial && arriving > 0) return { start: 0, wake, block: 'crashed' };
-  const wished = isOnTrial ? 1 : missing;
-  const start = Math.min(wished, places ?? wished, headroom?.places ?? wished);
+  const wished = isOnTrial ? 1 : fresh;
+  // Those that wake take free GPUs, too.
+  const open = places === null ? wished : Math.max(0, places - wake.length);
+  const start = Math.min(wished, open, headroom?.places ?? wished);
   if (start > 0) return { start, wake, block: undefined };
-  return { start, wake, block: places === 0 ? 'no_gpu' : 'no_capacity' };
+  return { start, wake, block: open === 0 ? 'no_gpu' : 'no_capacity' };
 }
 
 function isOutOfCapacity({ block }: ScaleUp): boolean {

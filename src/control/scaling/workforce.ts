@@ -74,6 +74,8 @@ export interface WorkforceOptions {
   silentMs: number;
   /** A worker whose node has been gone for this long is replaced, ms. Default: never. */
   replaceAfterMs?: number | undefined;
+  /** Whether workers of the user are believed when they say that they have left their GPUs. Default: all are. */
+  mayPark?: (userId: string) => boolean;
   /** Its container calls the platform at a URL that is out of date. Default: none does. */
   hasOldUrl?: (pod: PodState) => boolean;
 }
@@ -170,7 +172,7 @@ export class Workforce {
       pods: workers,
       seen: load.workers,
       isCurrent: (pod) => isCurrent(pod, deployment, template) && !hasOldUrl(pod),
-      mayPark: mayPark(deployment, views[deployment.type]),
+      mayPark: this.#mayPark(endpoint),
     });
     for (const step of observation.parking) await this.#followParking(endpoint, step);
     for (const ended of observation.ended) await this.#endWorker(endpoint, ended);
@@ -242,7 +244,7 @@ export class Workforce {
       workersMax,
       idleTimeoutMs,
       scaler,
-      ...(mayPark(deployment, this.#options.views[type]) && { parkMs }),
+      ...(this.#mayPark({ deployment, userId }) && { parkMs }),
       workers: workers.map((worker) => this.#describeParking(worker)),
       load: {
         waiting,
@@ -261,9 +263,16 @@ export class Workforce {
     };
   }
 
+  /** Workers of load-balancing endpoints are never parked. */
+  #mayPark({ deployment, userId }: Pick<DeployedEndpoint, 'deployment' | 'userId'>): boolean {
+    const { mayPark = () => true, views } = this.#options;
+    const { parkSeconds, type } = deployment;
+    return parkSeconds > 0 && views[type].park !== undefined && mayPark(userId);
+  }
+
   #describeParking(worker: ScaledWorker): ScaledWorker {
-    const parked = this.#options.pods.all().find(({ id }) => id === worker.id)?.parked;
     if (worker.state !== 'parked') return worker;
+    const parked = this.#options.pods.all().find(({ id }) => id === worker.id)?.parked;
     const { homeless, wakeable } = this.#contention;
     const parking = {
       since: parked?.since ?? this.#options.clock.now(),
@@ -434,11 +443,6 @@ export class Workforce {
 
 function findCrashed(pods: readonly PodState[], { ended }: Observation): PodState[] {
   return pods.filter(({ id }) => ended.some(({ isCrash, podId }) => isCrash && podId === id));
-}
-
-/** Workers of load-balancing endpoints, and on engines that hold the GPUs of their containers, are never parked. */
-function mayPark({ parkSeconds }: EndpointDeployment, view: WorkView): boolean {
-  return parkSeconds > 0 && view.park !== undefined;
 }
 
 function findNextState({ id, state }: ScaledWorker, decision: ScalerDecision) {

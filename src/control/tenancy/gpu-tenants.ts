@@ -112,21 +112,24 @@ export class GpuTenants {
     return {
       kept,
       giveWay,
-      wakeable: waits.length > 0 ? idsOf(waking) : this.#listWakeable(endpointId),
+      wakeable: idsOf(waking).union(this.#listWakeable(endpointId, kept)),
       homeless: idsOf(ending),
     };
   }
 
-  /** While nobody waits for a GPU. */
-  #listWakeable(endpointId: string): Set<string> {
+  /** As many as there are GPUs that are not kept for others. */
+  #listWakeable(endpointId: string, kept: ReadonlyMap<string, number>): Set<string> {
     const { listFree, pods } = this.#options;
     const parked = pods
       .all()
       .filter((pod) => pod.endpointId === endpointId && isParked(pod) && !pod.unreachable);
     const free = listFree(parked.flatMap(({ spec }) => spec.gpu?.id ?? []));
-    const wakeable = parked.filter(({ parked, spec }) =>
-      parked?.gpus.every((gpu) => free.get(spec.gpu?.id ?? '')?.includes(gpu)),
-    );
+    const wakeable = parked.filter(({ parked, spec }) => {
+      const type = spec.gpu?.id ?? '';
+      const open = free.get(type) ?? [];
+      const isOpen = open.length > (kept.get(type) ?? 0);
+      return isOpen && parked?.gpus.every((gpu) => open.includes(gpu));
+    });
     return new Set(wakeable.map(({ id }) => id));
   }
 

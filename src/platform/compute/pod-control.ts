@@ -18,7 +18,7 @@ import { Fleet } from '../../control/scaling/fleet.ts';
 import type { WorkView } from '../../control/scaling/worker-list.ts';
 import { type GoneWorker, WorkerPods } from '../../control/scaling/worker-pods.ts';
 import type { Engine } from '../../engine/engine.ts';
-import type { Store } from '../../store/store.ts';
+import { OWNER, type Store } from '../../store/store.ts';
 import type { KnownScaling } from '../../wire/resources/scaling.ts';
 
 /** What workers in pods need from the machine that they run on, and from the queue of their endpoint. */
@@ -68,10 +68,12 @@ export interface PodControlOptions {
   log: Log;
 }
 
-/** In a cluster the GPUs of a container are its own until it ends: leaving them would free them for nobody. */
-function viewOf(view: WorkView, { kind }: Engine): WorkView {
-  if (kind !== 'kubernetes') return view;
-  return { load: (id) => view.load(id), drain: (id, podId) => view.drain(id, podId) };
+/**
+ * In a cluster, nobody else gets the GPUs of a container before it has ended. With Docker, a container that says that it has
+ * left its GPUs can still use them, without paying: only the operator's own are believed.
+ */
+function mayPark({ kind }: Engine, userId: string): boolean {
+  return kind === 'process' || (kind === 'docker' && userId === OWNER);
 }
 
 export class PodControl {
@@ -117,7 +119,7 @@ export class PodControl {
       hasEndpoint,
       ...(findUnreachable && { findUnreachable }),
     });
-    const views = { QUEUE: viewOf(host.view, engine), LOAD_BALANCER: balancer };
+    const views = { QUEUE: host.view, LOAD_BALANCER: balancer };
     const silentMs = 2 * host.leaseMs;
     const gpuUse = new GpuUse({ store: options.store, clock, log });
     this.#fleet = new Fleet({
@@ -132,6 +134,7 @@ export class PodControl {
       catalog,
       clock,
       log,
+      mayPark: (userId) => mayPark(engine, userId),
       hasOldUrl: this.#workerPods.hasOldUrl.bind(this.#workerPods),
     });
     this.#closers = [

@@ -390,6 +390,14 @@ const cases: Case[] = [
     decision: { start: 0, drain: [], wake: ['a'], cause: 'first' },
   },
   {
+    when: 'two are needed, and the GPU of the parked one is the only free one',
+    given: {
+      ...{ parkMs: 60_000, places: 1, scaler: COUNT, load: waiting(8, 0) },
+      workers: [parked('a', 10, { canWake: true })],
+    },
+    decision: { want: 2, start: 0, drain: [], wake: ['a'], cause: 'first' },
+  },
+  {
     when: 'the GPU of the parked one is not free, and no other is',
     given: { parkMs: 60_000, places: 0, workers: [parked('a', 10)], load: waiting(1, 0) },
     decision: { want: 1, start: 0, drain: [], cause: 'no_gpu' },

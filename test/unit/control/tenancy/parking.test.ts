@@ -90,6 +90,22 @@ describe('a worker that can be parked', () => {
     expect(world.listPods(id)).toMatchObject([{ id: pod?.id }]);
   });
 
+  it('is woken though others wait for another type of GPU', async () => {
+    const world = await openWorld({ gpus: [...makeGpus(GPU, 1), ...makeGpus('NVIDIA T4', 1)] });
+    const other = { ...ON_GPU, gpuTypeIds: ['NVIDIA T4'], workersMin: 1 };
+    await world.createEndpoint({ ...other, name: 'holds' });
+    const id = await world.createEndpoint({ ...ON_GPU, idleTimeout: 5 });
+    await world.submit(id);
+    await world.run(20_000);
+    const [pod] = world.listPods(id);
+    expect(pod).toMatchObject({ parked: { gpus: [`${GPU}-0`] } });
+    await world.submit(await world.createEndpoint({ ...other, name: 'waits' }));
+    await world.run(2_000);
+    await world.submit(id);
+    await world.until(async () => (await world.countJobs(id)).completed === 2, 2_000);
+    expect(world.listPods(id)).toMatchObject([{ id: pod?.id }]);
+  });
+
   it('ends when it has been parked for parkSeconds', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ ...ON_GPU, idleTimeout: 5, parkSeconds: 60 });
