@@ -1,11 +1,30 @@
 import { spawnSync } from 'node:child_process';
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { delimiter, join, resolve } from 'node:path';
 import { createHarness } from 'millrace/testing';
-import { describe, expect, it } from 'vitest';
-import * as handler from './handler.ts';
-import { ModelServer } from './model-server.ts';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import handler from './handler.ts';
+import llamaCpp from './llama-cpp.ts';
+import vllm from './vllm.ts';
 
 const hasPython = spawnSync('python3', ['--version']).status === 0;
 if (!hasPython) console.warn('examples/openai-server is left out: python3 is not installed');
+
+/** A program of this name on the PATH that is the small server. */
+function standIn(name: string): void {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-example-'));
+  const program = join(folder, name);
+  const server = resolve(import.meta.dirname, 'small_server.py');
+  writeFileSync(program, `#!/bin/sh\nexec python3 '${server}' "$@"\n`);
+  chmodSync(program, 0o755);
+  const path = process.env['PATH'];
+  process.env['PATH'] = `${folder}${delimiter}${path}`;
+  onTestFinished(() => {
+    process.env['PATH'] = path;
+    rmSync(folder, { recursive: true });
+  });
+}
 
 describe.skipIf(!hasPython && !process.env['CI'])('the server', () => {
   it('streams the tokens of several jobs at a time', async () => {
@@ -22,23 +41,6 @@ describe.skipIf(!hasPython && !process.env['CI'])('the server', () => {
     });
   });
 
-  it('ends a server that accepts connections but does not get ready', async () => {
-    const program = `import os, socket, sys, time
-server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
-print(os.getpid(), flush=True)
-time.sleep(600)`;
-    const server = new ModelServer((port) => ['python3', '-c', program, String(port)], '/health');
-    const abort = new AbortController();
-    let pid = 0;
-    const info = (_: object, line: string) => {
-      pid = Number(line);
-      setTimeout(() => abort.abort(new Error('given up')), 500);
-    };
-    await expect(server.start({ log: { info }, signal: abort.signal })).rejects.toThrow();
-    expect(pid).toBeGreaterThan(0);
-    expect(() => process.kill(pid, 0)).toThrow('ESRCH');
-  });
-
   it('ends a request with its job', async () => {
     await using harness = await createHarness({ handler });
     const job = await harness.submit({ prompt: 'word '.repeat(10_000) });
@@ -46,5 +48,14 @@ time.sleep(600)`;
     await job.cancel();
     expect((await job.end()).status).toBe('CANCELLED');
     expect(await harness.run({ prompt: 'next' })).toEqual(['next']);
+  });
+
+  it.each([
+    ['vllm', vllm],
+    ['llama-server', llamaCpp],
+  ])('may be %s', async (name, other) => {
+    standIn(name);
+    await using harness = await createHarness({ handler: other });
+    expect(await harness.run({ prompt: 'the mill turns' })).toEqual(['the', 'mill', 'turns']);
   });
 });

@@ -1,4 +1,4 @@
-"""A small server with the part of OpenAI's API that the handler calls: it repeats the prompt's words."""
+"""A small server with the part of OpenAI's API that the handlers call: it repeats the prompt's words. It sleeps as vLLM does."""
 
 import json
 import sys
@@ -12,6 +12,10 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def do_POST(self):
+        if self.path in ("/sleep?level=1", "/wake_up"):
+            self.send_response(200)
+            self.end_headers()
+            return
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if not body["prompt"].strip():
             self.send_response(400)
@@ -30,4 +34,5 @@ class Handler(BaseHTTPRequestHandler):
 
 
 time.sleep(0.3)  # It loads its model.
-ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+port = int(sys.argv[sys.argv.index("--port") + 1])
+ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()

@@ -2,27 +2,64 @@
 // slots to calls in the order of their arrival.
 import { backoffMs } from '../base/backoff.ts';
 import type { ParkAbility, ParkResult } from '../base/process/parkables.ts';
-import { type LostContext, ModelProcessError, RunningCalls } from './calls.ts';
-import { type ChildEnd, ModelChild } from './child.ts';
-import { type CallMessage, type ProcessLog, silentProcessLog } from './messages.ts';
-import type { CompleteOptions } from './options.ts';
+import { beginHold } from '../handler/attempt/hold.ts';
+import { ModelProcessError } from './calls.ts';
+import { type ProcessLog, silentProcessLog } from './messages.ts';
+import type { Environment } from './options.ts';
 import {
   NoRoomError,
+  type ParkableChild,
   type ParkedChild,
   Parking,
   type ParkOptions,
   ParkRefusedError,
 } from './parking.ts';
+import type { ChildEnd } from './program.ts';
+
+export interface KeptChild extends ParkableChild {
+  /** Names of its functions, when it has loaded its model. Rejects if it ends before. */
+  readonly ready: Promise<readonly string[]>;
+  /** Resolves when the process is dead and everything that it sent has been received. */
+  readonly ended: Promise<ChildEnd>;
+  /** A new call would only share the end of this child, and perhaps the blame for it. */
+  readonly isEnding: boolean;
+  fail(reason: string, culprit?: number): void;
+  stop(): Promise<void>;
+  /** A child that is not active does not keep this process running. */
+  setActive(isActive: boolean): void;
+}
+
+export interface KeptCalls {
+  readonly size: number;
+  /** The calls that have ended while the child lived. */
+  readonly completed: number;
+  /** The child has ended. `describe`: the message of each call's error. */
+  settleAll(describe: string, culprit: number | undefined): void;
+}
+
+export interface KeeperOptions {
+  command: string;
+  args: readonly string[];
+  env: Environment;
+  inherited: Environment;
+  maxConcurrent: number;
+  maxWaiting: number;
+  startTimeoutMs: number;
+  maxBackoffMs: number;
+}
+
+/** Starts a child. The log is for everything that belongs to no job. */
+type StartChild<Child, Calls> = (log: ProcessLog) => { child: Child; calls: Calls };
 
 /** A child that is ready, with its calls. */
-export class SharedChild {
-  readonly child: ModelChild;
-  readonly calls: RunningCalls;
+export class SharedChild<Child = KeptChild, Calls = KeptCalls> {
+  readonly child: Child;
+  readonly calls: Calls;
   /** Slots that are taken: by calls that run, and by those that are about to. */
   taken = 0;
   #names: readonly string[] = [];
 
-  constructor(child: ModelChild, calls: RunningCalls) {
+  constructor(child: Child, calls: Calls) {
     this.child = child;
     this.calls = calls;
   }
@@ -40,21 +77,21 @@ export class SharedChild {
   }
 }
 
-interface Waiter {
-  grant: (shared: SharedChild) => void;
+interface Waiter<Shared> {
+  grant: (shared: Shared) => void;
   refuse: (error: Error) => void;
 }
 
-type State =
+type State<Shared> =
   | { name: 'new' }
-  | { name: 'starting'; shared: SharedChild }
-  | { name: 'ready'; shared: SharedChild }
+  | { name: 'starting'; shared: Shared }
+  | { name: 'ready'; shared: Shared }
   /** The last child has ended; the next one starts when the timer fires. */
   | { name: 'down'; timer: NodeJS.Timeout }
   /** It lets go of its device or takes it back, or waits for its calls before that. Calls that arrive wait. */
-  | { name: 'moving'; shared: SharedChild }
+  | { name: 'moving'; shared: Shared }
   /** `child`: undefined if it has ended: another one starts at the wake. */
-  | { name: 'parked'; child: { shared: SharedChild; parked: ParkedChild } | undefined }
+  | { name: 'parked'; child: { shared: Shared; parked: ParkedChild } | undefined }
   | { name: 'stopped' };
 
 /** How long a park waits for calls that run, ms. */
@@ -69,7 +106,7 @@ function describeParked(parked: ParkedChild | undefined): ParkResult {
   return parked ? { way: parked.way, bytes: parked.bytes } : COLD;
 }
 
-function findShared(state: State): SharedChild | undefined {
+function findShared<Shared>(state: State<Shared>): Shared | undefined {
   if (state.name === 'parked') return state.child?.shared;
   return 'shared' in state ? state.shared : undefined;
 }
@@ -77,10 +114,11 @@ function findShared(state: State): SharedChild | undefined {
 /** Wait before a restart; the first one after a useful child is immediate. */
 const BASE_MS = 500;
 
-export class ChildKeeper {
-  readonly #options: CompleteOptions;
-  readonly #waiters = new Set<Waiter>();
-  #state: State = { name: 'new' };
+export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
+  readonly #options: KeeperOptions;
+  readonly #startChild: StartChild<Child, Calls>;
+  readonly #waiters = new Set<Waiter<SharedChild<Child, Calls>>>();
+  #state: State<SharedChild<Child, Calls>> = { name: 'new' };
   #log: ProcessLog = silentProcessLog;
   readonly #parking: Parking;
   /** A park or a wake that goes on. */
@@ -90,17 +128,19 @@ export class ChildKeeper {
   /** Children in a row that have ended before they completed a call. */
   #uselessEnds = 0;
 
-  constructor(options: CompleteOptions) {
+  constructor(options: KeeperOptions, startChild: StartChild<Child, Calls>) {
     this.#options = options;
+    this.#startChild = startChild;
     this.#parking = new Parking(options);
   }
 
-  get pid(): number | undefined {
-    return this.#state.name === 'ready' ? this.#state.shared.child.pid : undefined;
+  /** The child while it is ready. */
+  get child(): Child | undefined {
+    return this.#state.name === 'ready' ? this.#state.shared.child : undefined;
   }
 
   /** No child takes calls; one will. */
-  get isStarting(): boolean {
+  get #isStarting(): boolean {
     return ['starting', 'down', 'moving', 'parked'].includes(this.#state.name);
   }
 
@@ -130,7 +170,7 @@ export class ChildKeeper {
    *
    * @throws ModelProcessError that returns the job to the queue, if the next child does not start
    */
-  acquire(signal: AbortSignal | undefined): Promise<SharedChild> {
+  acquire(signal: AbortSignal | undefined): Promise<SharedChild<Child, Calls>> {
     const state = this.#state;
     if (state.name === 'new' || state.name === 'stopped') {
       const hint =
@@ -155,17 +195,36 @@ export class ChildKeeper {
         reject(error);
       };
       const abort = () => refuse(signal?.reason);
-      const grant = (shared: SharedChild) => {
+      const grant = (shared: SharedChild<Child, Calls>) => {
         settle();
         resolve(shared);
       };
-      const waiter: Waiter = { grant, refuse };
+      const waiter = { grant, refuse };
       this.#waiters.add(waiter);
       signal?.addEventListener('abort', abort);
     });
   }
 
-  release(shared: SharedChild): void {
+  /** As `acquire`; the wait for the next child does not count as time of the job whose `ctx` is given. */
+  async acquireFor(options: {
+    signal?: AbortSignal;
+    log?: ProcessLog;
+  }): Promise<SharedChild<Child, Calls>> {
+    const { log, signal } = options;
+    signal?.throwIfAborted();
+    if (!this.#isStarting) return this.acquire(signal);
+    const endHold = beginHold(options);
+    const since = performance.now();
+    try {
+      return await this.acquire(signal);
+    } finally {
+      endHold();
+      const waitMs = Math.round(performance.now() - since);
+      log?.info({ waitMs }, 'waited for the start of the model process');
+    }
+  }
+
+  release(shared: SharedChild<Child, Calls>): void {
     shared.taken -= 1;
     if (shared.taken === 0) {
       shared.child.setActive(false);
@@ -306,7 +365,7 @@ export class ChildKeeper {
   }
 
   /** False if calls still run after this time. */
-  async #waitForCalls(shared: SharedChild, waitMs: number): Promise<boolean> {
+  async #waitForCalls(shared: SharedChild<Child, Calls>, waitMs: number): Promise<boolean> {
     if (shared.taken === 0) return true;
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, waitMs);
@@ -349,8 +408,8 @@ export class ChildKeeper {
   /** Resolves when the new child is ready. */
   async #launch(): Promise<void> {
     const { startTimeoutMs } = this.#options;
-    const shared = this.#createChild();
-    const { child } = shared;
+    const { calls, child } = this.#startChild(this.#log);
+    const shared = new SharedChild(child, calls);
     this.#state = { name: 'starting', shared };
     if (child.pid !== undefined) this.#log.info({ pid: child.pid }, 'model process started');
     const startedAt = performance.now();
@@ -374,31 +433,7 @@ export class ChildKeeper {
     this.#admit();
   }
 
-  #createChild(): SharedChild {
-    const calls = new RunningCalls();
-    const failIfLost = (loss: LostContext | undefined) => {
-      if (loss) child.fail(`has lost its GPU context: ${loss.words}`, loss.culprit);
-    };
-    const child = new ModelChild(this.#options, {
-      message: (message, bytes) => failIfLost(this.#receive(calls, message, bytes)),
-      line: (stream, line) => {
-        const log = calls.onlyLog ?? this.#log;
-        const level = stream === 'stdout' ? 'info' : 'warn';
-        log[level]({ stream }, line);
-        if (stream === 'stderr') failIfLost(calls.noteLine(line));
-      },
-    });
-    return new SharedChild(child, calls);
-  }
-
-  #receive(calls: RunningCalls, message: CallMessage, bytes: number): LostContext | undefined {
-    if (message.type !== 'log') return calls.receive(message, bytes);
-    const log = calls.find(message.id)?.sinks.log ?? this.#log;
-    log[message.level](message.fields, message.message);
-    return undefined;
-  }
-
-  #replace(shared: SharedChild, { culprit, reason }: ChildEnd): void {
+  #replace(shared: SharedChild<Child, Calls>, { culprit, reason }: ChildEnd): void {
     const { calls, child } = shared;
     this.#uselessEnds = calls.completed > 0 ? 0 : this.#uselessEnds + 1;
     const running = calls.size;
@@ -449,21 +484,21 @@ export class ChildKeeper {
   }
 
   /** False after `stop`, even if another child has been started since. */
-  #has(shared: SharedChild): boolean {
+  #has(shared: SharedChild<Child, Calls>): boolean {
     return findShared(this.#state) === shared;
   }
 
-  #hasSlot({ child, taken }: SharedChild): boolean {
+  #hasSlot({ child, taken }: SharedChild<Child, Calls>): boolean {
     return taken < this.#options.maxConcurrent && !child.isEnding;
   }
 
-  #take(shared: SharedChild): SharedChild {
+  #take(shared: SharedChild<Child, Calls>): SharedChild<Child, Calls> {
     if (shared.taken === 0) shared.child.setActive(true);
     shared.taken += 1;
     return shared;
   }
 
-  #describe({ pid }: ModelChild): string {
+  #describe({ pid }: Child): string {
     const { args, command } = this.#options;
     const line = [command, ...args].join(' ').slice(0, 200);
     return `the model process (${line}${pid === undefined ? '' : `, PID ${pid}`})`;

@@ -1,9 +1,7 @@
-// One child process from its start to its end: its descriptors, its lines, its heartbeat, and its death.
-// calls.ts has its calls; child-keeper.ts replaces it.
-import { type ChildProcess, spawn } from 'node:child_process';
+// A child that speaks the protocol of frames: its messages, its heartbeat, and how it is asked to stop. program.ts runs its
+// program; calls.ts has its calls; child-keeper.ts replaces it.
+import type { ChildProcess } from 'node:child_process';
 import { Duplex } from 'node:stream';
-import { StringDecoder } from 'node:string_decoder';
-import { killGroup, noteGroup } from '../base/process/process-groups.ts';
 import { ModelCallError } from './calls.ts';
 import { encodeFrame, FrameError, FrameReader } from './frame.ts';
 import {
@@ -13,33 +11,16 @@ import {
   parseMessage,
   type ToChild,
 } from './messages.ts';
-import {
-  buildEnvironment,
-  type CompleteOptions,
-  FRAME_DESCRIPTOR,
-  locateProgram,
-} from './options.ts';
+import { buildEnvironment, type CompleteOptions, FRAME_DESCRIPTOR } from './options.ts';
+import { type ChildEnd, DRAIN_MS, type OutputStream, Program } from './program.ts';
 
-/** How long the output of a dead child is awaited: another process may hold its descriptors. */
-const DRAIN_MS = 500;
 /** The child hangs if this many heartbeats in a row got nothing. */
 const HEARTBEATS = 4;
-
-const MAX_LINE_CHARS = 8_000;
-const LAST_LINES = 20;
-const LAST_CHARS = 4_000;
 
 interface ChildEvents {
   /** `bytes`: size of the frame. @throws FrameError to replace the child */
   message(message: CallMessage, bytes: number): void;
-  line(stream: 'stdout' | 'stderr', line: string): void;
-}
-
-export interface ChildEnd {
-  /** Why, with the last lines of standard error; the subject is the child. */
-  reason: string;
-  /** The call that made it end, if known. */
-  culprit: number | undefined;
+  line(stream: OutputStream, line: string): void;
 }
 
 export class ModelChild {
@@ -48,20 +29,12 @@ export class ModelChild {
   /** Resolves when the process is dead and everything that it sent has been received. */
   readonly ended: Promise<ChildEnd>;
   readonly #options: CompleteOptions;
-  readonly #process: ChildProcess;
-  /** Path of the program, for errors. */
-  readonly #program: string;
+  readonly #program: Program;
   readonly #frames: Duplex;
   readonly #events: ChildEvents;
-  readonly #lastLines = new LastLines();
   readonly #ready = Promise.withResolvers<readonly string[]>();
-  readonly #ended = Promise.withResolvers<ChildEnd>();
-  #failure: { reason: string; culprit: number | undefined } | undefined;
   #heartbeat: NodeJS.Timeout | undefined;
   #silentBeats = 0;
-  #isDead = false;
-  /** Its group needs no end if this thread dies. */
-  readonly #forgetGroup: () => void;
   #isStopping = false;
   /** It will end, or has ended: what is written to it now is lost. */
   #isEnding = false;
@@ -75,33 +48,33 @@ export class ModelChild {
     this.#events = events;
     this.ready = this.#ready.promise;
     this.ready.catch(() => undefined);
-    this.ended = this.#ended.promise;
-    const env = buildEnvironment(options.inherited, options.env);
-    this.#program = locateProgram(options.command, env['PATH']);
-    this.#process = spawn(options.command, [...options.args], {
-      cwd: options.cwd,
-      env,
-      stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
-      // A process group of its own: it ends with its own children, and Ctrl-C in a terminal does not
-      // reach it while the worker drains.
-      detached: true,
-    });
-    this.#forgetGroup = this.pid === undefined ? () => undefined : noteGroup(this.pid);
-    // Before anything can throw: an error without a listener would end the thread.
-    this.#process.on('error', (error) => {
-      if (this.pid === undefined) this.#settle(`could not be started: ${error.message}`);
-    });
-    this.#frames = findDuplex(this.#process);
-    this.#readLines('stdout');
-    this.#readLines('stderr');
+    const { args, command, cwd, inherited } = options;
+    const env = buildEnvironment(inherited, options.env);
+    const stdio = ['ignore' as const, 'pipe' as const, 'pipe' as const, 'pipe' as const];
+    this.#program = new Program(
+      { args, command, cwd, env, stdio, explains: ['stderr'] },
+      {
+        line: (stream, line) => events.line(stream, line),
+        exit: () => {
+          this.#isEnding = true;
+        },
+        settle: (reason) => {
+          clearInterval(this.#heartbeat);
+          this.#frames.destroy();
+          this.#ready.reject(new Error(reason));
+        },
+      },
+    );
+    this.ended = this.#program.ended;
+    this.#frames = findDuplex(this.#program.process);
     this.#readFrames();
-    this.#watchEnd();
+    if (this.pid === undefined) this.#frames.destroy(new Error(`${command} did not start`));
     const { maxConcurrent, maxFrameBytes } = options;
     this.send({ type: 'hello', protocol: PROTOCOL, maxConcurrent, maxFrameBytes });
   }
 
   get pid(): number | undefined {
-    return this.#process.pid;
+    return this.#program.pid;
   }
 
   /** A new call would only share the end of this child, and perhaps the blame for it. */
@@ -144,7 +117,7 @@ export class ModelChild {
    * Its exit may not have been noticed yet.
    */
   write(pieces: readonly Uint8Array[], onUnsent?: () => void): void {
-    if (this.#isDead || !this.#frames.writable) {
+    if (this.#program.isDead || !this.#frames.writable) {
       onUnsent?.();
       return;
     }
@@ -159,10 +132,9 @@ export class ModelChild {
 
   /** Kills the child, which is unusable, with all processes of its group. */
   fail(reason: string, culprit?: number): void {
-    if (this.#isDead) return;
+    if (this.#program.isDead) return;
     this.#isEnding = true;
-    this.#failure ??= { reason, culprit };
-    this.#kill();
+    this.#program.fail(reason, culprit);
   }
 
   /** Asks the child to exit; kills it after `stopTimeoutMs`. */
@@ -179,30 +151,16 @@ export class ModelChild {
 
   /** A child that is not active does not keep this process running. */
   setActive(isActive: boolean): void {
-    const { stderr, stdout } = this.#process;
-    for (const handle of [this.#process, this.#frames, stdout, stderr]) {
-      if (handle && 'ref' in handle && 'unref' in handle) callRef(handle, isActive);
-    }
-  }
-
-  #readLines(stream: 'stdout' | 'stderr'): void {
-    const lines = new LineCutter((line) => {
-      if (stream === 'stderr') this.#lastLines.push(line);
-      this.#events.line(stream, line);
-    });
-    const source = this.#process[stream];
-    source?.on('data', (bytes: Buffer) => lines.push(bytes));
-    source?.on('error', () => undefined);
-    source?.on('close', () => lines.end());
+    this.#program.setActive(isActive, [this.#frames]);
   }
 
   #readFrames(): void {
     const reader = new FrameReader(this.#options.maxFrameBytes, (frame) => {
-      if (!this.#failure) this.#receive(parseMessage(frame), frame.bytes);
+      if (!this.#program.hasFailed) this.#receive(parseMessage(frame), frame.bytes);
     });
     this.#frames.on('data', (bytes: Buffer) => {
       this.#silentBeats = 0;
-      if (this.#failure) return;
+      if (this.#program.hasFailed) return;
       try {
         reader.push(bytes);
       } catch (error) {
@@ -214,7 +172,7 @@ export class ModelChild {
     this.#frames.on('error', () => undefined);
     this.#frames.on('close', () => {
       this.#isEnding = true;
-      if (this.#isStopping || this.#isDead) return;
+      if (this.#isStopping || this.#program.isDead) return;
       setTimeout(() => this.fail('closed the descriptor for its frames'), DRAIN_MS).unref();
     });
   }
@@ -254,7 +212,7 @@ export class ModelChild {
   /** Counts beats instead of time: a thread that was blocked has not read yet what has arrived. */
   #startHeartbeat(): void {
     const { hangTimeoutMs } = this.#options;
-    if (hangTimeoutMs === 0 || this.#heartbeat !== undefined || this.#isDead) return;
+    if (hangTimeoutMs === 0 || this.#heartbeat !== undefined || this.#program.isDead) return;
     const beat = () => {
       if (this.isSuspended) return;
       this.#silentBeats += 1;
@@ -263,48 +221,6 @@ export class ModelChild {
     };
     this.#heartbeat = setInterval(beat, Math.max(1, hangTimeoutMs / HEARTBEATS)).unref();
   }
-
-  #watchEnd(): void {
-    const { command } = this.#options;
-    this.#process.on('exit', (code, signal) => {
-      this.#isEnding = true;
-      const own = this.#failure === undefined ? describeExit(code, signal) : this.#failure.reason;
-      // Its own children may hold the descriptors, and memory of the device.
-      this.#kill();
-      this.#forgetGroup();
-      const settle = () => this.#settle(own);
-      const timer = setTimeout(settle, DRAIN_MS);
-      this.#process.once('close', () => {
-        clearTimeout(timer);
-        settle();
-      });
-    });
-    if (this.pid === undefined) this.#frames.destroy(new Error(`${command} did not start`));
-  }
-
-  #settle(reason: string): void {
-    if (this.#isDead) return;
-    this.#isDead = true;
-    clearInterval(this.#heartbeat);
-    this.#frames.destroy();
-    const lines = this.#lastLines.text;
-    const cannotImport = /^(?:ModuleNotFoundError|ImportError):/m.test(lines);
-    const which = cannotImport ? ` (it ran with ${this.#program})` : '';
-    const told =
-      lines === '' ? reason : `${reason}${which}; its last lines on standard error:\n${lines}`;
-    this.#ready.reject(new Error(told));
-    this.#ended.resolve({ reason: told, culprit: this.#failure?.culprit });
-  }
-
-  #kill(): void {
-    if (this.pid !== undefined) killGroup(this.pid);
-  }
-}
-
-function callRef(handle: object, isActive: boolean): void {
-  const { ref, unref } = handle as { ref: unknown; unref: unknown };
-  const call = isActive ? ref : unref;
-  if (typeof call === 'function') call.call(handle);
 }
 
 function findDuplex(child: ChildProcess): Duplex {
@@ -313,57 +229,4 @@ function findDuplex(child: ChildProcess): Duplex {
   const stream = stdio?.[FRAME_DESCRIPTOR];
   if (stream instanceof Duplex) return stream;
   throw new Error('the child has no descriptor for frames');
-}
-
-function describeExit(code: number | null, signal: NodeJS.Signals | null): string {
-  if (signal === 'SIGKILL') return 'was killed by SIGKILL, as the system does when memory runs out';
-  return signal === null ? `exited with code ${code}` : `was killed by ${signal}`;
-}
-
-/** Cuts a stream of bytes into lines; a longer line is cut in pieces. Empty lines are left out. */
-class LineCutter {
-  readonly #decoder = new StringDecoder('utf8');
-  readonly #onLine: (line: string) => void;
-  #rest = '';
-
-  constructor(onLine: (line: string) => void) {
-    this.#onLine = onLine;
-  }
-
-  push(bytes: Buffer): void {
-    const lines = (this.#rest + this.#decoder.write(bytes)).split('\n');
-    this.#rest = lines.pop() ?? '';
-    for (const line of lines) this.#emit(line);
-    while (this.#rest.length > MAX_LINE_CHARS) {
-      this.#emit(this.#rest.slice(0, MAX_LINE_CHARS));
-      this.#rest = this.#rest.slice(MAX_LINE_CHARS);
-    }
-  }
-
-  end(): void {
-    this.#emit(this.#rest + this.#decoder.end());
-    this.#rest = '';
-  }
-
-  #emit(line: string): void {
-    // A progress bar returns to the start of its line: only its last state counts.
-    const shown = line.replace(/\r$/, '').split('\r').at(-1) ?? '';
-    for (let at = 0; at < shown.length; at += MAX_LINE_CHARS) {
-      this.#onLine(shown.slice(at, at + MAX_LINE_CHARS));
-    }
-  }
-}
-
-/** The last lines of standard error. */
-class LastLines {
-  #lines: string[] = [];
-
-  push(line: string): void {
-    this.#lines.push(line);
-    if (this.#lines.length > LAST_LINES) this.#lines.shift();
-  }
-
-  get text(): string {
-    return this.#lines.join('\n').slice(-LAST_CHARS);
-  }
 }

@@ -1,25 +1,27 @@
 // The public API of `millrace/process`: a long-lived child process that runs a handler's model.
 // child-keeper.ts starts and replaces the child; this file makes calls, and stops them on an abort or a timeout.
-import {
-  noteParkable,
-  type ParkAbility,
-  type Parkable,
-  type ParkResult,
-} from '../base/process/parkables.ts';
-import { beginHold } from '../handler/attempt/hold.ts';
 import type { Context } from '../handler/define.ts';
 import {
   type CallEnd,
+  type LostContext,
   ModelCallError,
   ModelProcessError,
   ModelTimeoutError,
   RunningCall,
+  RunningCalls,
 } from './calls.ts';
+import { ModelChild } from './child.ts';
 import { ChildKeeper, type SharedChild } from './child-keeper.ts';
 import { detachBytes, encodeFrame, measureFrame } from './frame.ts';
-import { type CallKind, type ProcessLog, readError, type ToChild } from './messages.ts';
+import { KeptProcess, type RunningModel } from './kept-process.ts';
+import {
+  type CallKind,
+  type CallMessage,
+  type ProcessLog,
+  readError,
+  type ToChild,
+} from './messages.ts';
 import { type CompleteOptions, completeOptions, type ModelProcessOptions } from './options.ts';
-import type { ParkOptions } from './parking.ts';
 
 /** A handler's `ctx` fits. Without a `signal`, a call cannot be cancelled. */
 export interface ModelCallOptions extends Partial<Pick<Context, 'signal' | 'metrics'>> {
@@ -32,26 +34,13 @@ export interface ModelCallOptions extends Partial<Pick<Context, 'signal' | 'metr
   timeoutMs?: number;
 }
 
-export interface ModelStartOptions {
-  /** For everything that belongs to no job. A handler's `setup` has it. */
-  log?: ProcessLog;
-  /** Ends a start that has not completed. */
-  signal?: AbortSignal;
-}
-
 /** One output of `streamBatch`, for `inputs[index]`. */
 export interface BatchItem<Output> {
   index: number;
   output: Output;
 }
 
-export interface ModelProcess extends AsyncDisposable {
-  /**
-   * Starts the child, if none runs; resolves when it is ready. Call it in `setup`.
-   *
-   * @throws Error with the child's last lines if it ends, or is not ready after `startTimeoutMs`
-   */
-  start(options?: ModelStartOptions): Promise<void>;
+export interface ModelProcess extends RunningModel {
   /**
    * Calls a function of the child. Bytes in input and output stay bytes. The type of the output is
    * not checked: give the handler an `output` schema.
@@ -80,24 +69,6 @@ export interface ModelProcess extends AsyncDisposable {
     inputs: readonly unknown[],
     options?: ModelCallOptions,
   ): AsyncGenerator<BatchItem<Output>, void, void>;
-  /** Ends the child. Call it in `teardown`. */
-  stop(): Promise<void>;
-  /**
-   * Moves the model from its GPU to the host's memory, after the calls that run have ended. Calls that arrive wait for
-   * `wake`. The worker does it when another model needs the GPU; you need it only for your own rules. If the process
-   * ends, or is in an unknown state afterwards, the way is `cold`: another one starts in `wake`.
-   *
-   * @throws ParkRefusedError if calls still run after `waitMs`, or nothing can park it; it takes calls as before
-   */
-  park(options?: ParkOptions): Promise<ParkResult>;
-  /**
-   * Moves the model back; resolves when calls run again.
-   *
-   * @throws NoRoomError if the GPU has no room for it; it is still parked
-   */
-  wake(): Promise<ParkResult>;
-  /** The process ID of the child while it is ready. */
-  readonly pid: number | undefined;
 }
 
 /**
@@ -110,59 +81,35 @@ export function createModelProcess(options: ModelProcessOptions): ModelProcess {
   return new RestartingModelProcess(completeOptions(options, process.env));
 }
 
-class RestartingModelProcess implements ModelProcess, Parkable {
+function startChild(options: CompleteOptions, log: ProcessLog): ChildWithCalls {
+  const calls = new RunningCalls();
+  const failIfLost = (loss: LostContext | undefined) => {
+    if (loss) child.fail(`has lost its GPU context: ${loss.words}`, loss.culprit);
+  };
+  const receive = (message: CallMessage, bytes: number) => {
+    if (message.type !== 'log') return calls.receive(message, bytes);
+    const own = calls.find(message.id)?.sinks.log ?? log;
+    own[message.level](message.fields, message.message);
+    return undefined;
+  };
+  const child = new ModelChild(options, {
+    message: (message, bytes) => failIfLost(receive(message, bytes)),
+    line: (stream, line) => {
+      const level = stream === 'stdout' ? 'info' : 'warn';
+      (calls.onlyLog ?? log)[level]({ stream }, line);
+      if (stream === 'stderr') failIfLost(calls.noteLine(line));
+    },
+  });
+  return { calls, child };
+}
+
+class RestartingModelProcess extends KeptProcess<ModelChild, RunningCalls> implements ModelProcess {
   readonly #options: CompleteOptions;
-  readonly #keeper: ChildKeeper;
   #nextId = 1;
-  #log: ProcessLog | undefined;
-  #forget: () => void = () => undefined;
 
   constructor(options: CompleteOptions) {
+    super(new ChildKeeper(options, (log) => startChild(options, log)));
     this.#options = options;
-    this.#keeper = new ChildKeeper(options);
-  }
-
-  get pid(): number | undefined {
-    return this.#keeper.pid;
-  }
-
-  async start({ log, signal }: ModelStartOptions = {}): Promise<void> {
-    this.#log = log ?? this.#log;
-    await this.#keeper.start(log, signal);
-    this.#forget = noteParkable(this);
-  }
-
-  stop(): Promise<void> {
-    this.#forget();
-    return this.#keeper.stop();
-  }
-
-  park(options: ParkOptions = {}): Promise<ParkResult> {
-    return this.#keeper.park(options);
-  }
-
-  wake(): Promise<ParkResult> {
-    return this.#keeper.wake();
-  }
-
-  async describeParking(): Promise<ParkAbility> {
-    const ability = await this.#keeper.findWay();
-    const { reason, way } = ability;
-    if (way) this.#log?.info({ way }, 'model process can be parked');
-    else this.#log?.info({ reason }, 'model process cannot be parked');
-    return ability;
-  }
-
-  letGo(how: 'parked' | 'ended'): Promise<ParkResult> {
-    return this.#keeper.letGo(how);
-  }
-
-  wakeUp(): Promise<ParkResult> {
-    return this.#keeper.wake();
-  }
-
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.stop();
   }
 
   async call<Output>(name: string, input: unknown, options: ModelCallOptions = {}) {
@@ -237,10 +184,7 @@ class RestartingModelProcess implements ModelProcess, Parkable {
     options: ModelCallOptions,
   ): Promise<StartedCall> {
     const { signal } = options;
-    signal?.throwIfAborted();
-    const shared = this.#keeper.isStarting
-      ? await this.#acquireLater(options)
-      : await this.#keeper.acquire(signal);
+    const shared = await this.keeper.acquireFor(options);
     try {
       shared.checkName(name);
       const id = this.#nextId++;
@@ -258,24 +202,11 @@ class RestartingModelProcess implements ModelProcess, Parkable {
       });
       shared.calls.add(call);
       shared.child.write(frame, () => call.noteUnsent());
-      void call.end.catch(() => undefined).then(() => this.#keeper.release(shared));
+      void call.end.catch(() => undefined).then(() => this.keeper.release(shared));
       return { shared, call };
     } catch (error) {
-      this.#keeper.release(shared);
+      this.keeper.release(shared);
       throw error;
-    }
-  }
-
-  /** The wait for the next child does not count as time of the job. */
-  async #acquireLater(options: ModelCallOptions): Promise<SharedChild> {
-    const endHold = beginHold(options);
-    const since = performance.now();
-    try {
-      return await this.#keeper.acquire(options.signal);
-    } finally {
-      endHold();
-      const waitMs = Math.round(performance.now() - since);
-      options.log?.info({ waitMs }, 'waited for the start of the model process');
     }
   }
 
@@ -319,8 +250,15 @@ function readResult<Output>(name: string, result: unknown): PromiseSettledResult
   throw new TypeError(`${name} returned a result without value and error`);
 }
 
+interface ChildWithCalls {
+  child: ModelChild;
+  calls: RunningCalls;
+}
+
+type SharedProcess = SharedChild<ModelChild, RunningCalls>;
+
 interface StartedCall {
-  shared: SharedChild;
+  shared: SharedProcess;
   call: RunningCall;
 }
 

@@ -54,7 +54,7 @@ type NumberName = {
   [Name in keyof ModelProcessOptions]-?: number extends ModelProcessOptions[Name] ? Name : never;
 }[keyof ModelProcessOptions];
 
-interface Range {
+export interface Range {
   fallback: number;
   min: number;
   max: number;
@@ -62,7 +62,10 @@ interface Range {
 
 const MB = 1_048_576;
 const WEEK_MS = 604_800_000;
-const DAY_MS = 86_400_000;
+export const DAY_MS = 86_400_000;
+
+/** The function whose options are read, for errors. */
+type Creator = 'createModelProcess' | 'createModelServer';
 
 const RANGES: Record<Exclude<NumberName, 'callTimeoutMs'>, Range> = {
   maxConcurrent: { fallback: 1, min: 1, max: 1_000 },
@@ -81,24 +84,18 @@ export function completeOptions(
   options: ModelProcessOptions,
   inherited: Environment,
 ): CompleteOptions {
-  const { args = [], callTimeoutMs, command, cwd, env = {} } = options;
-  if (typeof command !== 'string' || command === '') {
-    throw new TypeError(`createModelProcess: command is ${show(command)}; name a program`);
-  }
-  if (!Array.isArray(args) || !args.every((arg) => typeof arg === 'string')) {
-    throw new TypeError(`createModelProcess: args is ${show(args)}; give an array of strings`);
-  }
-  const read = (name: keyof typeof RANGES) => readNumber(name, options[name], RANGES[name]);
+  const { callTimeoutMs, cwd } = options;
+  const program = readProgram('createModelProcess', options, inherited);
+  const readOne = (name: NumberName, range: Range) =>
+    readNumber('createModelProcess', name, options[name], range);
+  const read = (name: keyof typeof RANGES) => readOne(name, RANGES[name]);
   return {
-    command: choosePython(command, inherited),
-    inherited,
-    args,
-    env,
+    ...program,
     cwd,
     callTimeoutMs:
       callTimeoutMs === undefined
         ? undefined
-        : readNumber('callTimeoutMs', callTimeoutMs, { fallback: 0, min: 1, max: WEEK_MS }),
+        : readOne('callTimeoutMs', { fallback: 0, min: 1, max: WEEK_MS }),
     maxConcurrent: read('maxConcurrent'),
     maxWaiting: read('maxWaiting'),
     startTimeoutMs: read('startTimeoutMs'),
@@ -111,16 +108,37 @@ export function completeOptions(
   };
 }
 
-function readNumber(name: string, value: unknown, { fallback, max, min }: Range): number {
+/** @throws TypeError */
+export function readProgram(
+  creator: Creator,
+  { args = [], command, env = {} }: Pick<ModelProcessOptions, 'args' | 'command' | 'env'>,
+  inherited: Environment,
+): { command: string; args: readonly string[]; env: Environment; inherited: Environment } {
+  if (typeof command !== 'string' || command === '') {
+    throw new TypeError(`${creator}: command is ${show(command)}; name a program`);
+  }
+  if (!Array.isArray(args) || !args.every((arg) => typeof arg === 'string')) {
+    throw new TypeError(`${creator}: args is ${show(args)}; give an array of strings`);
+  }
+  return { command: choosePython(command, inherited), args, env, inherited };
+}
+
+/** @throws TypeError */
+export function readNumber(
+  creator: Creator,
+  name: string,
+  value: unknown,
+  { fallback, max, min }: Range,
+): number {
   if (value === undefined) return fallback;
   if (typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max) {
     return value;
   }
   const range = `a whole number from ${min} to ${max}`;
-  throw new TypeError(`createModelProcess: ${name} is ${show(value)}; it must be ${range}`);
+  throw new TypeError(`${creator}: ${name} is ${show(value)}; it must be ${range}`);
 }
 
-function show(value: unknown): string {
+export function show(value: unknown): string {
   return JSON.stringify(value) ?? String(value);
 }
 

@@ -1,8 +1,7 @@
 // How a child lets go of its device and takes it back: by the hooks of its program, else by the driver.
 import { NO_ROOM, type ParkAbility } from '../base/process/parkables.ts';
-import type { ModelChild } from './child.ts';
 import type { ProcessLog } from './messages.ts';
-import { buildEnvironment, type CompleteOptions, type Environment } from './options.ts';
+import { buildEnvironment, type Environment } from './options.ts';
 import { ParkHelper, ParkHelperError, type Suspended } from './park-helper.ts';
 
 /** Longest run of a hook, ms: 100 GB of pageable memory take a minute. */
@@ -30,17 +29,35 @@ export type ParkedChild =
   | { way: 'hooks'; bytes: number }
   | { way: 'driver'; bytes: number; suspended: Suspended };
 
+export interface ParkableChild {
+  readonly pid: number | undefined;
+  /** It has hooks that park its model. Known when it is ready. */
+  readonly hasHooks: boolean;
+  /** The driver has suspended it, so it need not answer. */
+  isSuspended: boolean;
+  /**
+   * Runs its hooks. @returns device memory that it has let go, bytes
+   * @throws Error if a hook fails, takes too long, or the child ends; then the model is in an unknown state
+   */
+  move(to: 'park' | 'wake', limitMs: number): Promise<number>;
+}
+
+interface ParkingOptions {
+  env: Environment;
+  inherited: Environment;
+}
+
 export class Parking {
-  readonly #options: CompleteOptions;
+  readonly #options: ParkingOptions;
   #helper: ParkHelper | undefined;
   #driver: Promise<ParkAbility> | undefined;
 
-  constructor(options: CompleteOptions) {
+  constructor(options: ParkingOptions) {
     this.#options = options;
   }
 
   /** Hooks are known when the child is ready. */
-  findWay(child: ModelChild | undefined): Promise<ParkAbility> {
+  findWay(child: ParkableChild | undefined): Promise<ParkAbility> {
     if (child?.hasHooks) return Promise.resolve({ way: 'hooks', reason: undefined });
     this.#driver ??= this.#openHelper()
       .probe()
@@ -52,7 +69,7 @@ export class Parking {
   }
 
   /** @throws ParkRefusedError if the child runs as before; any other error: it is in an unknown state */
-  async park(child: ModelChild): Promise<ParkedChild> {
+  async park(child: ParkableChild): Promise<ParkedChild> {
     const { way, reason } = await this.findWay(child);
     if (way === 'hooks') return { way, bytes: await child.move('park', HOOK_MS) };
     if (way === undefined || child.pid === undefined) throw new ParkRefusedError(reason);
@@ -69,7 +86,7 @@ export class Parking {
   }
 
   /** @throws NoRoomError if the child is parked as before; any other error: it is in an unknown state */
-  async wake(child: ModelChild, parked: ParkedChild): Promise<void> {
+  async wake(child: ParkableChild, parked: ParkedChild): Promise<void> {
     if (parked.way === 'hooks') {
       await child.move('wake', HOOK_MS);
       return;

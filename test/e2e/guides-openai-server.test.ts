@@ -1,5 +1,5 @@
 // Follows docs/guides/openai-server.md: its commands as printed, except for the port, with OpenAI's own client.
-import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import OpenAI, { NotFoundError } from 'openai';
@@ -31,7 +31,6 @@ describe.skipIf(isLeftOut)('the guide to servers with the OpenAI API', () => {
       symlinkSync(resolve('node_modules', name), join(folder, 'node_modules', name));
     }
     writeFileSync(join(folder, 'package.json'), '{ "type": "module" }');
-    cpSync('examples/openai-server/model-server.ts', join(folder, 'model-server.ts'));
     for (const { text } of blocks) {
       const name = /^(?:#|\/\/) (\S+\.(?:py|ts))\n/.exec(text)?.[1];
       if (name !== undefined) writeFileSync(join(folder, name), text);
