@@ -346,10 +346,10 @@ function findTrouble({ options, parts, state }: ObservedWorker): string | undefi
       return `failed: ${state.reason}`;
     case 'ready':
       if (session.trouble) return session.trouble;
-      if (parts.parker.isHolding) return `${parts.parker.state}: its GPU is for others`;
       if (executor.trouble) return executor.trouble;
       if (attempts.stuck > 0) return `stuck slots: ${attempts.stuck} of ${executor.slots}`;
       if (leaseKeeper.isOverdue) return 'lease renewals failed for too long';
-      return breaker.trouble ?? takeLoop.trouble;
+      // A worker that is parked takes nothing because the platform wants it so.
+      return breaker.trouble ?? (parts.parker.isHolding ? undefined : takeLoop.trouble);
   }
 }

@@ -120,11 +120,9 @@ describe('a worker that can be parked', () => {
     const takes = link.takes.length;
     expect(parking.acts).toEqual(['parked']);
     expect(link.lastRenewal.request.parking).toMatchObject({ state: 'parked', vramBytes: 5 * GB });
-    expect(worker.worker.health()).toMatchObject({
-      ready: false,
-      reason: 'parked: its GPU is for others',
-      parking: 'parked',
-    });
+    await worker.clock.advance(60_000);
+    expect(worker.worker.health()).toMatchObject({ parking: 'parked' });
+    expect(worker.worker.health().reason).not.toContain('no slot is free');
     // Each reply says the wish again.
     await wish('parked');
     expect(link.takes).toHaveLength(takes);
