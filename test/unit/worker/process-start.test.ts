@@ -71,7 +71,7 @@ describe('the modules of', () => {
       ['src/cli/main.ts', 'src/cli/worker/run-worker.ts'],
       openLink('http://127.0.0.1:1'),
     );
-    expect(urls).toContain(locate('src/transport/http/http-link.ts'));
+    expect(urls).toContain(locate('src/transport/http-link.ts'));
     expect(urls.filter((url) => heavy.test(url))).toEqual([]);
   });
 
