@@ -225,6 +225,9 @@ function describeHolder(
 }
 
 function tellHolder({ endpoint, state, until }: NonNullable<ScalingFacts['holder']>): string {
+  if (state === 'pod') {
+    return `${endpoint === null ? 'A pod of another user' : `Pod ${endpoint}`} holds one, and pods give way to nobody`;
+  }
   const whose = endpoint === null ? 'an endpoint of another user' : `endpoint ${endpoint}`;
   if (state === 'leaving')
     return `A worker of ${whose} gives one up as soon as its jobs have ended`;

@@ -140,10 +140,23 @@ export class GpuTenants {
 
   /** Who holds the GPU for which the endpoint waits, by the last plan. */
   holderOf(endpointId: string): ScalingFacts['holder'] {
-    const holder = this.#last.waits.find((wait) => wait.endpointId === endpointId)?.holder;
-    if (!holder) return undefined;
-    const { state, until } = holder;
-    return { endpoint: this.#nameFor(endpointId, holder.endpointId), until, state };
+    const wait = this.#last.waits.find((each) => each.endpointId === endpointId);
+    if (!wait?.holder) return wait && this.#findPod(endpointId);
+    const { state, until } = wait.holder;
+    return { endpoint: this.#nameFor(endpointId, wait.holder.endpointId), until, state };
+  }
+
+  /** A pod of a user, which gives way to nobody. */
+  #findPod(endpointId: string): ScalingFacts['holder'] {
+    const facts = this.#facts.get(endpointId);
+    const types = facts?.lacking.flatMap(({ gpuTypes }) => gpuTypes) ?? [];
+    const held = this.#options.pods.all().filter(({ endpointId: owner, gpus, spec }) => {
+      return owner === null && gpus.length > 0 && types.includes(spec.gpu?.id ?? '');
+    });
+    const pod = held.find(({ userId }) => userId === facts?.userId) ?? held[0];
+    if (!pod) return undefined;
+    const endpoint = pod.userId === facts?.userId ? pod.spec.name : null;
+    return { endpoint, until: null, state: 'pod' };
   }
 
   /** Null: another user owns it. */

@@ -226,15 +226,15 @@ export const scalingFacts = z.object({
   reason: z.string(),
   since: z.number(),
   /**
-   * The worker of another endpoint that gives a GPU up first, if none is free. `endpoint`: its name; null if another user owns
-   * it. `until`: when it gives way; null if its endpoint keeps it, or if nobody knows.
+   * The worker of another endpoint that gives a GPU up first, if none is free; without one, a pod. `endpoint`: its name; null if
+   * another user owns it. `until`: when it gives way; null if its endpoint keeps it, or if nobody knows.
    */
   holder: z
     .object({
       endpoint: z.string().nullable(),
       until: z.number().nullable(),
       /** Default: a leader of an earlier version knows only idle ones. */
-      state: z.enum(['idle', 'busy', 'sharing', 'leaving', 'starting']).default('idle'),
+      state: z.enum(['idle', 'busy', 'sharing', 'leaving', 'starting', 'pod']).default('idle'),
     })
     .exactOptional(),
   crashes: z.object({

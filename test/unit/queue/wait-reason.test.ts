@@ -263,6 +263,18 @@ const CASES: Record<string, Case> = {
       ),
     },
   },
+  'a pod that has the GPU': {
+    facts: {
+      scaling: scalingOf({
+        cause: 'no_gpu',
+        holder: { endpoint: 'notebook', until: null, state: 'pod' },
+      }),
+    },
+    is: {
+      code: 'no_gpu',
+      message: expect.stringContaining('Pod notebook holds one, and pods give way to nobody.'),
+    },
+  },
   'a worker of another endpoint that starts': {
     facts: {
       scaling: scalingOf({

@@ -110,6 +110,23 @@ describe('a scaling decision', () => {
     );
   });
 
+  it('says for whom workers gave way, and which were parked and woken', () => {
+    const { now } = DECISION.input;
+    const giveWay = [
+      { worker: 'pod_1', to: 'image', since: now - 250, isTurnOver: false },
+      { worker: 'pod_2', to: null, since: now - 9, isTurnOver: true },
+    ];
+    const input = { ...DECISION.input, giveWay };
+    const lines = explainDecisions([{ ...DECISION, input, park: ['pod_1'], wake: ['pod_4'] }]);
+    expect(lines.split('\n')).toEqual(
+      expect.arrayContaining([
+        '  gives way pod_1 (idle) to endpoint image, which has waited for 250 ms, pod_2 (its turn is over) to an endpoint of another user, which has waited for 9 ms',
+        '  parked    pod_1',
+        '  woken     pod_4',
+      ]),
+    );
+  });
+
   it('omits what is empty', () => {
     const input: DecisionRecord['input'] = {
       ...DECISION.input,

@@ -1,6 +1,7 @@
 // The reason why a job waits agrees with what the scaler does: queue, pods and fleet together.
 import { expect, it, onTestFinished } from 'vitest';
 import { OWNER } from '../../../../src/store/store.ts';
+import { podCreation } from '../../../../src/wire/resources/pod.ts';
 import { FleetWorld, type FleetWorldOptions } from '../../../support/containers/fleet-world.ts';
 import { makeGpus } from '../../../support/containers/gpus.ts';
 
@@ -82,6 +83,19 @@ it('names the idle worker that keeps the GPU', async () => {
   });
   expect(reason).not.toHaveProperty('until');
   expect(await lastCause(world, id)).toBe('no_gpu');
+});
+
+it('names the pod that keeps the GPU', async () => {
+  const world = await openWorld({ gpus: makeGpus('NVIDIA L4', 1) });
+  const creation = podCreation.parse({
+    ...{ name: 'notebook', image: 'worker', gpu: { id: 'NVIDIA L4', count: 1 } },
+  });
+  await world.platform.pods.create(OWNER, creation);
+  await world.run(1_000);
+  const id = await world.createEndpoint({ gpuTypeIds: ['NVIDIA L4'] });
+  await world.submit(id);
+  await world.run(5_000);
+  expect((await world.explainWait(id)).message).toContain('Pod notebook holds one');
 });
 
 it('says until when an idle worker holds the GPU', async () => {
