@@ -184,7 +184,7 @@ export class WorkerList {
     // Its machine will end it: until then it finishes its jobs, and gets no others.
     if (pod.leaving !== undefined) entry.drainingSince ??= input.now;
     this.#noteSeen(pod, entry, { seen, now: input.now });
-    observation.parking.push(...this.#followParking(pod, entry, seen, input.now));
+    observation.parking.push(...this.#followParking(pod, entry, seen, input));
     // Nobody can tell whether it is silent because it is dead. When its node is back, its worker gets time to reconnect.
     if (pod.unreachable && entry.seenAt !== null) entry.seenAt = input.now;
     const end = entry.isEnded ? undefined : this.#judgeEnd(pod, entry, { ...input, worker: seen });
@@ -251,7 +251,7 @@ export class WorkerList {
     pod: PodState,
     entry: WorkerEntry,
     seen: SeenWorker | undefined,
-    now: number,
+    { mayPark = false, now }: PassInput,
   ): ParkingStep[] {
     const { id: podId } = pod;
     const parking = seen?.parking;
@@ -266,10 +266,11 @@ export class WorkerList {
       return [{ podId, step: 'awake' }];
     }
     if (isParked(pod)) return [];
-    // After a restart of the platform it may be on its way.
-    if (parking.state === 'parking' || parking.state === 'parked') entry.parkingSince ??= now;
+    // After a restart of the platform it may be on its way. Of a worker that may not, nobody has asked it.
+    const isLeaving = parking.state === 'parking' || parking.state === 'parked';
+    if (isLeaving && mayPark) entry.parkingSince ??= now;
     if (entry.parkingSince === null) {
-      return parking.wish === 'parked' ? askAgain(podId, parking, 'ready') : [];
+      return isLeaving || parking.wish === 'parked' ? askAgain(podId, parking, 'ready') : [];
     }
     if (parking.state !== 'parked') return askAgain(podId, parking, 'parked');
     this.#parkedBytes = parking.vramBytes;
@@ -293,6 +294,7 @@ export class WorkerList {
       drainingSince !== null ||
       pod.parked !== undefined ||
       entry.parkingSince !== null ||
+      entry.wakingSince !== null ||
       pod.unreachable !== undefined ||
       isWithoutGpu(pod) ||
       circumstances.isMovable?.(pod) === true ||

@@ -347,3 +347,30 @@ describe('the exit report of a worker', () => {
     expect(findLastOutput('x'.repeat(1_000))).toHaveLength(300);
   });
 });
+
+describe('a worker that says that it has left its GPU', () => {
+  const onGpu = podOf(running, { gpus: ['GPU-0'] });
+  const parking = { state: 'parked', vramBytes: 5, hostLimitBytes: 9 } as const;
+
+  it('is not believed if it may not be parked, and must come back', () => {
+    const { observe } = openList();
+    observe([onGpu], [{}]);
+    const { parking: steps, workers } = observe([onGpu], [{ parking }], { mayPark: false });
+    expect(steps).toEqual([{ podId: 'pod_1', step: 'wish', wish: 'ready' }]);
+    expect(workers).toMatchObject([{ state: 'ready' }]);
+  });
+
+  it('is believed after a restart of the platform, which has forgotten that it asked', () => {
+    const { observe } = openList();
+    const { parking: steps } = observe([onGpu], [{ parking }], { mayPark: true });
+    expect(steps).toEqual([{ podId: 'pod_1', step: 'left', bytes: 5 }]);
+  });
+
+  it('has not failed if it ends while it wakes up', () => {
+    const { observe } = openList();
+    const wakes = { ...onGpu, parked: { since: OPENED, gpus: ['GPU-0'], bytes: 5 } };
+    observe([wakes], [{ parking: { ...parking, state: 'waking' } }], { mayPark: true });
+    const { ended } = observe([podOf(states.exited)], []);
+    expect(ended).toMatchObject([{ isCrash: false }]);
+  });
+});
