@@ -38,9 +38,9 @@ export function groupWorkers(workers: readonly ScaledWorker[]): WorkerGroups {
   };
 }
 
-/** A parked worker counts towards the maximum only when it is awake. */
+/** A parked worker counts towards the maximum only when it is awake, and until its last job has ended. */
 export function countWorkers(workers: readonly ScaledWorker[]): number {
-  return workers.filter(({ state }) => state !== 'parked').length;
+  return workers.filter(({ jobs, state }) => state !== 'parked' || jobs > 0).length;
 }
 
 export function measureDemand(input: ScalerInput, groups: WorkerGroups): Demand {

@@ -145,8 +145,11 @@ function planDrain(
 }
 
 /** Parked workers whose time is over, that are outdated, or for which there is no more memory or no place any more. */
-function listParkedEnds(input: ScalerInput, { alive, parked }: WorkerGroups): ScaledWorker[] {
+function listParkedEnds(input: ScalerInput, groups: WorkerGroups): ScaledWorker[] {
   const { now, parkMs = 0 } = input;
+  const { alive } = groups;
+  // One that is still to be parked has its last jobs.
+  const parked = groups.parked.filter(({ jobs }) => jobs === 0);
   const staying = parked.filter(({ isCurrent, parking }) => {
     const isOver = now - (parking?.since ?? now) >= parkMs;
     return isCurrent && !isOver && !parking?.lacksMemory;
@@ -267,7 +270,10 @@ function addNextGpus(input: ScalerInput, plain: ScalerDecision): ScalerDecision 
     const drains = `${reason}: draining one of an earlier GPU type`;
     return { ...decision, drain: [drained.id], cause: 'next_gpu', reason: drains };
   }
-  if (plan.types.length > 0) return { ...decision, ...explainLimit(input, plan, limit.cause) };
+  const isBarred = limit.cause === 'crashed' || limit.cause === 'budget';
+  if (plan.types.length > 0 || (plan.lacking && isBarred)) {
+    return { ...decision, ...explainLimit(input, plan, limit.cause) };
+  }
   if (!plan.lacking) return decision;
   const later = listLater(input, plan.lacking.index).join(', ');
   return {
@@ -326,10 +332,12 @@ function listAble(input: ScalerInput, index: number): ScaledWorker[] {
   );
 }
 
+type LimitCause = Extract<ScalerCause, 'at_maximum' | 'budget' | 'crashed' | 'no_capacity'>;
+
 /** Number of workers that may start now, and what limits it. */
 function limitStarts(input: ScalerInput): {
   places: number;
-  cause: 'at_maximum' | 'crashed' | 'no_capacity';
+  cause: LimitCause;
 } {
   const { crashes, headroom, now, workers } = input;
   const isOnTrial = crashes.streak > 0;
@@ -337,6 +345,7 @@ function limitStarts(input: ScalerInput): {
   if (now < crashes.notBefore || isTried) return { places: 0, cause: 'crashed' };
   const left = maximumOf(input) - countWorkers(workers);
   if (left <= 0) return { places: 0, cause: 'at_maximum' };
+  if (headroom?.budget) return { places: 0, cause: 'budget' };
   const fitting = headroom?.places ?? left;
   return { places: Math.min(left, fitting, isOnTrial ? 1 : left), cause: 'no_capacity' };
 }
@@ -353,7 +362,7 @@ function findExchange(input: ScalerInput, tiers: readonly Tier[]): ScaledWorker[
 function explainLimit(
   input: ScalerInput,
   { need }: Plan,
-  cause: 'at_maximum' | 'crashed' | 'no_capacity',
+  cause: LimitCause,
 ): Pick<ScalerDecision, 'cause' | 'reason'> {
   const alive = groupWorkers(input.workers).alive.length;
   const facts = { input, alive, want: alive + need, start: 0, drains: 0 };

@@ -389,9 +389,11 @@ export class Workforce {
 
   async #drain(endpoint: DeployedEndpoint, podId: string, { workers }: ScalerInput): Promise<void> {
     const { clock, pods, views } = this.#options;
-    const isReady = workers.some(({ id, state }) => id === podId && state === 'ready');
+    const runsJobs = workers.some(
+      ({ id, jobs, state }) => id === podId && (state === 'ready' || jobs > 0),
+    );
     this.#workerList.noteDrained(podId, clock.now());
-    if (isReady) views[endpoint.deployment.type].drain(endpoint.id, podId);
+    if (runsJobs) views[endpoint.deployment.type].drain(endpoint.id, podId);
     else await pods.endWorker(podId);
   }
 

@@ -1,7 +1,7 @@
 // Which GPUs the jobs of an endpoint lack, as its scaler's decision shows it.
 import type { ScalerDecision, ScalerInput } from '../../wire/resources/scaling.ts';
 import type { PodState } from '../pods/pod-state.ts';
-import { groupWorkers, measureDemand } from '../scaling/scaler-demand.ts';
+import { countWorkers, groupWorkers, maximumOf, measureDemand } from '../scaling/scaler-demand.ts';
 import type { GpuWaiter } from './gpu-plan.ts';
 
 export type GpuWish = Pick<GpuWaiter, 'count' | 'gpuTypes' | 'isPlaced'>;
@@ -24,21 +24,24 @@ export function listWishes(wish: WishInput): GpuWish[] {
     spec.gpu ? [{ count: spec.gpu.count, gpuTypes: [spec.gpu.id], isPlaced: true }] : [],
   );
   if (gpuTypes.length === 0) return placed;
-  const check = awaitsCheck ? [{ count: 1, gpuTypes }] : [];
+  const check = awaitsCheck && !input.headroom?.budget ? [{ count: 1, gpuTypes }] : [];
   if (decision.cause !== 'no_gpu') return [...placed, ...check];
   const count = countLacking(input);
   const plain = count > 0 ? [{ count, gpuTypes }] : [];
   return [...placed, ...check, ...plain, ...listLater(input, gpuTypes)];
 }
 
+/** Not more than may start now: one worker after a crash, and none in the place of one that drains. */
 function countLacking(input: ScalerInput): number {
-  const { load, workersMax } = input;
+  const { crashes, load, workers, workersMax } = input;
   const { outgrown = [] } = load;
   const apart = outgrown.reduce((sum, { waiting }) => sum + waiting, 0);
   const waiting = Math.max(0, load.waiting - apart);
-  const groups = groupWorkers(input.workers);
+  const groups = groupWorkers(workers);
   const { need } = measureDemand({ ...input, load: { ...load, waiting } }, groups);
-  return Math.min(need, workersMax) - groups.alive.length;
+  const missing = Math.min(need, workersMax) - groups.alive.length;
+  const places = maximumOf(input) - countWorkers(workers);
+  return Math.min(missing, places, crashes.streak > 0 ? 1 : missing);
 }
 
 /** Jobs that ran out of memory on a type need one worker of a later type. */

@@ -427,6 +427,19 @@ const cases: Case[] = [
     decision: { start: 0, drain: ['a', 'b', 'c'], cause: 'parked_ends' },
   },
   {
+    when: 'one that is to be parked still runs a job: it counts, and does not end',
+    given: {
+      ...{ parkMs: 60_000, workersMax: 1, places: 1, load: waiting(1, 0) },
+      workers: [{ ...parked('a', 0), jobs: 1 }],
+    },
+    decision: { start: 0, drain: [], cause: 'at_maximum' },
+  },
+  {
+    when: 'one that is to be parked is old and still runs a job: it does not end',
+    given: { parkMs: 60_000, workers: [{ ...parked('a', 0), ...old, jobs: 1 }] },
+    decision: { start: 0, drain: [], cause: 'enough' },
+  },
+  {
     when: 'the new ones crash: the old ones stay',
     given: {
       ...{ workersMax: 2, lastWant: 2, crashes: { streak: 1, notBefore: NOW + 500 } },
