@@ -58,14 +58,16 @@ interface Pending {
 
 export class ParkHelper {
   readonly #environment: Environment;
+  readonly #python: string;
   readonly #pending = new Map<number, Pending>();
   #process: ChildProcess | undefined;
   #nextId = 1;
   #lastLines = '';
 
-  /** `environment`: of the model process; it says which devices CUDA shows. */
-  constructor(environment: Environment) {
+  /** `environment`: of the model process; it says which devices CUDA shows. `python`: default: the one on the PATH. */
+  constructor(environment: Environment, python = choosePython('python3', environment)) {
     this.#environment = environment;
+    this.#python = python;
   }
 
   /** What suspends: `libcuda` or `cuda-checkpoint`. @throws ParkHelperError that says why nothing does */
@@ -121,7 +123,7 @@ export class ParkHelper {
   }
 
   #start(): ChildProcess {
-    const command = choosePython('python3', this.#environment);
+    const command = this.#python;
     const child = spawn(command, [PROGRAM], { env: { ...this.#environment }, stdio: 'pipe' });
     this.#process = child;
     this.#lastLines = '';

@@ -1,4 +1,5 @@
 // How a child lets go of its device and takes it back: by the hooks of its program, else by the driver.
+import { basename, isAbsolute } from 'node:path';
 import { NO_ROOM, type ParkAbility } from '../base/process/parkables.ts';
 import type { ProcessLog } from './messages.ts';
 import { buildEnvironment, type Environment } from './options.ts';
@@ -43,6 +44,7 @@ export interface ParkableChild {
 }
 
 interface ParkingOptions {
+  command: string;
   env: Environment;
   inherited: Environment;
 }
@@ -115,7 +117,11 @@ export class Parking {
   }
 
   #openHelper(): ParkHelper {
-    this.#helper ??= new ParkHelper(this.#environment);
+    const { command } = this.#options;
+    // A relative path belongs to the child's folder.
+    const isFound = isAbsolute(command) || !command.includes('/');
+    const isPython = isFound && /^python[\d.]*$/.test(basename(command));
+    this.#helper ??= new ParkHelper(this.#environment, isPython ? command : undefined);
     return this.#helper;
   }
 }

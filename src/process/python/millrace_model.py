@@ -347,8 +347,9 @@ class _TorchParking:
             for tensor in _tensors(model):
                 if tensor.device.type == self.kind:
                     storage = tensor.untyped_storage()
-                    # Memory that another library owns cannot be let go.
-                    if storage.nbytes() > 0 and storage.resizable():
+                    # Memory that another library owns cannot be let go; old versions cannot tell.
+                    resizable = getattr(storage, "resizable", lambda: True)
+                    if storage.nbytes() > 0 and resizable():
                         found.setdefault(storage.data_ptr(), (storage, tensor.device))
         return list(found.values())
 
