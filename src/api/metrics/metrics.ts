@@ -227,6 +227,11 @@ export function registerPodMetrics({
     'Pods by status; `endpoint` is empty for pods that are not workers of an endpoint.',
     ['endpoint', 'status'],
   );
+  const parked = gauge(
+    'millrace_parked_workers',
+    'Workers that are parked: their GPUs are free for others.',
+    ['endpoint'],
+  );
   const gpus = gauge(
     'millrace_gpus',
     'GPUs by type: free, allocated to a pod, or missing: allocated to a pod and not found on any machine.',
@@ -234,12 +239,18 @@ export function registerPodMetrics({
   );
   return () => {
     statuses.reset();
+    parked.reset();
     gpus.reset();
     if (!isLeader()) return;
     const pods = listPods();
     // Without any pod there are series as well, so that a dashboard shows 0 and not "no data".
     for (const status of POD_STATUSES) statuses.set({ endpoint: '', status }, 0);
-    for (const { endpointId, status } of pods) statuses.inc({ endpoint: endpointId ?? '', status });
+    parked.set({ endpoint: '' }, 0);
+    for (const pod of pods) {
+      const endpoint = pod.endpointId ?? '';
+      statuses.inc({ endpoint, status: pod.status });
+      parked.inc({ endpoint }, pod.parked && pod.gpus.length === 0 ? 1 : 0);
+    }
     for (const { allocated, free, gpuType, missing } of countGpus(pods, catalog)) {
       gpus.set({ gpu_type: gpuType, state: 'free' }, free);
       gpus.set({ gpu_type: gpuType, state: 'allocated' }, allocated);

@@ -160,6 +160,23 @@ describe('the metrics of pods and GPUs', () => {
     expect(await read()).toEqual([]);
   });
 
+  it('count parked workers', async () => {
+    const world = await openWorld(['g0']);
+    const worker = await world.createWorker({ gpu: { id: GPU, count: 1 } });
+    await world.settle();
+    const platform = await startPlatform({ engine: 'process', server: { pods: world.pods } });
+    const read = () => readSeries(platform, 'millrace_parked_workers');
+    const series = (count: number) => [
+      'millrace_parked_workers{endpoint=""} 0',
+      `millrace_parked_workers{endpoint="ep_1"} ${count}`,
+    ];
+    expect(await read()).toEqual(series(0));
+    await world.pods.parkWorker(worker.id, 7);
+    expect(await read()).toEqual(series(1));
+    expect(await world.pods.returnGpus(worker.id)).toBe(true);
+    expect(await read()).toEqual(series(0));
+  });
+
   it('are missing on a platform without an engine', async () => {
     const text = await (await (await startPlatform()).call('/metrics')).text();
     expect(text).not.toContain('millrace_pods');
