@@ -190,6 +190,7 @@ export class WorkerList {
     const end = entry.isEnded ? undefined : this.#judgeEnd(pod, entry, { ...input, worker: seen });
     if (end) {
       entry.isEnded = true;
+      entry.drainingSince ??= input.now;
       observation.ended.push(end);
       if (end.isCrash) {
         const streak = entry.seenAt === null ? undefined : 1;

@@ -148,8 +148,10 @@ class Planner {
   readonly #spare = new Map<string, number>();
   /** Pods that somebody gets the GPUs of, or that wake. */
   readonly #taken = new Set<string>();
-  /** GPUs that an endpoint gets by this plan. */
-  readonly #promised = new Map<string, number>();
+  /** GPUs of each endpoint, as they will be after the moves of this plan. */
+  readonly #gpus = new Map<string, number>();
+  /** Endpoints whose workers can be parked: they come back in the time of a wake. */
+  readonly #wakeful: ReadonlySet<string>;
   /** Parked pods that end. */
   readonly #ended = new Set<string>();
   /** Bytes of the tenants that this plan parks, by machine. */
@@ -159,11 +161,13 @@ class Planner {
     this.#input = input;
     this.#endpoints = new Map(input.endpoints.map((each) => [each.id, each]));
     this.#free = new Map(input.free.map(({ gpuType, gpus }) => [gpuType, [...gpus]]));
-    for (const { id, kept } of input.endpoints) {
-      const ready = input.tenants.filter(
-        ({ endpointId, state }) => endpointId === id && state === 'resident',
-      );
-      this.#spare.set(id, ready.length - kept);
+    const wakeful = input.tenants.filter(({ canPark, state }) => canPark || state === 'parked');
+    this.#wakeful = new Set(wakeful.map(({ endpointId }) => endpointId));
+    for (const { id, kept } of input.endpoints) this.#spare.set(id, -kept);
+    for (const tenant of input.tenants) {
+      const { endpointId, gpus, state } = tenant;
+      if (state === 'resident' && this.#endpoints.has(endpointId)) add(this.#spare, endpointId, 1);
+      if (state !== 'parked' && !isLeaving(tenant)) add(this.#gpus, endpointId, gpus.length);
     }
   }
 
@@ -173,7 +177,7 @@ class Planner {
     this.plan.waits.push(wait);
     for (let n = 0; n < waiter.count; n++) {
       if (!waiter.isPlaced && (this.#wake(waiter) || this.#grant(waiter, wait))) {
-        this.#promise(endpointId);
+        add(this.#gpus, endpointId, 1);
         continue;
       }
       const chosen = this.#choose(waiter);
@@ -182,11 +186,12 @@ class Planner {
       // One whose time has not come may go to another waiter first.
       if (!chosen || (chosen.holder.until ?? 0) > this.#input.now) return;
       this.#taken.add(chosen.tenant.podId);
-      this.#promise(endpointId);
+      add(this.#gpus, endpointId, 1);
       const { state } = chosen.holder;
       if (state === 'leaving') continue;
       const owner = chosen.tenant.endpointId;
-      this.#spare.set(owner, (this.#spare.get(owner) ?? 0) - 1);
+      add(this.#spare, owner, -1);
+      add(this.#gpus, owner, -chosen.tenant.gpus.length);
       this.plan.moves.push({
         kind: this.#park(chosen.tenant) ? 'park' : 'drain',
         podId: chosen.tenant.podId,
@@ -196,10 +201,6 @@ class Planner {
         isTurnOver: state === 'busy',
       });
     }
-  }
-
-  #promise(endpointId: string): void {
-    this.#promised.set(endpointId, (this.#promised.get(endpointId) ?? 0) + 1);
   }
 
   /** Parked tenants whose time is over, and the oldest ones while the machine has too little memory for all. */
@@ -242,10 +243,11 @@ class Planner {
     const open = this.#input.tenants.filter(
       (tenant) => this.#holdsFor(waiter, tenant) && !this.#taken.has(tenant.podId),
     );
-    const leaving = open.filter(isLeaving).map((each) => leave(each));
-    const ending = leaving.find(
-      ({ tenant }) => tenant.idleSince !== null || tenant.state === 'parking',
-    );
+    // One that hangs, or whose job takes very long, must not hold up everything.
+    const leaving = open
+      .filter((each) => isLeaving(each) && this.#input.now - each.since < PATIENCE_MS)
+      .map((each) => leave(each));
+    const ending = leaving.find(({ tenant }) => tenant.idleSince !== null);
     if (ending) return ending;
     const giving = open.filter(
       ({ endpointId, state }) => state === 'resident' && (this.#spare.get(endpointId) ?? 0) > 0,
@@ -253,10 +255,8 @@ class Planner {
     const candidates = giving.map((tenant) => this.#judge(waiter, tenant));
     const idle = candidates.filter(({ holder }) => holder.state === 'idle');
     if (idle.length > 0) return this.#pickIdle(waiter, idle);
-    // A job that takes very long must not hold up everything.
-    const draining = leaving.find(({ tenant }) => this.#input.now - tenant.since < PATIENCE_MS);
     const busy = candidates.filter(({ holder }) => holder.state === 'busy');
-    return draining ?? minBy(busy, ({ holder }) => holder.until ?? 0);
+    return leaving[0] ?? minBy(busy, ({ holder }) => holder.until ?? 0);
   }
 
   /** Of those that may give way now, the one on which the waiter's parked tenant waits, then the longest idle one. */
@@ -302,35 +302,19 @@ class Planner {
     if (!holder || !waiter) return now;
     const lead = holder.usedMs - waiter.usedMs;
     const weight = Math.max(holder.weight, waiter.weight);
-    const gpus = this.#countGpus(holderId);
-    if (this.#countGpus(endpointId) / waiter.weight >= gpus / holder.weight) {
+    const gpus = this.#gpus.get(holderId) ?? 0;
+    if ((this.#gpus.get(endpointId) ?? 0) / waiter.weight >= gpus / holder.weight) {
       return lead >= (2 * MAX_TURN_MS) / weight ? now : null;
     }
     const missingMs = Math.max(0, turnMs / 2 / weight - lead);
     return Math.min(now + (missingMs * holder.weight) / gpus, since + PATIENCE_MS);
   }
 
-  /** As it will be after the moves of this plan. */
-  #countGpus(endpointId: string): number {
-    const holding = this.#input.tenants.filter(
-      (tenant) =>
-        tenant.endpointId === endpointId &&
-        tenant.state !== 'parked' &&
-        !isLeaving(tenant) &&
-        !this.#taken.has(tenant.podId),
-    );
-    const promised = this.#promised.get(endpointId) ?? 0;
-    return holding.reduce((sum, { gpus }) => sum + gpus.length, promised);
-  }
-
   /** What it takes to get a worker of the endpoint back, ms. */
   #costOf(endpointId: string): number {
     const owner = this.#endpoints.get(endpointId);
     if (!owner) return 0;
-    const isKept = this.#input.tenants.some(
-      (tenant) => tenant.endpointId === endpointId && (tenant.canPark || tenant.state === 'parked'),
-    );
-    return isKept ? owner.wakeMs : owner.startMs;
+    return this.#wakeful.has(endpointId) ? owner.wakeMs : owner.startMs;
   }
 
   /** For the reason why the waiter waits: who holds a GPU, if nobody else gives way to it. */
@@ -393,6 +377,10 @@ class Planner {
     this.#ended.add(podId);
     this.plan.moves.push({ kind: 'end', podId, endpointId });
   }
+}
+
+function add(counts: Map<string, number>, id: string, count: number): void {
+  counts.set(id, (counts.get(id) ?? 0) + count);
 }
 
 function isLeaving({ state }: Tenant): boolean {

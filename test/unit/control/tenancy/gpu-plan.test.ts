@@ -106,10 +106,29 @@ describe('for an endpoint that waits', () => {
     [
       'one that leaves is enough',
       {
-        tenants: [idle('a1', 5_000, { state: 'leaving' }), idle('b1', 5_000)],
+        tenants: [idle('a1', 5_000, { state: 'leaving', since: NOW }), idle('b1', 5_000)],
         waiters: [waiter('w')],
       },
       [],
+    ],
+    [
+      'an idle one that hangs while it leaves is not',
+      {
+        tenants: [
+          idle('a1', 5_000, { state: 'parking', since: NOW - PATIENCE_MS }),
+          idle('b1', 5_000),
+        ],
+        waiters: [waiter('w')],
+      },
+      ['drain b1'],
+    ],
+    [
+      'one that is to be parked after its job is not, while another is idle',
+      {
+        tenants: [busy('a1', { state: 'parking', since: NOW }), idle('b1', 5_000)],
+        waiters: [waiter('w')],
+      },
+      ['drain b1'],
     ],
     [
       'one that has been leaving for too long is not',
