@@ -1,9 +1,11 @@
 // Measures a model process in Python: the time of a small call, the rate of large bytes, and the
 // rate of a generator's items, each beside a bare socket or a function in the thread.
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { Duplex } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
 import { createModelProcess, type ModelProcess } from 'millrace/process';
+import { median } from './load.ts';
 import type { Figure } from './measures.ts';
 import { benchFile } from './processes.ts';
 import { withStand } from './stands.ts';
@@ -12,6 +14,7 @@ const CALLS = 3_000;
 const LARGE_BYTES = 10_000_000;
 const LARGE_CALLS = 30;
 const ITEMS = 100_000;
+const RESTARTS = 10;
 const SMALL = { text: 'hello' };
 const SMALL_BYTES = 64;
 
@@ -27,6 +30,7 @@ export async function measureModelProcess(): Promise<Figure[]> {
       await measureBytes(model),
       await measureItems(model),
       await measureStream(),
+      ...(await measureRestart()),
     ];
   } finally {
     await model.stop();
@@ -89,6 +93,48 @@ async function measureStream(): Promise<Figure> {
   const floors = [{ name: 'generator in the thread', value: await rate('chunks') }];
   const name = 'items of a generator in Python, to a client over HTTP';
   return { name, unit: 'items/s', value, floors };
+}
+
+/** From SIGKILL of a model process to the end of the next call. Without numpy, there is no figure. */
+async function measureRestart(): Promise<Figure[]> {
+  if (spawnSync('python3', ['-c', 'import numpy']).status !== 0) return [];
+  const value = median(await timeRestarts(['numpy']));
+  const floors = [{ name: 'without `preload`', value: median(await timeRestarts([])) }];
+  return [{ name: 'restart of a model process with numpy', unit: 'ms', value, floors }];
+}
+
+async function timeRestarts(preload: string[]): Promise<number[]> {
+  const model = createModelProcess({
+    command: 'python3',
+    args: [benchFile('handlers/numpy-model.py')],
+    preload,
+  });
+  const silent = (): void => undefined;
+  let noteFork: () => void = silent;
+  const debug = () => noteFork();
+  await using _ = model;
+  const nextFork = () =>
+    new Promise<void>((resolve) => {
+      noteFork = () => resolve();
+    });
+  let fork = nextFork();
+  await model.start({ log: { debug, info: silent, warn: silent, error: silent } });
+  const times: number[] = [];
+  for (let number = 0; number < RESTARTS; number += 1) {
+    await model.call('multiply', {});
+    // An idle launcher does not keep this process running.
+    const timer = setInterval(silent, 1_000);
+    if (preload.length > 0) await fork;
+    clearInterval(timer);
+    fork = nextFork();
+    const { pid = 0 } = model;
+    const startedAt = performance.now();
+    process.kill(pid, 'SIGKILL');
+    while (model.pid === pid) await delay(1);
+    await model.call('multiply', {});
+    times.push(performance.now() - startedAt);
+  }
+  return times;
 }
 
 /** @returns ms of all together */

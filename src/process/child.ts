@@ -1,9 +1,9 @@
 // A child that speaks the protocol of frames: its messages, its heartbeat, and how it is asked to stop. program.ts runs its
 // program; calls.ts has its calls; child-keeper.ts replaces it.
-import type { ChildProcess } from 'node:child_process';
 import { Duplex } from 'node:stream';
 import { ModelCallError } from './calls.ts';
 import { encodeFrame, FrameError, FrameReader } from './frame.ts';
+import type { Launcher } from './launcher.ts';
 import {
   type CallMessage,
   type FromChild,
@@ -12,7 +12,13 @@ import {
   type ToChild,
 } from './messages.ts';
 import { buildEnvironment, type CompleteOptions, FRAME_DESCRIPTOR } from './options.ts';
-import { type ChildEnd, DRAIN_MS, type OutputStream, Program } from './program.ts';
+import {
+  type ChildEnd,
+  DRAIN_MS,
+  type HostProcess,
+  type OutputStream,
+  Program,
+} from './program.ts';
 
 /** The child hangs if this many heartbeats in a row got nothing. */
 const HEARTBEATS = 4;
@@ -43,7 +49,8 @@ export class ModelChild {
   #hasHooks = false;
   #move: PromiseWithResolvers<number> | undefined;
 
-  constructor(options: CompleteOptions, events: ChildEvents) {
+  /** `launcher`: may have a fork that is ready to run the program. */
+  constructor(options: CompleteOptions, events: ChildEvents, launcher?: Launcher) {
     this.#options = options;
     this.#events = events;
     this.ready = this.#ready.promise;
@@ -52,7 +59,7 @@ export class ModelChild {
     const env = buildEnvironment(inherited, options.env);
     const stdio = ['ignore' as const, 'pipe' as const, 'pipe' as const, 'pipe' as const];
     this.#program = new Program(
-      { args, command, cwd, env, stdio, explains: ['stderr'] },
+      { args, command, cwd, env, stdio, explains: ['stderr'], forked: launcher?.take(env) },
       {
         line: (stream, line) => events.line(stream, line),
         exit: () => {
@@ -223,9 +230,7 @@ export class ModelChild {
   }
 }
 
-function findDuplex(child: ChildProcess): Duplex {
-  // Without free descriptors there is no `stdio`, whatever its type says.
-  const { stdio }: { stdio: ChildProcess['stdio'] | undefined } = child;
+function findDuplex({ stdio }: HostProcess): Duplex {
   const stream = stdio?.[FRAME_DESCRIPTOR];
   if (stream instanceof Duplex) return stream;
   throw new Error('the child has no descriptor for frames');

@@ -13,7 +13,8 @@ import {
 import { ModelChild } from './child.ts';
 import { ChildKeeper, type SharedChild } from './child-keeper.ts';
 import { detachBytes, encodeFrame, measureFrame } from './frame.ts';
-import { KeptProcess, type RunningModel } from './kept-process.ts';
+import { KeptProcess, type ModelStartOptions, type RunningModel } from './kept-process.ts';
+import { Launcher } from './launcher.ts';
 import {
   type CallKind,
   type CallMessage,
@@ -21,7 +22,13 @@ import {
   readError,
   type ToChild,
 } from './messages.ts';
-import { type CompleteOptions, completeOptions, type ModelProcessOptions } from './options.ts';
+import {
+  buildEnvironment,
+  type CompleteOptions,
+  completeOptions,
+  type ModelProcessOptions,
+} from './options.ts';
+import type { OutputStream } from './program.ts';
 
 /** A handler's `ctx` fits. Without a `signal`, a call cannot be cancelled. */
 export interface ModelCallOptions extends Partial<Pick<Context, 'signal' | 'metrics'>> {
@@ -81,7 +88,11 @@ export function createModelProcess(options: ModelProcessOptions): ModelProcess {
   return new RestartingModelProcess(completeOptions(options, process.env));
 }
 
-function startChild(options: CompleteOptions, log: ProcessLog): ChildWithCalls {
+function startChild(
+  options: CompleteOptions,
+  log: ProcessLog,
+  launcher: Launcher | undefined,
+): ChildWithCalls {
   const calls = new RunningCalls();
   const failIfLost = (loss: LostContext | undefined) => {
     if (loss) child.fail(`has lost its GPU context: ${loss.words}`, loss.culprit);
@@ -92,24 +103,51 @@ function startChild(options: CompleteOptions, log: ProcessLog): ChildWithCalls {
     own[message.level](message.fields, message.message);
     return undefined;
   };
-  const child = new ModelChild(options, {
-    message: (message, bytes) => failIfLost(receive(message, bytes)),
-    line: (stream, line) => {
+  const events = {
+    message: (message: CallMessage, bytes: number) => failIfLost(receive(message, bytes)),
+    line: (stream: OutputStream, line: string) => {
       const level = stream === 'stdout' ? 'info' : 'warn';
       (calls.onlyLog ?? log)[level]({ stream }, line);
       if (stream === 'stderr') failIfLost(calls.noteLine(line));
     },
-  });
+  };
+  const child = new ModelChild(options, events, launcher);
+  if (launcher) {
+    // It does not slow down the start of the model.
+    const env = buildEnvironment(options.inherited, options.env);
+    child.ready.then(
+      () => launcher.open(env, log),
+      () => undefined,
+    );
+  }
   return { calls, child };
 }
 
 class RestartingModelProcess extends KeptProcess<ModelChild, RunningCalls> implements ModelProcess {
   readonly #options: CompleteOptions;
+  readonly #launcher: Launcher | undefined;
   #nextId = 1;
 
   constructor(options: CompleteOptions) {
-    super(new ChildKeeper(options, (log) => startChild(options, log)));
+    const launcher = options.preload.length > 0 ? new Launcher(options) : undefined;
+    super(new ChildKeeper(options, (log) => startChild(options, log, launcher)));
     this.#options = options;
+    this.#launcher = launcher;
+  }
+
+  override async start(options?: ModelStartOptions): Promise<void> {
+    try {
+      await super.start(options);
+    } catch (error) {
+      // Nobody calls `teardown` after a setup that failed.
+      this.#launcher?.stop();
+      throw error;
+    }
+  }
+
+  override async stop(): Promise<void> {
+    await super.stop();
+    this.#launcher?.stop();
   }
 
   async call<Output>(name: string, input: unknown, options: ModelCallOptions = {}) {

@@ -1,7 +1,7 @@
 // The options of a model process, checked and completed in one place, and the environment of its child: that
 // of the worker, with its devices, and what the child needs.
 import { existsSync } from 'node:fs';
-import { delimiter, join } from 'node:path';
+import { basename, delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 /** Times are in ms and sizes in bytes. An option that is left out has its default. */
@@ -16,6 +16,11 @@ export interface ModelProcessOptions {
   env?: Readonly<Record<string, string | undefined>>;
   /** Default: the worker's working directory. */
   cwd?: string;
+  /**
+   * Python packages that a second process imports as soon as the model is ready. The next start, after a crash or a park,
+   * is a fork of it. The packages must start no threads that live on at a fork, and must not touch CUDA when they are imported.
+   */
+  preload?: readonly string[];
   /** Calls that run in the child at a time; others wait for their turn. Default 1, at most 1,000. */
   maxConcurrent?: number;
   /** Calls that may wait for their turn; a further one throws. Default 1,000. */
@@ -60,6 +65,7 @@ export interface Range {
   max: number;
 }
 
+const MAX_PRELOAD = 100;
 const MB = 1_048_576;
 const WEEK_MS = 604_800_000;
 export const DAY_MS = 86_400_000;
@@ -92,6 +98,7 @@ export function completeOptions(
   return {
     ...program,
     cwd,
+    preload: readPreload(options.preload ?? [], program),
     callTimeoutMs:
       callTimeoutMs === undefined
         ? undefined
@@ -106,6 +113,27 @@ export function completeOptions(
     streamWindowBytes: read('streamWindowBytes'),
     maxBackoffMs: read('maxBackoffMs'),
   };
+}
+
+/** @throws TypeError */
+function readPreload(
+  preload: readonly string[],
+  { args, command }: Pick<CompleteOptions, 'args' | 'command'>,
+): readonly string[] {
+  const isName = (name: unknown) => typeof name === 'string' && /^\w+(\.\w+)*$/.test(name);
+  if (!Array.isArray(preload) || preload.length > MAX_PRELOAD || !preload.every(isName)) {
+    const wanted = `give an array of at most ${MAX_PRELOAD} names of Python packages`;
+    throw new TypeError(`createModelProcess: preload is ${show(preload)}; ${wanted}`);
+  }
+  const [program = '', module = ''] = args;
+  const isPython = /^python[\d.]*$/.test(basename(command));
+  const isProgram = program === '-m' ? module !== '' : program !== '' && !program.startsWith('-');
+  if (preload.length > 0 && !(isPython && isProgram)) {
+    const found = show([command, ...args]);
+    const wanted = 'python3 with a file, or -m and a module, as its first argument';
+    throw new TypeError(`createModelProcess: preload is for ${wanted}, not for ${found}`);
+  }
+  return preload;
 }
 
 /** @throws TypeError */

@@ -1,6 +1,7 @@
 // One program in a process group of its own, from its start to its end: its lines, why it ended, and the end of its group.
 // child.ts speaks with a model process, server-child.ts with a model server.
-import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
+import { type SpawnOptions, spawn } from 'node:child_process';
+import type { Readable, Stream } from 'node:stream';
 import { StringDecoder } from 'node:string_decoder';
 import { killGroup, noteGroup } from '../base/process/process-groups.ts';
 import { locateProgram } from './options.ts';
@@ -21,6 +22,21 @@ export interface ChildEnd {
   culprit: number | undefined;
 }
 
+/** A child of this process, or one that a launcher has forked. */
+export interface HostProcess {
+  readonly pid?: number | undefined;
+  readonly stdout: Readable | null;
+  readonly stderr: Readable | null;
+  /** By descriptor. Not there if the system had no free descriptors. */
+  readonly stdio?: readonly (Stream | null | undefined)[];
+  on(event: 'error', listener: (error: Error) => void): unknown;
+  on(
+    event: 'exit',
+    listener: (code: number | null, signal: NodeJS.Signals | null) => void,
+  ): unknown;
+  once(event: 'close', listener: () => void): unknown;
+}
+
 export interface ProgramOptions {
   command: string;
   args: readonly string[];
@@ -29,6 +45,8 @@ export interface ProgramOptions {
   stdio: SpawnOptions['stdio'];
   /** Streams whose last lines explain its end. */
   explains: readonly OutputStream[];
+  /** It has been started already. */
+  forked?: HostProcess | undefined;
 }
 
 interface ProgramEvents {
@@ -40,7 +58,7 @@ interface ProgramEvents {
 }
 
 export class Program {
-  readonly process: ChildProcess;
+  readonly process: HostProcess;
   /** Resolves when the process is dead and everything that it sent has been received. */
   readonly ended: Promise<ChildEnd>;
   readonly #events: ProgramEvents;
@@ -55,14 +73,14 @@ export class Program {
   #isDead = false;
 
   constructor(options: ProgramOptions, events: ProgramEvents) {
-    const { args, command, cwd, env, explains, stdio } = options;
+    const { args, command, cwd, env, explains, forked, stdio } = options;
     this.#events = events;
     this.#explains = explains;
     this.ended = this.#ended.promise;
     this.#path = locateProgram(command, env['PATH']);
     // A process group of its own: it ends with its own children, and Ctrl-C in a terminal does not reach it while the
     // worker drains.
-    this.process = spawn(command, [...args], { cwd, env, stdio, detached: true });
+    this.process = forked ?? spawn(command, [...args], { cwd, env, stdio, detached: true });
     this.#forgetGroup = this.pid === undefined ? () => undefined : noteGroup(this.pid);
     // Before anything can throw: an error without a listener would end the thread.
     this.process.on('error', (error) => {
@@ -90,6 +108,15 @@ export class Program {
     if (this.#isDead) return;
     this.#failure ??= { reason, culprit };
     this.#kill();
+  }
+
+  terminate(): void {
+    if (this.pid === undefined || this.#isDead) return;
+    try {
+      process.kill(this.pid, 'SIGTERM');
+    } catch {
+      // It has just ended.
+    }
   }
 
   /** A program that is not active does not keep this process running. */

@@ -138,7 +138,7 @@ export class ServerChild implements KeptChild {
     const { signal } = this.#end;
     const half = delay(stopTimeoutMs / 2, undefined, { signal }).catch(() => undefined);
     await Promise.race([this.#requests.untilIdle(), half]);
-    this.#program.process.kill('SIGTERM');
+    this.#program.terminate();
     await this.ended;
     clearTimeout(timer);
   }

@@ -9,6 +9,7 @@ describe('the options of a model process', () => {
     expect(completeOptions({ command: 'python3' }, {})).toEqual({
       inherited: {},
       command: 'python3',
+      preload: [],
       args: [],
       env: {},
       cwd: undefined,
