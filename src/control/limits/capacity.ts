@@ -324,6 +324,15 @@ export function allocateGpus({
   return given;
 }
 
+/** In the order in which they are given away: the last ones are those to which a parked worker would come back. */
+export function spareParked(
+  devices: readonly string[],
+  pods: readonly Pick<PodState, 'parked'>[],
+): string[] {
+  const bound = new Set(pods.flatMap(({ parked }) => parked?.gpus ?? []));
+  return devices.toSorted((one, other) => Number(bound.has(one)) - Number(bound.has(other)));
+}
+
 const BYTES_PER_GB = 1_073_741_824;
 
 interface MachineFacts {

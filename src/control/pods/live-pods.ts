@@ -6,7 +6,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Container } from '../../engine/engine.ts';
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
 import { RESOURCES } from '../../wire/routes/routes.ts';
-import { allocateGpus, type GpuWish } from '../limits/capacity.ts';
+import { allocateGpus, type GpuWish, spareParked } from '../limits/capacity.ts';
 import { SecretSealer } from '../registries/sealed-secret.ts';
 import { type NamedRecords, NameIndex, Positions } from '../user-resources.ts';
 import { giveGpus, isParked, listBoundGpus, returnGpus } from './pod-lifecycle.ts';
@@ -248,7 +248,7 @@ export class LivePods implements NamedRecords {
     const pod = this.#pods.get(id);
     if (!pod?.spec.gpu || this.#promisedGpus.has(id)) return false;
     const { node } = pod;
-    const devices = this.#options.gpuDevices(pod.spec.gpu.id, node);
+    const devices = spareParked(this.#options.gpuDevices(pod.spec.gpu.id, node), this.all());
     const wishes = this.#listWishes(pod.spec.gpu.id, node);
     const gpus = allocateGpus({ devices, held: this.heldGpus(), wishes }).get(id);
     if (!gpus) return false;

@@ -344,7 +344,9 @@ function findParkingEnd(
     return state === 'ready' || state === 'waking' ? 'it came back without its GPUs' : undefined;
   }
   if (pod.parked) {
-    return now - (wakingSince ?? now) >= WAKE_LIMIT_MS ? 'it did not wake in time' : undefined;
+    // Without its memory it starts anew.
+    const limitMs = pod.parked.bytes === 0 ? START_LIMIT_MS : WAKE_LIMIT_MS;
+    return now - (wakingSince ?? now) >= limitMs ? 'it did not wake in time' : undefined;
   }
   if (parkingSince === null) return undefined;
   const mayRunUntil = Math.max(parkingSince + executionTimeoutMs, worker?.busyUntil ?? 0);

@@ -5,6 +5,7 @@ import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { PodCreation } from '../../wire/resources/pod.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 import { listMounts } from '../endpoints/endpoint-records.ts';
+import { spareParked } from '../limits/capacity.ts';
 import { DEFAULT_DISK_GB } from '../pods/pod-spec.ts';
 import type { PodSpec, PodState } from '../pods/pod-state.ts';
 import type { Pods } from '../pods/pods.ts';
@@ -109,7 +110,7 @@ interface GpuStock {
   pods: readonly PodState[];
 }
 
-/** Free devices of each type, without as many as pods wait for. */
+/** Free devices of each type, without as many as pods wait for. Those that parked workers are bound to are the last. */
 export function listFreeGpus(
   types: readonly string[],
   { devicesOf, pods }: GpuStock,
@@ -117,7 +118,7 @@ export function listFreeGpus(
   const held = new Set(pods.flatMap(({ gpus }) => gpus));
   return new Map(
     types.map((type) => {
-      const free = devicesOf(type).filter((device) => !held.has(device));
+      const free = spareParked(devicesOf(type), pods).filter((device) => !held.has(device));
       return [type, free.slice(countAwaited(type, pods))];
     }),
   );

@@ -366,6 +366,20 @@ describe('a worker that says that it has left its GPU', () => {
     expect(steps).toEqual([{ podId: 'pod_1', step: 'left', bytes: 5 }]);
   });
 
+  it.each([
+    [0, 15],
+    [5, 5],
+  ])('and wakes with %i bytes has %i minutes for it', (bytes, minutes) => {
+    const { observe, pass } = openList();
+    const wakes = { ...onGpu, parked: { since: OPENED, gpus: ['GPU-0'], bytes } };
+    const look = () => observe([wakes], [{ parking: { ...parking, state: 'waking' } }]).ended;
+    look();
+    pass(minutes * 60_000 - 1);
+    expect(look()).toEqual([]);
+    pass(1);
+    expect(look()).toMatchObject([{ reason: 'it did not wake in time', isCrash: false }]);
+  });
+
   it('has not failed if it ends while it wakes up', () => {
     const { observe } = openList();
     const wakes = { ...onGpu, parked: { since: OPENED, gpus: ['GPU-0'], bytes: 5 } };

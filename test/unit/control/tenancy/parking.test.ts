@@ -61,6 +61,20 @@ describe('a worker that can be parked', () => {
     expect(await world.countJobs(chat)).toMatchObject({ retried: 0, failed: 0 });
   });
 
+  it('comes back although another endpoint has started a worker: that one has the other GPU', async () => {
+    const world = await openWorld({ gpus: makeGpus(GPU, 2) });
+    const chat = await world.createEndpoint({ ...ON_GPU, name: 'chat', idleTimeout: 1 });
+    const image = await world.createEndpoint({ ...ON_GPU, name: 'image' });
+    await world.submit(chat);
+    await world.until(() => world.listPods(chat).some(({ parked }) => parked), 20_000);
+    const [pod] = world.listPods(chat);
+    await world.submit(image);
+    await world.until(async () => (await world.countJobs(image)).completed === 1, 20_000);
+    await world.submit(chat);
+    await world.until(async () => (await world.countJobs(chat)).completed === 2, 2_000);
+    expect(world.listPods(chat)).toMatchObject([{ id: pod?.id }]);
+  });
+
   it('changes places forty times, and no two models are on the GPU at once', async () => {
     const { chat, image, world } = await openParked();
     const before = world.listRunning();
