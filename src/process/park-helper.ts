@@ -95,7 +95,16 @@ export class ParkHelper {
   }
 
   stop(): void {
-    this.#process?.kill('SIGKILL');
+    if (this.#process) this.#end(this.#process, 'was stopped');
+  }
+
+  /** Does not wait for its death: it may hang in the driver. */
+  #end(child: ChildProcess, how: string): void {
+    child.kill('SIGKILL');
+    if (this.#process !== child) return;
+    this.#process = undefined;
+    const text = `the helper process (${this.#python} ${PROGRAM}) ${how}${this.#lastLines}`;
+    for (const { reject } of [...this.#pending.values()]) reject(new ParkHelperError(text, {}));
   }
 
   #ask(request: object, limitMs: number): Promise<Answer> {
@@ -103,8 +112,9 @@ export class ParkHelper {
     const process = this.#process ?? this.#start();
     process.stdin?.write(`${JSON.stringify({ id, ...request })}\n`);
     return new Promise((resolve, reject) => {
-      // A helper that hangs in the driver is of no more use.
-      const timer = setTimeout(() => process.kill('SIGKILL'), limitMs);
+      const timer = setTimeout(() => {
+        this.#end(process, `has not answered within ${limitMs} ms`);
+      }, limitMs);
       const settle = () => {
         clearTimeout(timer);
         this.#pending.delete(id);
@@ -124,7 +134,12 @@ export class ParkHelper {
 
   #start(): ChildProcess {
     const command = this.#python;
-    const child = spawn(command, [PROGRAM], { env: { ...this.#environment }, stdio: 'pipe' });
+    const child = spawn(command, [PROGRAM], {
+      env: { ...this.#environment },
+      stdio: 'pipe',
+      // Ctrl-C in a terminal must not end it in the middle of a move.
+      detached: true,
+    });
     this.#process = child;
     this.#lastLines = '';
     child.stdin.on('error', () => undefined);
@@ -138,16 +153,12 @@ export class ParkHelper {
         this.#lastLines = `${this.#lastLines}\n${line}`.slice(-MAX_REASON);
       },
     });
-    const end = (how: string) => {
-      if (this.#process !== child) return;
-      this.#process = undefined;
-      const text = `the helper process (${command} ${PROGRAM}) ${how}${this.#lastLines}`;
-      for (const { reject } of [...this.#pending.values()]) reject(new ParkHelperError(text, {}));
-    };
     child.on('error', (error) => {
-      if (child.pid === undefined) end(`could not be started: ${error.message}`);
+      if (child.pid === undefined) this.#end(child, `could not be started: ${error.message}`);
     });
-    child.on('close', (code, signal) => end(`ended with ${signal ?? `code ${code}`}`));
+    child.on('close', (code, signal) => {
+      this.#end(child, `ended with ${signal ?? `code ${code}`}`);
+    });
     // It must not keep this process running; a request does.
     child.unref();
     for (const stream of [child.stdin, child.stdout, child.stderr]) unref(stream);

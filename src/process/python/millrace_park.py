@@ -36,6 +36,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 _MIN_DRIVER = 570
 _RUNNING, _LOCKED, _CHECKPOINTED = 0, 1, 2
 _STATES = ("running", "locked", "checkpointed", "failed")
+_REFUSED = 304
 _ERRORS = {
     1: "the process does not use CUDA",
     2: "out of memory",
@@ -79,6 +80,13 @@ class _Library:
         code = self._cuda.cuCheckpointProcessGetState(pid, ctypes.byref(value))
         return value.value if code == 0 else None
 
+    def uses(self, pid: int) -> bool:
+        value = ctypes.c_int(-1)
+        code = self._cuda.cuCheckpointProcessGetState(pid, ctypes.byref(value))
+        if code == _REFUSED:
+            raise _Refusal(_explain("state", pid, code), step="state", code=code, isUndone=True)
+        return bool(code == 0)
+
     def call(self, step: str, pid: int, lock_ms: int = 0) -> int:
         # The arguments of all calls are structures of 64 bytes, zero but for the timeout of the lock.
         arguments = (ctypes.c_char * 256)()
@@ -113,6 +121,9 @@ class _Program:
     def state(self, pid: int) -> Optional[int]:
         code, text = self._run("--get-state", "--pid", str(pid))
         return _STATES.index(text) if code == 0 and text in _STATES else None
+
+    def uses(self, pid: int) -> bool:
+        return self.state(pid) is not None
 
     def call(self, step: str, pid: int, lock_ms: int = 0) -> int:
         more = ["--timeout", str(lock_ms)] if step == "lock" else []
@@ -226,7 +237,7 @@ class _Parking:
     def park(self, request: Dict[str, Any]) -> Dict[str, Any]:
         way = self._require()
         device = request.get("device")
-        pids = [pid for pid in _find_users(request["group"]) if way.state(pid) is not None]
+        pids = [pid for pid in _find_users(request["group"]) if way.uses(pid)]
         before = self._used(device)
         own = self._figures.of_processes(device, pids) if self._figures and device else None
         since = time.monotonic()
@@ -302,6 +313,9 @@ def _find_users(group: int) -> List[int]:
             with open(f"/proc/{name}/maps") as file:
                 if any("/libcuda.so" in line for line in file):
                     found.append(int(name))
+        except PermissionError as error:
+            # It may have memory on the GPU, which would stay there.
+            raise _Refusal(f"process {name} of the model cannot be read: {error}", isUndone=True)
         except (OSError, ValueError, IndexError):
             continue
     return sorted(found)

@@ -273,11 +273,14 @@ int cuCheckpointProcessGetState(int pid, int *state) {
   int code = check_owner(pid);
   if (code != SUCCESS) return code;
   Device device;
+  long sleep = 0;
   int lock = open_lock();
+  code = take_order("GetState", pid, &sleep);
   load(&device);
   Entry *entry = find(&device, pid);
   if (entry) *state = entry->state;
   close(lock);
+  if (code != SUCCESS) return code;
   return entry ? SUCCESS : INVALID_VALUE;
 }
 

@@ -1,7 +1,7 @@
 // The helper process that suspends others, on the stand-in driver: it behaves as an H200 was seen to.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { ParkHelper } from '../../../src/process/park-helper.ts';
 import {
   compileDriver,
@@ -97,6 +97,32 @@ describe.skipIf(isLeftOut)('a helper process for parking', () => {
       await expect(helper.suspend({ group, ...own })).rejects.toMatchObject({ isUndone: true });
     }
     expect(await ask()).toBe('0');
+  });
+
+  it('does not take memory for gone that the driver does not let it reach', async () => {
+    const { device, helper } = open();
+    const { group } = await hold(device, 100);
+    device.order('GetState 304');
+    const message = expect.stringContaining('the driver refuses');
+    await expect(helper.suspend({ group, ...own })).rejects.toMatchObject({
+      ...{ isUndone: true, message },
+    });
+    expect(device.tenants).toEqual([{ pid: group, state: 'running', mb: 100 }]);
+  });
+
+  it('is given up when it hangs in the driver, and another one starts for the next request', async () => {
+    const { device, helper } = open();
+    const { group } = await hold(device, 100);
+    await helper.probe();
+    device.order('Checkpoint sleep-2000');
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => {
+      vi.useRealTimers();
+    });
+    const suspended = helper.suspend({ group, ...own });
+    vi.advanceTimersByTime(300_050);
+    await expect(suspended).rejects.toThrow('has not answered within 300050 ms');
+    expect((await helper.probe()).by).toBe('libcuda');
   });
 
   it('does not try to resume without room, which would destroy the process', async () => {
