@@ -41,6 +41,8 @@ export class Fleet {
   readonly #tenants: GpuTenants;
   /** Endpoints that wait for a GPU, and those of the workers that have it. */
   #awaited: ReadonlySet<string> = new Set();
+  /** Endpoints of these workers alone. */
+  #holders: ReadonlySet<string> = new Set();
   /** Endpoints by pod: a removed pod no longer knows its endpoint. */
   readonly #endpointOf = new Map<string, string>();
   #running: Promise<void> = Promise.resolve();
@@ -129,7 +131,8 @@ export class Fleet {
     const now = this.#options.clock.now();
     const { moves, waits } = this.#tenants.plan();
     const holders = waits.flatMap(({ holder }) => holder ?? []);
-    this.#awaited = new Set([...moves, ...waits, ...holders].map(({ endpointId }) => endpointId));
+    this.#holders = new Set([...moves, ...holders].map(({ endpointId }) => endpointId));
+    this.#awaited = this.#holders.union(new Set(waits.map(({ endpointId }) => endpointId)));
     for (const { endpointId } of moves) this.wake(endpointId);
     for (const { endpointId, granted } of waits) if (granted.length > 0) this.wake(endpointId);
     for (const { endpointId, until } of holders) {
@@ -159,8 +162,8 @@ export class Fleet {
       const outlook = await workforce.reconcile(endpoint);
       if (workforce.facts) this.#scaling.set(id, workforce.facts);
       if (outlook === 'idle') this.#rest(id);
-      // Nobody tells that a worker became idle.
-      const everyMs = this.#awaited.has(id) ? PASS_PAUSE_MS : PASS_EVERY_MS;
+      // Nobody tells that a worker became idle. Those that wait need not look again so soon: there may be many.
+      const everyMs = this.#holders.has(id) ? PASS_PAUSE_MS : PASS_EVERY_MS;
       if (outlook === 'busy') this.#setDue(id, clock.now() + everyMs);
       this.#takeTurns();
     } catch (error) {

@@ -1,5 +1,5 @@
 // Endpoints take turns on GPUs: queue, pods and fleet together, in time that the test drives.
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { decide } from '../../../../src/control/scaling/scaler.ts';
 import { beginRollout } from '../../../../src/control/versions/rollout.ts';
 import { OWNER } from '../../../../src/store/store.ts';
@@ -60,6 +60,14 @@ describe('an idle worker', () => {
     expect(world.listPods(image)).toHaveLength(1);
     await world.until(() => world.listPods(chat).length === 1, 10_000);
     expect(world.listPods(image)).toEqual([]);
+  });
+
+  it('is watched closely, and the endpoints that wait for it are not: there may be many', async () => {
+    const { image, world } = await openIdle({ workersMin: 1 });
+    await world.submit(image);
+    const passes = vi.spyOn(world.platform.pods, 'findObstacle');
+    await world.run(10_000);
+    expect(passes.mock.calls.filter(([, id]) => id === image).length).toBeLessThan(30);
   });
 
   it('stays for its shortest time of residence', async () => {
