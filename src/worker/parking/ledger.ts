@@ -82,9 +82,11 @@ export interface HostRequest {
   limitBytes: number;
 }
 
-/** Whether one more parked model fits the host's memory. */
+/** Whether one more parked model fits the host's memory. One that wakes up still has its part. */
 export function hasHostRoom(ledger: Ledger, { bytes, id, limitBytes }: HostRequest): boolean {
-  const parked = ledger.filter((tenant) => tenant.state === 'parked' && tenant.id !== id);
+  const parked = ledger.filter(
+    (tenant) => (tenant.state === 'parked' || tenant.state === 'waking') && tenant.id !== id,
+  );
   return sum(parked.map((tenant) => tenant.bytes)) + bytes <= limitBytes;
 }
 

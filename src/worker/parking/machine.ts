@@ -46,9 +46,16 @@ export class LedgerMachine implements ParkingMachine {
   }
 
   /** `bytes`: 0 if the model's process has ended; then its start needs what it held before. */
-  noteParked(bytes: number): Promise<void> {
+  noteParked(bytes: number): Promise<boolean> {
+    const { hostLimitBytes: limitBytes, workerId: id } = this.#options;
     if (bytes > 0) this.#bytes = bytes;
-    return this.#enter(bytes > 0 ? 'parked' : 'ended');
+    return this.#file.change((ledger) => {
+      if (bytes === 0) return [put(ledger, this.#describe('ended')), true];
+      // One that has not come back to its device after all is in the host already.
+      const isThere = ledger.some((tenant) => tenant.id === id && tenant.state === 'waking');
+      if (!isThere && !hasHostRoom(ledger, { id, bytes, limitBytes })) return [ledger, false];
+      return [put(ledger, this.#describe('parked')), true];
+    });
   }
 
   noteResident(): Promise<void> {

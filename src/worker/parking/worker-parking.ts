@@ -23,7 +23,8 @@ export interface ParkingMachine {
   readonly hostLimitBytes: number;
   /** `isMoved`: the memory is the host's already, so it is no longer among what is free. */
   hasHostRoom(bytes: number, isMoved: boolean): Promise<boolean>;
-  noteParked(bytes: number): Promise<void>;
+  /** False: others have the memory of the host by now, so the model must end. */
+  noteParked(bytes: number): Promise<boolean>;
   /** Promises the memory that the model held, if it is free now. */
   reserve(): Promise<RoomAnswer>;
   noteResident(): Promise<void>;
@@ -148,17 +149,27 @@ export class WorkerParker {
       if (this.#stopping.signal.aborted) return;
     }
     // Hooks have their memory in the host before they move.
-    const fits = await machine.hasHostRoom(this.#usedBytes, this.#way === 'hooks');
+    const fits = await this.#isTrue(machine.hasHostRoom(this.#usedBytes, this.#way === 'hooks'));
     let bytes = await executor.parking.letGo(fits ? 'parked' : 'ended');
-    // Nothing may have told the size before.
-    if (bytes > 0 && !(await machine.hasHostRoom(bytes, true))) {
+    // Nothing may have told the size before, and others may have come to the host meanwhile.
+    if (!(await this.#isTrue(machine.noteParked(bytes))) && bytes > 0) {
       await executor.parking.letGo('ended');
       bytes = 0;
+      await this.#isTrue(machine.noteParked(0));
     }
-    await machine.noteParked(bytes);
     this.#bytes = bytes;
     log.info({ way: this.#way, bytes }, 'worker parked');
     this.#set('parked');
+  }
+
+  /** The worker leaves its device also without a ledger; then its model ends. */
+  async #isTrue(answer: Promise<boolean>): Promise<boolean> {
+    try {
+      return await answer;
+    } catch (error) {
+      this.#options.log.warn({ err: error }, 'ledger of GPU memory not written');
+      return false;
+    }
   }
 
   async #wake(): Promise<void> {

@@ -108,7 +108,7 @@ it('bounds the memory of the host over all parked models', () => {
   const ledger = [
     tenant('a', 'parked', 30),
     tenant('b', 'resident', 50),
-    tenant('c', 'parked', 10),
+    tenant('c', 'waking', 10),
   ];
   const ask = (id: string, gb: number) =>
     hasHostRoom(ledger, { id, bytes: gb * GB, limitBytes: 64 * GB });

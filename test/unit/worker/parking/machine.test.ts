@@ -75,8 +75,16 @@ it('leaves the room to the helper of the driver if nothing tells the memory in u
   await a.noteParked(6_000 * MB);
   expect((await a.reserve()).isGranted).toBe(true);
   const b = enter('b', '/nowhere/nvidia-smi');
-  await b.noteParked(6_000 * MB);
+  await b.noteParked(3_000 * MB);
   expect((await b.reserve()).isGranted).toBe(true);
+});
+
+it('lets one of two models stay that have come to the host at once, and both do not fit', async () => {
+  const { enter, list } = open();
+  const [a, b] = [enter('a'), enter('b')];
+  const answers = await Promise.all([a.noteParked(6_000 * MB), b.noteParked(6_000 * MB)]);
+  expect(answers.toSorted()).toEqual([false, true]);
+  expect(list()).toHaveLength(1);
 });
 
 it('bounds the memory of all parked models by its limit and by what is free', async () => {

@@ -42,13 +42,18 @@ class ScriptedMachine implements ParkingMachine {
   readonly notes: string[] = [];
   /** Answers of the next requests; then yes. */
   rooms: boolean[] = [];
+  /** Others take the host's memory while the model moves. */
+  isTaken = false;
+  isBroken = false;
 
   async hasHostRoom(bytes: number, _isMoved: boolean) {
     return bytes <= this.hostLimitBytes;
   }
 
   async noteParked(bytes: number) {
+    if (this.isBroken) throw new Error('the disk is full');
     this.notes.push(`parked ${bytes / GB}`);
+    return bytes <= (this.isTaken ? 0 : this.hostLimitBytes);
   }
 
   async noteResident() {
@@ -241,6 +246,25 @@ describe('a worker that can be parked', () => {
     await unknown.wish('parked');
     await endTake(unknown);
     expect(unknown.parking.acts).toEqual(['parked', 'ended']);
+  });
+
+  it('ends a model if others have taken the memory of the host meanwhile', async () => {
+    const worker = await start();
+    worker.machine.isTaken = true;
+    await worker.wish('parked');
+    await endTake(worker);
+    expect(worker.parking.acts).toEqual(['parked', 'ended']);
+    expect(worker.machine.notes).toEqual(['parked 5', 'parked 0']);
+  });
+
+  it('leaves its device also if the ledger cannot be written', async () => {
+    const worker = await start();
+    worker.machine.isBroken = true;
+    await worker.wish('parked');
+    await endTake(worker);
+    expect(worker.parking.acts).toEqual(['parked', 'ended']);
+    expect(worker.link.lastRenewal.request.parking).toMatchObject({ state: 'parked' });
+    expect(worker.worker.health().state).toBe('ready');
   });
 
   it('ends without waking when it is drained', async () => {
