@@ -18,6 +18,7 @@ import { UsageError } from '../options.ts';
 import { printNote } from '../output.ts';
 import { listenForStop, type StopSignals } from '../stop-signals.ts';
 import { createTerminalLog } from '../terminal-log.ts';
+import { chooseCompileCaches } from './compile-caches.ts';
 import { openHealthPort } from './health-port.ts';
 import { openLink, planLink } from './platform-link.ts';
 import { BREAKER_VARIABLE, DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
@@ -52,11 +53,13 @@ export async function superviseWorkers(options: SuperviseOptions): Promise<numbe
   tellPlan(sets, log);
   const prefixes = await planPrefixes(values, { sets, detection, log });
   const { stateDir, startAttempts, vramGrowthLimit, workerId } = values;
+  const hasGpus = sets.some(({ devices }) => devices.some(({ kind }) => kind !== 'cpu'));
+  const caches = hasGpus ? chooseCompileCaches(stateDir, readVariable) : {};
   const supervisor = new Supervisor({
     sets,
     workerId,
     launch: (set, as) =>
-      launchWorker({ args, set, as, key: values.key, prefix: prefixes.get(set) ?? [] }),
+      launchWorker({ args, set, as, caches, key: values.key, prefix: prefixes.get(set) ?? [] }),
     sayBye: (bye) => sayBye(values, bye, log),
     readUndelivered: async (id) => {
       if (stateDir === undefined) return [];
@@ -175,9 +178,11 @@ interface Launch {
   /** The worker key; empty if RunPod's own key applies. */
   key: string;
   prefix: readonly string[];
+  /** Variables with the folders of compile caches. */
+  caches: Readonly<Record<string, string>>;
 }
 
-function launchWorker({ args, as, key, prefix, set }: Launch): WorkerProcess {
+function launchWorker({ args, as, caches, key, prefix, set }: Launch): WorkerProcess {
   const { breaker, incarnation, workerId } = as;
   const own = [
     '--unsupervised',
@@ -190,6 +195,7 @@ function launchWorker({ args, as, key, prefix, set }: Launch): WorkerProcess {
   return new WorkerProcess({
     command: [...prefix, ...worker],
     environment: inheritWithoutKeys({
+      ...caches,
       ...set.environment,
       [DEVICE_SET_VARIABLE]: JSON.stringify(set.devices),
       [BREAKER_VARIABLE]: breaker && JSON.stringify(breaker),
