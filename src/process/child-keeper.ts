@@ -15,6 +15,7 @@ import {
   ParkRefusedError,
 } from './parking.ts';
 import type { ChildEnd } from './program.ts';
+import { readWeights } from './weights.ts';
 
 export interface KeptChild extends ParkableChild {
   /** Names of its functions, when it has loaded its model. Rejects if it ends before. */
@@ -46,6 +47,8 @@ export interface KeeperOptions {
   maxWaiting: number;
   startTimeoutMs: number;
   maxBackoffMs: number;
+  cwd: string | undefined;
+  weights: readonly string[];
 }
 
 /** Starts a child. The log is for everything that belongs to no job. */
@@ -413,6 +416,8 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
     this.#state = { name: 'starting', shared };
     if (child.pid !== undefined) this.#log.info({ pid: child.pid }, 'model process started');
     const startedAt = performance.now();
+    const endOfStart = new AbortController();
+    this.#readWeights(endOfStart.signal);
     const timer = setTimeout(() => {
       child.fail(`was not ready after ${startTimeoutMs} ms (startTimeoutMs)`);
     }, startTimeoutMs);
@@ -423,6 +428,7 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
       throw new Error(`${this.#describe(child)} ${reason}`);
     } finally {
       clearTimeout(timer);
+      endOfStart.abort();
     }
     const startMs = Math.round(performance.now() - startedAt);
     this.#log.info({ pid: child.pid, startMs }, 'model process ready');
@@ -431,6 +437,11 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
     this.#state = { name: 'ready', shared };
     void child.ended.then((end) => this.#replace(shared, end));
     this.#admit();
+  }
+
+  #readWeights(signal: AbortSignal): void {
+    const { cwd, weights } = this.#options;
+    if (weights.length > 0) void readWeights({ cwd, weights, signal, log: this.#log });
   }
 
   #replace(shared: SharedChild<Child, Calls>, { culprit, reason }: ChildEnd): void {

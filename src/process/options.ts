@@ -21,6 +21,11 @@ export interface ModelProcessOptions {
    * is a fork of it. The packages must start no threads that live on at a fork, and must not touch CUDA when they are imported.
    */
   preload?: readonly string[];
+  /**
+   * Files of the model: paths, folders and globs, relative to `cwd`. They are read into the page cache while the program starts, up
+   * to half of the free memory.
+   */
+  weights?: readonly string[];
   /** Calls that run in the child at a time; others wait for their turn. Default 1, at most 1,000. */
   maxConcurrent?: number;
   /** Calls that may wait for their turn; a further one throws. Default 1,000. */
@@ -66,6 +71,7 @@ export interface Range {
 }
 
 const MAX_PRELOAD = 100;
+const MAX_WEIGHTS = 100;
 const MB = 1_048_576;
 const WEEK_MS = 604_800_000;
 export const DAY_MS = 86_400_000;
@@ -98,6 +104,7 @@ export function completeOptions(
   return {
     ...program,
     cwd,
+    weights: readWeightPaths('createModelProcess', options.weights),
     preload: readPreload(options.preload ?? [], program),
     callTimeoutMs:
       callTimeoutMs === undefined
@@ -113,6 +120,16 @@ export function completeOptions(
     streamWindowBytes: read('streamWindowBytes'),
     maxBackoffMs: read('maxBackoffMs'),
   };
+}
+
+/** @throws TypeError */
+export function readWeightPaths(creator: Creator, weights: readonly string[] = []): string[] {
+  const isPath = (path: unknown) => typeof path === 'string' && path !== '';
+  if (Array.isArray(weights) && weights.length <= MAX_WEIGHTS && weights.every(isPath)) {
+    return [...weights];
+  }
+  const wanted = `give an array of at most ${MAX_WEIGHTS} paths`;
+  throw new TypeError(`${creator}: weights is ${show(weights)}; ${wanted}`);
 }
 
 /** @throws TypeError */

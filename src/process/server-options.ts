@@ -7,6 +7,7 @@ import {
   type Range,
   readNumber,
   readProgram,
+  readWeightPaths,
   show,
 } from './options.ts';
 
@@ -18,6 +19,7 @@ export type ServerHook<Result> =
 type SharedNames =
   | 'command'
   | 'cwd'
+  | 'weights'
   | 'maxConcurrent'
   | 'maxWaiting'
   | 'startTimeoutMs'
@@ -47,7 +49,6 @@ export interface ModelServerOptions extends Pick<ModelProcessOptions, SharedName
 }
 
 export interface CompleteServerOptions extends KeeperOptions {
-  cwd: string | undefined;
   ready: ServerHook<boolean>;
   hooks: { park: ServerHook<unknown>; wake: ServerHook<unknown> } | undefined;
   stopTimeoutMs: number;
@@ -84,6 +85,7 @@ export function completeServerOptions(
   return {
     ...readProgram('createModelServer', options, inherited),
     cwd,
+    weights: readWeightPaths('createModelServer', options.weights),
     ready,
     hooks: sleep === undefined || wake === undefined ? undefined : { park: sleep, wake },
     maxConcurrent: read('maxConcurrent'),

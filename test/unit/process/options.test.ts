@@ -10,6 +10,7 @@ describe('the options of a model process', () => {
       inherited: {},
       command: 'python3',
       preload: [],
+      weights: [],
       args: [],
       env: {},
       cwd: undefined,
