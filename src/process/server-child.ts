@@ -113,6 +113,8 @@ export class ServerChild implements KeptChild {
     const { hooks } = this.#options;
     if (!hooks) throw new Error('the model server has no sleep and wake');
     const signal = AbortSignal.any([this.#end.signal, AbortSignal.timeout(limitMs)]);
+    // It may not answer on its way there and back. After a failure it is ended.
+    this.#isAsleep = true;
     try {
       const told = await this.#run(hooks[to], 'POST', signal);
       this.#isAsleep = to === 'park';
