@@ -528,6 +528,8 @@ export interface SeenWorker {
   /** When its last job must end, Unix ms. */
   busyUntil?: number;
   draining: boolean;
+  /** It has just arrived, or the platform has just started: it may still say that it can be parked. */
+  isNew?: true;
   /** Absent: it cannot be parked. */
   parking?: {
     state: ParkingState;

@@ -320,9 +320,7 @@ export class Workforce {
     const { clock, pods, tenants } = this.#options;
     const { awaitsCheck, decision, input } = pass;
     const { load, workersMin } = input;
-    const limits = new Map(
-      pass.load.workers.map(({ parking, podId }) => [podId, parking?.hostLimitBytes]),
-    );
+    const seen = new Map(pass.load.workers.map((worker) => [worker.podId, worker]));
     const gpuTypes = deployment.gpuTypeIds.filter((type) => !this.#crowded.has(type, clock.now()));
     const crowded = pass.workers.filter(
       (pod) => pod.desired === 'running' && pods.seen(pod.id)?.waiting?.cause === 'capacity',
@@ -339,7 +337,8 @@ export class Workforce {
         ...worker,
         state: findNextState(worker, decision),
         since: this.#workerList.sinceOf(worker.id),
-        hostLimitBytes: limits.get(worker.id) ?? 0,
+        isNew: seen.get(worker.id)?.isNew ?? false,
+        hostLimitBytes: seen.get(worker.id)?.parking?.hostLimitBytes ?? 0,
       })),
       startMs: this.#workerList.startMs,
       wakeMs: this.#workerList.wakeMs,

@@ -41,6 +41,8 @@ export interface TenancyFacts {
 export interface TenantWorker extends Pick<ScaledWorker, 'canPark' | 'id' | 'state' | 'idleSince'> {
   /** Since when it has been ready, has been on the way from its GPUs, or has drained, Unix ms. */
   since: number;
+  /** It may still say that it can be parked: until then it does not give way. */
+  isNew: boolean;
   /** Host memory for parked workers of its machine; 0: not known. */
   hostLimitBytes: number;
 }
@@ -242,7 +244,7 @@ function stateOf(pod: PodState, worker: TenantWorker | undefined): Tenant['state
   if (isParked(pod)) return 'parked';
   if (pod.parked) return 'waking';
   if (worker?.state === 'parked') return 'parking';
-  return worker?.state === 'ready' ? 'resident' : 'starting';
+  return worker?.state === 'ready' && !worker.isNew ? 'resident' : 'starting';
 }
 
 function idsOf(moves: readonly { podId: string }[]): Set<string> {

@@ -262,6 +262,7 @@ export const workLoad = z.object({
       taken: z.number(),
       busyUntil: z.number(),
       draining: z.boolean(),
+      isNew: z.literal(true).exactOptional(),
       parking: z
         .object({
           state: z.enum(PARKING_STATES),

@@ -42,6 +42,10 @@ export interface PresentWorker {
   draining: boolean;
   /** A renewal has answered `drain: true`; later renewals can wait as usual. */
   drainSent: boolean;
+  /** When it said hello, or the platform started, Unix ms. */
+  arrivedAt: number;
+  /** It has renewed since then: it has said whether it can be parked. */
+  hasRenewed: boolean;
   /** What it last said of its parking; undefined: it cannot be parked. */
   parking: WorkerParking | undefined;
   /** What it should become. */
@@ -93,6 +97,8 @@ export class Presence {
       seenAt: now,
       draining: again?.draining ?? false,
       drainSent: false,
+      arrivedAt: now,
+      hasRenewed: again?.hasRenewed ?? false,
       parking: again ? again.parking : restart(before?.parking),
       parkWish: again?.parkWish,
       parkWishSent: undefined,

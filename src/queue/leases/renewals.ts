@@ -49,6 +49,7 @@ export class Renewals {
   #noteParking(worker: PresentWorker, parking: WorkerParking | undefined): void {
     const { signals } = this.#options;
     const known = worker.parking;
+    worker.hasRenewed = true;
     if (!parking) {
       // Its models cannot be parked any more. A renewal from before it knew of a way changes nothing for long.
       if (known?.state === 'ready') worker.parking = undefined;

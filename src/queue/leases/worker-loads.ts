@@ -9,6 +9,8 @@ import { listLaterTypes, type ParkWish, type PresentWorker } from './presence.ts
 /** Upper bound of the count: no endpoint has so many workers. */
 const MAX_READY = 10_000;
 const MS_PER_S = 1_000;
+/** A worker that has not renewed so long after its arrival is not waited for, ms. */
+const NEW_MS = 5_000;
 
 export interface QueueLoad {
   /** Jobs that a worker could take now. If some jobs are delayed, the count ends at MAX_READY. */
@@ -44,6 +46,8 @@ export interface WorkerLoad {
   /** When the last of its attempts must end, Unix ms; 0 without attempts. */
   busyUntil: number;
   draining: boolean;
+  /** It has just arrived, or the platform has just started: it may still say that it can be parked. */
+  isNew?: true;
   /** Absent: it cannot be parked. */
   parking?: {
     state: ParkingState;
@@ -75,7 +79,8 @@ export class WorkerLoads {
       const apart = endpoint.deployment === null ? [] : tx.outgrownLoads(endpointId);
       return addUp(apart, ready, oldest, endpoint);
     });
-    const workers = this.#listWorkers(endpointId).map(describe);
+    const now = this.#options.clock.now();
+    const workers = this.#listWorkers(endpointId).map((worker) => describe(worker, now));
     return { ...counts, ...this.#countGpus(endpointId), workers };
   }
 
@@ -176,10 +181,11 @@ export function drainWorker(worker: PresentWorker, signals: Signals): void {
   signals.wakeTakers(worker.endpointId);
 }
 
-function describe(worker: PresentWorker): WorkerLoad {
-  const { draining, id, leases, parking, parkWish, podId, taken } = worker;
+function describe(worker: PresentWorker, now: number): WorkerLoad {
+  const { arrivedAt, draining, hasRenewed, id, leases, parking, parkWish, podId, taken } = worker;
   const busyUntil = Math.max(0, ...[...leases.values()].map(({ deadlineAt }) => deadlineAt));
-  const load = { id, podId, jobs: leases.size, taken, busyUntil, draining };
+  const isNew = !hasRenewed && now - arrivedAt < NEW_MS && { isNew: true as const };
+  const load = { id, podId, jobs: leases.size, taken, busyUntil, draining, ...isNew };
   if (!parking) return load;
   const { hostLimitBytes, state, vramBytes } = parking;
   const wish = parkWish !== undefined && { wish: parkWish };

@@ -218,6 +218,18 @@ describe('a parked worker', () => {
     expect(world.listPods(chat)).toMatchObject([{ id: podId }]);
   });
 
+  it('is parked, not ended, though its platform has just started', async () => {
+    const { chat, image, world } = await openParked();
+    const before = world.listPods(image).map(({ id }) => id);
+    await world.leave();
+    await world.run(1_000);
+    await world.start();
+    await world.submit(chat);
+    await world.until(async () => (await world.countJobs(chat)).completed === 2, 20_000);
+    expect(world.listPods(image).map(({ id }) => id)).toEqual(before);
+    expect(world.listPods(image)).toMatchObject([{ gpus: [] }]);
+  });
+
   it('ends with its endpoint', async () => {
     const { chat, podId, world } = await openParked();
     await world.platform.endpoints.remove(OWNER, chat);

@@ -92,7 +92,7 @@ describe('the load of an endpoint', () => {
     const lease = await one.takeOne();
     // Its execution timeout, and what the queue waits beyond it.
     const busyUntil = platform.clock.now() + 600_000 + 10_000;
-    expect((await load()).workers).toEqual([
+    expect((await load()).workers).toMatchObject([
       { id: 'one', podId: null, jobs: 1, taken: 1, busyUntil, draining: false },
       { id: 'other', podId: null, jobs: 0, taken: 0, busyUntil: 0, draining: false },
     ]);
