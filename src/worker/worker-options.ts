@@ -9,6 +9,7 @@ import type {
   Lease,
   LinkErrorCode,
   Outcome,
+  ParkingState,
   WorkerLink,
 } from '../wire/link/worker-link.ts';
 import type { BreakerState } from './circuit-breaker.ts';
@@ -130,6 +131,8 @@ export interface WorkerObserver {
   attemptEnded(lease: Lease, outcome: Outcome, usage: AttemptUsage | undefined): void;
   /** Breaker state, for the next process. */
   breakerChanged(state: BreakerState): void;
+  /** The worker's models have another place, or are on the way there. */
+  parkingChanged(state: ParkingState): void;
   /** A batch of a batch handler has started or failed. */
   batchChanged(event: BatchEvent): void;
   /** The platform has answered the long poll that renews all leases. */
@@ -146,6 +149,7 @@ export const NO_OBSERVER: WorkerObserver = {
   chunksYielded() {},
   attemptEnded() {},
   breakerChanged() {},
+  parkingChanged() {},
   batchChanged() {},
   leasesRenewed() {},
   callFailed() {},

@@ -155,7 +155,10 @@ function openParker(
     },
     onRecycle: (reason) => control.recycle(reason, 'idle'),
   });
-  parker.onChange(() => room.wake());
+  parker.onChange(() => {
+    room.wake();
+    if (parker.state) options.observer?.parkingChanged(parker.state);
+  });
   return closing.adopt(parker, () => parker.stop());
 }
 

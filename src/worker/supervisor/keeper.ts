@@ -260,6 +260,8 @@ export class Keeper implements WatchedWorker, FedWorker {
     const isIntended = ending?.to === 'quarantine' || ending?.to === 'stop';
     if (end.code !== 0) this.#crashReports.report(process, end, isIntended ? 'drained' : 'crashed');
     if (end.code === 0 && process.isDismissed) this.#isOver = true;
+    // Whoever parked it starts another one, when a GPU is free.
+    if (process.isParked) this.#isOver = true;
     const reason = this.#quarantine;
     if (!this.#isOver && reason === undefined) {
       this.#replace(state, end);
@@ -270,7 +272,7 @@ export class Keeper implements WatchedWorker, FedWorker {
       this.#log.warn({ ...this.#name(process), cause }, 'worker process exited during shutdown');
     }
     if (reason === undefined || this.#isOver) {
-      this.#change({ name: 'stopped', isClean: end.code === 0 });
+      this.#change({ name: 'stopped', isClean: end.code === 0 || process.isParked });
     } else this.#change({ name: 'quarantined', reason });
   }
 

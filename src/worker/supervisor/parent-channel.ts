@@ -21,6 +21,8 @@ export type FromWorker =
   | { type: 'breaker'; state: BreakerState }
   /** A solo job has begun or ended: it may crash the process. */
   | { type: 'solo'; isRunning: boolean }
+  /** Its models have left the GPU, which may now be another worker's; or it is its own again. */
+  | { type: 'parked'; isParked: boolean }
   /**
    * The worker cannot continue. `isFinal`: another process would fail too. `exitCode`: of the supervisor, if
    * it gives up for this reason.
@@ -50,6 +52,7 @@ const FROM_WORKER: Readonly<Record<FromWorker['type'], true>> = {
   completed: true,
   breaker: true,
   solo: true,
+  parked: true,
   failed: true,
   recycling: true,
   dismissed: true,
@@ -219,6 +222,10 @@ export function observeForParent(
         channel.send({ type: 'completed' });
       }
       observer.attemptEnded(lease, outcome, usage);
+    },
+    parkingChanged(state) {
+      channel.send({ type: 'parked', isParked: state === 'parked' });
+      observer.parkingChanged(state);
     },
     breakerChanged(state) {
       channel.send({ type: 'breaker', state });

@@ -74,6 +74,8 @@ export class WorkerProcess {
   hasCompleted = false;
   /** Breaker state; undefined if it has not changed since the start. */
   breaker: BreakerState | undefined;
+  /** Its GPU may be another worker's: a new process must not start a model there. */
+  isParked = false;
   /** The process runs a solo job, which may crash it. */
   runsSolo = false;
   /** Number of heartbeats so far. */
@@ -177,6 +179,9 @@ export class WorkerProcess {
         return;
       case 'breaker':
         this.breaker = message.state;
+        return;
+      case 'parked':
+        this.isParked = message.isParked;
         return;
       case 'solo':
         this.runsSolo = message.isRunning;

@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { z } from 'zod';
+import { readProcess } from '../../../src/base/process/process-table.ts';
 import {
   compileDriver,
   leaveOutWithoutCompiler,
@@ -166,5 +167,14 @@ describe.skipIf(isLeftOut)('workers of one GPU', () => {
     expect(platform.incarnations.get('b')).toBe(before);
     expect(device.tenants.filter(({ state }) => state === 'running')).toHaveLength(1);
     expect(device.tenants.map(({ pid }) => pid)).not.toContain(parked);
+
+    // A worker that is killed while it is parked has no successor: its GPU may be another worker's.
+    platform.wishes.set('b', 'parked');
+    await platform.until('b', 'parked');
+    const model = Number([...b.output.matchAll(/"pid":(\d+),"way":"driver"/g)].at(-1)?.[1]);
+    const worker = readProcess(model)?.parentPid ?? 0;
+    process.kill(worker, 'SIGKILL');
+    expect(await b.exited).toBe(0);
+    await expect.poll(() => device.tenants.map(({ pid }) => pid)).not.toContain(model);
   });
 });

@@ -27,6 +27,7 @@ class PretendProcess implements SupervisedProcess {
   failure: SupervisedProcess['failure'];
   recycling: string | undefined;
   isDismissed = false;
+  isParked = false;
   activity: SupervisedProcess['activity'];
   hasCompleted = false;
   runsSolo = false;
@@ -154,6 +155,7 @@ class Life {
     const before = this.processes.filter((process) => process.set === set);
     if (before.some(({ end }) => end === undefined)) this.faults.push('two at a time');
     if (before.some(({ isDismissed }) => isDismissed)) this.faults.push('one after a dismissal');
+    if (before.some(({ isParked }) => isParked)) this.faults.push('one on a GPU of another worker');
     if (this.isStopping) this.faults.push('one after the stop');
     const { incarnation = this.clock.now(), workerId = `found-${this.processes.length}` } = as;
     const process = new PretendProcess(set, { workerId, incarnation });
@@ -181,6 +183,9 @@ class Life {
     return [
       () => process.beSomebody(),
       () => process.beReady(),
+      () => {
+        process.isParked = this.#random() < 0.1;
+      },
       () => process.die({ code: 1, signal: null }),
       () => process.die({ code: null, signal: 'SIGSEGV' }),
       () => {
