@@ -153,7 +153,13 @@ export class ThreadExecutor implements Executor {
 
   async #letGo(how: 'parked' | 'ended'): Promise<number> {
     this.#isParked = true;
-    const answers = await this.#askLanes(how === 'parked' ? 'park' : 'end');
+    const { teardownMs } = this.#options;
+    // A thread that starts would have its model on the device soon: another one starts at the wake.
+    const others = [...this.#lanes].filter((lane) => !lane.isServing);
+    const [answers] = await Promise.all([
+      this.#askLanes(how === 'parked' ? 'park' : 'end'),
+      ...others.map((lane) => lane.close(teardownMs)),
+    ]);
     return answers.reduce((sum, answer) => sum + (answer?.bytes ?? 0), 0);
   }
 

@@ -1,5 +1,5 @@
 // Handler threads whose model processes are parked and woken: real threads and processes on a stand-in for the driver.
-import { writeFileSync } from 'node:fs';
+import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { Device } from '../../../../src/wire/link/worker-link.ts';
@@ -91,7 +91,34 @@ describe.skipIf(isLeftOut)('handler threads with model processes', () => {
     executor.onChange(() => gone.resolve());
     writeFileSync(join(dirname(handlerPath), 'die'), '');
     await gone.promise;
-    expect(device.tenants).toEqual([]);
+    await vi.waitFor(() => expect(device.tenants).toEqual([]), 10_000);
+    await executor.parking?.wakeUp();
+    expect(readOutput(await threads.begin({}).end)).toMatchObject({ mb: 1_024 });
+  });
+
+  it('have no model on the device either if one of them was starting', async () => {
+    const device = open();
+    const handlerPath = await writeHandler(`
+      import { existsSync, rmSync, writeFileSync } from 'node:fs';
+      import tenant from ${JSON.stringify(TENANT)};
+      const at = (name) => new URL(name, import.meta.url);
+      export default { ...tenant, async setup(ctx) {
+        await tenant.setup(ctx);
+        setInterval(() => { if (existsSync(at('die'))) { rmSync(at('die')); process.exit(7); } }, 5).unref();
+        if (!existsSync(at('slow'))) return;
+        writeFileSync(at('reached'), '');
+        await new Promise(() => {});
+      } };`);
+    const at = (name: string) => join(dirname(handlerPath), name);
+    const threads = createThreads({ handlerPath, devices: [gpu] });
+    const { executor } = threads;
+    await executor.start();
+    for (const name of ['slow', 'die']) writeFileSync(at(name), '');
+    await vi.waitFor(() => expect(existsSync(at('reached'))).toBe(true), 20_000);
+    expect(device.tenants).toHaveLength(1);
+    expect(await executor.parking?.letGo('parked')).toBe(0);
+    await vi.waitFor(() => expect(device.tenants).toEqual([]), 10_000);
+    rmSync(at('slow'));
     await executor.parking?.wakeUp();
     expect(readOutput(await threads.begin({}).end)).toMatchObject({ mb: 1_024 });
   });
