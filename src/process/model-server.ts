@@ -2,6 +2,7 @@
 // replaces it; this file passes requests on to it.
 import { iterateLines } from '../base/text/line-reader.ts';
 import type { Context } from '../handler/define.ts';
+import type { LostContext } from './calls.ts';
 import { ChildKeeper } from './child-keeper.ts';
 import { KeptProcess, type RunningModel } from './kept-process.ts';
 import type { ProcessLog } from './messages.ts';
@@ -85,11 +86,16 @@ export async function* readEvents(response: Response): AsyncGenerator<string, vo
   }
 }
 
+function failIfLost(child: ServerChild, loss: LostContext | undefined): void {
+  if (loss) child.fail(`has lost its GPU context: ${loss.words}`, loss.culprit);
+}
+
 function startServer(options: CompleteServerOptions, log: ProcessLog) {
   const calls = new RunningRequests();
   const child = new ServerChild(options, calls, (stream, line) => {
     // Servers write their ordinary log to either stream.
     (calls.onlyLog ?? log).info({ stream }, line);
+    failIfLost(child, calls.noteLine(line));
   });
   return { calls, child };
 }
@@ -117,7 +123,8 @@ class RestartingModelServer
     const type = json === undefined ? {} : { 'content-type': 'application/json' };
     const shared = await this.keeper.acquireFor(options);
     const { calls, child } = shared;
-    const running = calls.begin(signal ?? {}, log);
+    const quotes = (words: string) => sent !== undefined && Buffer.from(sent).includes(words);
+    const running = calls.begin({ log, quotes, owner: signal ?? {} });
     const requestEnd = new RequestEnd(running, signal, (how) => {
       calls.end(running, how);
       this.keeper.release(shared);
@@ -130,6 +137,10 @@ class RestartingModelServer
         body: sent ?? null,
         signal,
       });
+      const loss = calls.noteAnswer(running, answer.statusCode);
+      failIfLost(child, loss);
+      if (loss) answer.body.on('error', () => undefined).destroy();
+      if (loss) throw new Error('the model server has lost its GPU context');
       return await toResponse(answer, requestEnd);
     } catch (error) {
       throw await requestEnd.fail(error);

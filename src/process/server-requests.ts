@@ -1,25 +1,31 @@
 // The requests that run in one model server, until their answers have been read. When the server ends, each gets the error
 // that tells the worker what becomes of its job.
 import { setTimeout as delay } from 'node:timers/promises';
-import { assignBlame, ModelProcessError } from './calls.ts';
+import { findContextLoss } from '../handler/thrown.ts';
+import { assignBlame, type LostContext, ModelProcessError } from './calls.ts';
 import type { ProcessLog } from './messages.ts';
 
 /** How much later than the end of its connection the end of a server is noticed, ms. */
 const LATE_END_MS = 1_000;
+
+type RequestSource = Pick<RunningRequest, 'owner' | 'log' | 'quotes'>;
 
 export class RunningRequest {
   readonly id: number;
   /** Equal for requests of the same job. */
   readonly owner: unknown;
   readonly log: ProcessLog | undefined;
+  /** Its body contains these words, so the server may print them. */
+  readonly quotes: (words: string) => boolean;
   /** No connection came about. */
   isUnsent = false;
   readonly #failure = Promise.withResolvers<Error>();
 
-  constructor(id: number, owner: unknown, log: ProcessLog | undefined) {
+  constructor(id: number, { log, owner, quotes }: RequestSource) {
     this.id = id;
     this.owner = owner;
     this.log = log;
+    this.quotes = quotes;
   }
 
   fail(error: Error): void {
@@ -37,6 +43,10 @@ export class RunningRequests {
   #completed = 0;
   #nextId = 1;
   #onIdle: (() => void)[] = [];
+  /** Words of a line, since the last good answer, that show a lost context. */
+  #printedLoss: string | undefined;
+  /** The last request whose answer was 500 or above, since the last good one. */
+  #lastFailed: number | undefined;
 
   get size(): number {
     return this.#running.size;
@@ -53,8 +63,8 @@ export class RunningRequests {
     return first.log;
   }
 
-  begin(owner: unknown, log: ProcessLog | undefined): RunningRequest {
-    const request = new RunningRequest(this.#nextId++, owner, log);
+  begin(source: RequestSource): RunningRequest {
+    const request = new RunningRequest(this.#nextId++, source);
     this.#running.set(request.id, request);
     return request;
   }
@@ -63,6 +73,29 @@ export class RunningRequests {
     if (!this.#running.delete(id)) return;
     if (how === 'answered') this.#completed += 1;
     this.#noteIdle();
+  }
+
+  /** A line alone shows nothing: a server may print it and recover. */
+  noteLine(line: string): LostContext | undefined {
+    const words = findContextLoss(line);
+    if (words === undefined) return undefined;
+    for (const request of this.#running.values()) if (request.quotes(words)) return undefined;
+    this.#printedLoss = words;
+    return this.#findLoss();
+  }
+
+  noteAnswer({ id }: RunningRequest, status: number): LostContext | undefined {
+    if (status >= 500) this.#lastFailed = id;
+    else if (status < 400) {
+      this.#lastFailed = undefined;
+      this.#printedLoss = undefined;
+    }
+    return this.#findLoss();
+  }
+
+  #findLoss(): LostContext | undefined {
+    const [culprit, words] = [this.#lastFailed, this.#printedLoss];
+    return culprit === undefined || words === undefined ? undefined : { culprit, words };
   }
 
   async untilIdle(): Promise<void> {

@@ -47,6 +47,10 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/set":
             state.update(json.loads(body))
             self.answer(200, "")
+        elif path == "/poison":
+            print("RuntimeError: CUDA error: device-side assert triggered", file=sys.stderr, flush=True)
+            time.sleep(0.05)
+            self.answer(500, "internal error")
         elif path == "/die":
             print("out of luck", file=sys.stderr, flush=True)
             os._exit(7)

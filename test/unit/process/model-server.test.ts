@@ -136,6 +136,21 @@ describe.skipIf(leaveOutWithoutPython('model-server.test.ts'))('a model server',
     expect(await caught(plain.text())).toMatchObject({ blame: 'suspect' });
   });
 
+  it('is replaced when it prints that it has lost its GPU context and fails a request', async () => {
+    const { log, server } = await startServer();
+    const { pid } = server;
+    const words = 'CUDA error: device-side assert triggered';
+    // The words of a request show nothing.
+    const quoted = await server.fetch('/poison', { json: { prompt: words } });
+    expect([quoted.status, server.pid]).toEqual([500, pid]);
+    await caught(server.fetch('/poison', { method: 'POST' }));
+    await expect.poll(() => server.pid !== undefined && server.pid !== pid).toBe(true);
+    const ended = log.entries.find(({ message }) => message.startsWith('model process ended'));
+    expect(ended?.fields).toMatchObject({
+      reason: expect.stringMatching(/^has lost its GPU context: CUDA error: device-side assert/),
+    });
+  });
+
   it('is replaced when it is not healthy', async () => {
     const { log, server } = await startServer({ hangTimeoutMs: 200 });
     const { pid } = server;
