@@ -321,6 +321,9 @@ export class Workforce {
     const { awaitsCheck, decision, input } = pass;
     const { load, workersMin } = input;
     const seen = new Map(pass.load.workers.map((worker) => [worker.podId, worker]));
+    // What others say of their machine's memory is not to be relied on.
+    const limitOf = (podId: string) =>
+      this.#mayPark({ deployment, userId }) && seen.get(podId)?.parking?.hostLimitBytes;
     const gpuTypes = deployment.gpuTypeIds.filter((type) => !this.#crowded.has(type, clock.now()));
     const crowded = pass.workers.filter(
       (pod) => pod.desired === 'running' && pods.seen(pod.id)?.waiting?.cause === 'capacity',
@@ -338,7 +341,7 @@ export class Workforce {
         state: findNextState(worker, decision),
         since: this.#workerList.sinceOf(worker.id),
         isNew: seen.get(worker.id)?.isNew ?? false,
-        hostLimitBytes: seen.get(worker.id)?.parking?.hostLimitBytes ?? 0,
+        hostLimitBytes: limitOf(worker.id) || 0,
       })),
       startMs: this.#workerList.startMs,
       wakeMs: this.#workerList.wakeMs,
