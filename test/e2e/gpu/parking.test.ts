@@ -64,6 +64,18 @@ async function runJob(endpoint: string): Promise<number> {
   return pid;
 }
 
+/** A worker that gives way before it has found a way to park its model ends. */
+async function startModel(endpoint: string): Promise<number> {
+  const pid = await runJob(endpoint);
+  await until(async () => {
+    const { pods } = podList.parse(await (await platform.fetch('/v2/pods')).json());
+    const pod = pods.find((each) => each.endpointId === endpoint && each.status === 'RUNNING');
+    const log = await (await platform.fetch(`/v2/pods/${pod?.id}/logs`)).text();
+    return log.includes('worker can be parked');
+  });
+  return pid;
+}
+
 it.skipIf(isLeftOut)('two models take turns on one GPU, and keep their processes', async () => {
   const device = new StandInDevice(driver, { totalMb: 1_500 });
   const { CUDA_VISIBLE_DEVICES: _, ...onDevice } = device.environment;
@@ -75,7 +87,7 @@ it.skipIf(isLeftOut)('two models take turns on one GPU, and keep their processes
   const shared = { templateId, gpuTypeIds, workersMax: 1, idleTimeout: 3_600, minResidenceMs: 0 };
   const chat = await create('/v1/endpoints', { ...shared, name: 'chat' });
   const image = await create('/v1/endpoints', { ...shared, name: 'image' });
-  const first = [await runJob(chat), await runJob(image)];
+  const first = [await startModel(chat), await startModel(image)];
   for (let turn = 0; turn < 3; turn++) {
     expect([await runJob(chat), await runJob(image)]).toEqual(first);
     expect(device.tenants.map(({ state }) => state).sort()).toEqual(['checkpointed', 'running']);
