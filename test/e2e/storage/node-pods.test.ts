@@ -222,7 +222,12 @@ describe.skipIf(isLeftOut)('three nodes with the process engine', () => {
           return record.json();
         };
         await expect.poll(read, LONG).toMatchObject({ status: 'COMPLETED', attempt: 1 });
-        return listPods(nodes.at(0), endpoint);
+        const pods = await listPods(nodes.at(0), endpoint);
+        // One that gives way before it has found a way to park its model ends.
+        const logs = `/v2/pods/${pods[0]?.id}/logs`;
+        const readLog = async () => (await nodes.at(n).fetch(logs)).text();
+        await expect.poll(readLog, LONG).toContain('worker can be parked');
+        return pods;
       };
       const endpoints: string[] = [];
       // Most likely not all of them belong to the leader.
