@@ -106,12 +106,13 @@ export function describeResources(world: () => World): void {
         await page.getByText('No versions yet').waitFor();
         await page.getByRole('link', { name: 'Settings' }).click();
         await page.getByLabel('Maximum').fill('2');
+        await page.getByLabel('Minimum gives way').selectOption('Yes');
         await page.getByLabel('Execution timeout, s').fill('60');
         await page.getByRole('button', { name: 'Save' }).click();
         await page.getByText('Saved.').waitFor();
         await expectAccessible(page);
         const made = await admin().endpoints.get('made-here');
-        expect(made).toMatchObject({ workersMax: 2, executionTimeout: 60_000 });
+        expect(made).toMatchObject({ workersMax: 2, executionTimeout: 60_000, yields: true });
         await page.getByRole('button', { name: 'Delete the endpoint' }).click();
         await page.getByRole('dialog').getByRole('button', { name: 'Delete the endpoint' }).click();
         await page.getByRole('heading', { name: 'Overview' }).waitFor();

@@ -90,6 +90,11 @@ export function FieldInputs({ fields, record }: FieldInputsProps) {
     ));
 }
 
+const SWITCH = [
+  { id: 'true', name: 'Yes' },
+  { id: 'false', name: 'No' },
+];
+
 interface FieldInputProps {
   name: string;
   field: Field;
@@ -117,6 +122,10 @@ function FieldInput({ field, isNew, name, value }: FieldInputProps) {
           const words = field.choices.map((id) => ({ id, name: spellChoice(id) }));
           return <ChoiceSelect {...{ ...given, choices: words, value }} />;
         }
+        // A checkbox that is off has no value, as if the form did not have it.
+        if (field.kind === 'switch') {
+          return <ChoiceSelect {...{ ...given, choices: SWITCH, value }} />;
+        }
         const filled = { ...given, required, defaultValue: value };
         if (field.kind === 'integer' || field.kind === 'number') {
           return <input type="number" {...filled} {...boundsOf(field)} />;
@@ -142,9 +151,14 @@ export function readForm(fields: Fields, form: FormData): Record<string, unknown
     const [text = ''] = texts;
     if (field.kind === 'list') return [[name, texts.flatMap(splitList)]];
     if (text === '') return field.isSecret || field.optional ? [] : [[name, null]];
-    return [[name, isNumber(field) ? round(Number(text) * (field.formUnit ?? 1)) : text]];
+    return [[name, readValue(field, text)]];
   });
   return Object.fromEntries(given);
+}
+
+function readValue(field: Field, text: string): unknown {
+  if (field.kind === 'switch') return text === 'true';
+  return isNumber(field) ? round(Number(text) * (field.formUnit ?? 1)) : text;
 }
 
 type NumberField = Extract<Field, { kind: 'integer' | 'number' }>;
@@ -177,8 +191,11 @@ function round(value: number): number {
   return Number(value.toFixed(6));
 }
 
-function describeField({ kind, text }: Field, none: string | undefined): string {
-  const order = kind === 'list' ? '; separate several with commas' : '';
+function describeField(field: Field, none: string | undefined): string {
+  const order = field.kind === 'list' ? '; separate several with commas' : '';
+  // The label has the unit of the form.
+  const isConverted = isNumber(field) && field.formUnit !== undefined;
+  const text = isConverted ? field.text.replace(/, (in milliseconds|ms)$/, '') : field.text;
   return none === undefined ? text + order : `${text}; empty: ${none}`;
 }
 
