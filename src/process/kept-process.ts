@@ -1,4 +1,4 @@
-// What a model process and a model server have in common: start, stop, park and wake of the child that is kept.
+// Starts, stops, parks and wakes a kept child, for model processes and model servers alike.
 import {
   noteParkable,
   type ParkAbility,
@@ -26,9 +26,9 @@ export interface RunningModel extends AsyncDisposable {
   /** Ends the child. Call it in `teardown`. */
   stop(): Promise<void>;
   /**
-   * Moves the model from its GPU to the host's memory, after the calls that run have ended. Calls that arrive wait for
-   * `wake`. The worker does it when another model needs the GPU; you need it only for your own rules. If the process
-   * ends, or is in an unknown state afterwards, the way is `cold`: another one starts in `wake`.
+   * Moves the model from its GPU to the host's memory, after the running calls have ended. New calls wait for `wake`.
+   * The worker does this when another model needs the GPU; call it only for rules of your own. If the process cannot go on
+   * afterwards, it is ended, and the way is `cold`: `wake` starts another one.
    *
    * @throws ParkRefusedError if calls still run after `waitMs`, or nothing can park it; it takes calls as before
    */

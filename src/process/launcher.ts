@@ -14,10 +14,10 @@ import type { HostProcess } from './program.ts';
 const PROGRAM = fileURLToPath(new URL('./python/millrace_launch.py', import.meta.url));
 
 const MAX_LINE_CHARS = 65_536;
-/** How long a connection may take to say whose it is, ms. */
+/** How long a connection may take to name its fork, ms. */
 const GREETING_MS = 5_000;
 const MAX_GREETING = 200;
-/** Connections at a time: of a child that runs, one that waits, and strangers, which a token keeps out. */
+/** Connections at a time: those of a child that runs and of one that waits. A token keeps strangers out. */
 const MAX_CONNECTIONS = 16;
 /** How long the report of an end may take after the end of the connection, ms. */
 const REPORT_MS = 5_000;
@@ -36,7 +36,7 @@ export interface LauncherOptions {
 
 type Environment = Record<string, string | undefined>;
 
-/** A fork; it looks to the worker as a child of its own. */
+/** A fork. To the worker it looks like a child process of its own. */
 class ForkedProcess extends EventEmitter implements HostProcess {
   readonly pid: number;
   readonly stdout: Socket;
@@ -137,7 +137,7 @@ export class Launcher {
     });
   }
 
-  /** @returns a child that has imported the packages, with this environment, if one is there */
+  /** @returns a child that has imported the packages with this environment; undefined if none waits */
   take(env: Environment): HostProcess | undefined {
     const run = this.#run;
     if (!run) return undefined;
@@ -171,7 +171,7 @@ interface LauncherEvents {
   log: ProcessLog;
   ready(): void;
   unfit(reason: string): void;
-  /** It has ended, though nobody has stopped it. */
+  /** It has ended by itself. */
   end(reason: string): void;
 }
 
@@ -272,7 +272,7 @@ class LauncherRun {
     }
   }
 
-  /** A connection says the token, the number of its fork and what it is. */
+  /** The first line of a connection has the token, the number of its fork and the role. */
   #greet(connection: Socket): void {
     const timer = setTimeout(() => connection.destroy(), GREETING_MS).unref();
     let text = '';

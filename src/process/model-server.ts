@@ -64,8 +64,8 @@ export function createModelServer(options: ModelServerOptions): ModelServer {
 }
 
 /**
- * The data of each server-sent event of an answer, without the `[DONE]` of OpenAI's API. To leave the loop early ends the
- * request.
+ * The data of each server-sent event of an answer, without the `[DONE]` of OpenAI's API. If you leave the loop early, the
+ * request ends.
  */
 export async function* readEvents(response: Response): AsyncGenerator<string, void, void> {
   if (!response.body) return;

@@ -17,13 +17,13 @@ export interface ModelProcessOptions {
   /** Default: the worker's working directory. */
   cwd?: string;
   /**
-   * Python packages that a second process imports as soon as the model is ready. The next start, after a crash or a park,
-   * is a fork of it. The packages must start no threads that live on at a fork, and must not touch CUDA when they are imported.
+   * Python packages that a second process imports as soon as the model is ready. Later starts, such as after a crash, are
+   * forks of it. The packages must not touch CUDA when they are imported, nor start threads that survive a fork.
    */
   preload?: readonly string[];
   /**
-   * Files of the model: paths, folders and globs, relative to `cwd`. They are read into the page cache while the program starts, up
-   * to half of the free memory.
+   * Files of the model: paths, folders and globs, relative to `cwd`. The worker reads them into the page cache while the
+   * program starts, up to half of the free memory.
    */
   weights?: readonly string[];
   /** Calls that run in the child at a time; others wait for their turn. Default 1, at most 1,000. */

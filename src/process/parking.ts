@@ -1,11 +1,11 @@
-// How a child lets go of its device and takes it back: by the hooks of its program, else by the driver.
+// Moves the model of a child off its device and back: by hooks of its program, else by the driver.
 import { basename, isAbsolute } from 'node:path';
 import { NO_ROOM, type ParkAbility } from '../base/process/parkables.ts';
 import type { ProcessLog } from './messages.ts';
 import { buildEnvironment, type Environment } from './options.ts';
 import { ParkHelper, ParkHelperError, type Suspended } from './park-helper.ts';
 
-/** Longest run of a hook, ms: 100 GB of pageable memory take a minute. */
+/** Longest run of a hook, ms: 100 GB of pageable memory take a minute and more. */
 const HOOK_MS = 300_000;
 /** Longest wait for kernels that run although no call does, ms. */
 const LOCK_MS = 10_000;

@@ -1,5 +1,5 @@
-// One program in a process group of its own, from its start to its end: its lines, why it ended, and the end of its group.
-// child.ts speaks with a model process, server-child.ts with a model server.
+// Runs one program in a process group of its own: reads its lines, says why it ended, and ends its group. child.ts speaks with
+// a model process, server-child.ts with a model server.
 import { type SpawnOptions, spawn } from 'node:child_process';
 import type { Readable, Stream } from 'node:stream';
 import { StringDecoder } from 'node:string_decoder';

@@ -11,7 +11,7 @@ import {
   show,
 } from './options.ts';
 
-/** A request without a body to a path of the server, or a function. It ends when `signal` aborts. */
+/** A path of the server, for a request without a body, or a function. It must end when `signal` aborts. */
 export type ServerHook<Result> =
   | string
   | ((url: string, signal: AbortSignal) => Result | Promise<Result>);
@@ -41,7 +41,7 @@ export interface ModelServerOptions extends Pick<ModelProcessOptions, SharedName
   ready?: ServerHook<boolean>;
   /**
    * How the model leaves the GPU when the worker is parked: a path for POST, such as `/sleep?level=1` of vLLM, or a function,
-   * which may return the bytes that it has freed. It needs `wake`, and runs while no request does.
+   * which should return the number of bytes that it has freed. It needs `wake`, and runs while no request runs.
    */
   sleep?: ServerHook<unknown>;
   /** How the model comes back: a path for POST, such as `/wake_up` of vLLM, or a function. */
@@ -78,7 +78,9 @@ export function completeServerOptions(
   }
   if ((sleep === undefined) !== (wake === undefined)) {
     const [given, missing] = sleep === undefined ? ['wake', 'sleep'] : ['sleep', 'wake'];
-    throw new TypeError(`createModelServer: there is ${given} but no ${missing}; give both`);
+    throw new TypeError(
+      `createModelServer: ${missing} is missing; give both ${given} and ${missing}`,
+    );
   }
   const read = (name: keyof typeof RANGES) =>
     readNumber('createModelServer', name, options[name], RANGES[name]);

@@ -1,11 +1,11 @@
-// Reads the files of a model into the page cache while its program starts, so that it need not wait for the disk. One piece at a
-// time, so that other reads go before; ends when the model is ready.
+// Reads the files of a model into the page cache while its program starts, so that the program need not wait for the disk. It reads
+// one piece at a time, so that other reads come first, and ends when the model is ready.
 import { type FileHandle, glob, open, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import type { ProcessLog } from './messages.ts';
 
 const PIECE_BYTES = 4_194_304;
-/** Of one start. */
+/** In one start. */
 const MAX_FILES = 10_000;
 /** The cache may use this part of the memory that is free. */
 const SHARE = 0.5;
@@ -58,7 +58,7 @@ async function* listFiles(pattern: string): AsyncGenerator<string> {
     count += 1;
     yield path;
   }
-  if (count === 0) throw new Error('there is no such file');
+  if (count === 0) throw new Error('no such file');
 }
 
 interface ReadLimits {

@@ -34,7 +34,7 @@ const options = {
   gpusPerWorker: workerFlags.gpusPerWorker,
   devices: workerFlags.devices,
   tryPark: flag({
-    help: 'also move 1 GB of a program of its own off the first GPU and back, and print the times',
+    help: 'also start a program that fills 1 GB of the first GPU, move this memory to the host and back, and print the times',
   }),
   nvidiaSmi: { ...workerFlags.nvidiaSmi, section: 'main' as const },
 };
@@ -42,7 +42,7 @@ const options = {
 export const doctorCommand = defineCommand({
   name: 'millrace doctor',
   description: [
-    'Checks everything that a worker needs: Node, memory, disk, GPUs and their driver. Prints the proxies ' +
+    'Checks everything that a worker needs: Node, memory, disk, GPUs, their driver, and whether it can park models. Prints the proxies ' +
       'of the environment, the devices of each worker process and the variables that pin it. Starts no worker and changes nothing.',
   ],
   options,
@@ -172,7 +172,8 @@ async function examineParking(
     findings.reason = error instanceof Error ? error.message : String(error);
     if (tryPark) {
       const text = `parking a model by the driver fails: ${findings.reason}`;
-      const remedy = 'use hooks of the model, or let it end and start again; see docs/gpus.md';
+      const remedy =
+        'declare hooks in the program of the model (docs/model-process.md), or it ends and starts anew instead';
       problems.push({ severity: 'warning', text, remedy });
     }
   } finally {

@@ -193,12 +193,12 @@ const limitOptions = defineGroup('Stopping and limits', {
     min: 0,
     max: 65_536,
     unit: 'GB',
-    help: 'host memory for the models of this machine that are parked, while other models use their GPU; 0: models are never parked; default: half of the free memory at the start',
+    help: 'host memory that all parked models of this machine may use together, while other models use their GPUs; 0: the worker is never parked; default: half of the free memory at the start',
   }),
   gpuLedger: text({
     placeholder: 'FOLDER',
     section: 'advanced',
-    help: 'folder of the ledger of GPU memory, which all workers of this machine share; default: one of this user in /dev/shm',
+    help: 'folder of the ledger of GPU memory, the same for all workers of this machine; default: a folder of this user in /dev/shm, or else in the temporary folder',
   }),
   vramGrowthLimit: integer({
     min: 1,

@@ -161,7 +161,7 @@ export function describeCause(cause: ScalerCause, facts: DecisionFacts): string 
     case 'above_maximum':
       return `workersMax is ${workersMax}: ${fewer}`;
     case 'parked_ends':
-      return `${count(drains, 'parked worker')} ${describeParkedEnd(input)}`;
+      return `ending ${count(drains, 'parked worker')}: ${describeParkedEnd(input)}`;
     case 'gives_way':
       return `${describeWaiters(input)}: ${fewer}`;
     case 'at_maximum':
@@ -210,8 +210,8 @@ function describeRolling({ drains, input, start }: DecisionFacts): string {
 
 function describeParkedEnd({ parkMs = 0, workers }: ScalerInput): string {
   const isShort = workers.some(({ parking }) => parking?.lacksMemory);
-  if (isShort) return 'to end: the host has too little memory';
-  return `to end: parked for ${seconds(parkMs)} s, outdated, or beyond workersMax`;
+  if (isShort) return 'the host has too little memory';
+  return `parked for ${seconds(parkMs)} s, outdated, or beyond workersMax`;
 }
 
 function describeWaiters({ giveWay = [] }: ScalerInput): string {

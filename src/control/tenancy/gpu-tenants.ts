@@ -1,4 +1,4 @@
-// Who has GPUs and who waits for some, as the passes over the endpoints found it, and what is planned with that.
+// Collects which endpoints have GPUs and which wait for some, as the passes over the endpoints find it, and plans with it.
 import type { Clock } from '../../base/clock.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { GiveWay, ScaledWorker, ScalingFacts } from '../../wire/resources/scaling.ts';

@@ -1,13 +1,13 @@
 """Starts model processes of Millrace as forks of a process that has imported their packages.
 
-The worker runs this program with one JSON line on standard input: the packages, the arguments of the model's program, and
-a socket with a token. For each further line it forks a child, which connects to the socket three times: as
-its standard output, its standard error, and its descriptor for frames. The child waits there for one byte, then it runs the
-program as `__main__`. Standard output has one JSON line for each thing that happened.
+The worker writes one JSON line to standard input: the packages, the arguments of the model's program, and a socket
+with a token. For each further line, this program forks a child. The child connects to the socket three times: for
+its standard output, its standard error, and its descriptor for frames. It waits there for one byte, then it runs the
+model's program as `__main__`. Standard output has one JSON line for each event.
 
-A fork has only the thread that forked. So nothing here starts a thread, and after each fork the threads that are
-left are counted: a package whose threads do not end at a fork, or that has touched CUDA, makes this process
-unfit. Python 3.9 or newer, Linux, no dependencies.
+A fork has only the thread that called it. So this program starts no thread, and after each fork it counts the
+threads that still run. If a package has threads that survive a fork, or has touched CUDA, this program reports that
+it is unfit, and ends. Python 3.9 or newer, Linux, no dependencies.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def die_with_parent() -> None:
 
 
 def find_cuda() -> Optional[str]:
-    """Who has touched CUDA, which does not survive a fork; None: nobody."""
+    """What has initialized CUDA, which does not work after a fork; None: nothing has."""
     torch = sys.modules.get("torch")
     is_initialized = getattr(getattr(torch, "cuda", None), "is_initialized", None)
     if callable(is_initialized) and is_initialized():
@@ -128,13 +128,13 @@ class Launcher:
         left = count_threads() - 1
         if left > 0:
             os.kill(pid, signal.SIGKILL)
-            reason = f"{left} threads of the packages live on at a fork"
+            reason = f"{left} threads of the packages still run after a fork"
             self.tell("unfit", reason=reason)
             sys.exit(0)
         self.tell("forked", number=number, pid=pid)
 
     def run_child(self, number: int) -> NoReturn:
-        # Nothing of the launcher is left in the stack of an error of the program.
+        # A stack of the program's error must not show frames of the launcher.
         try:
             self.become_child(number)
         except BaseException as error:
@@ -255,7 +255,7 @@ def run_file(path: str) -> None:
 
 
 def finish(code: int) -> NoReturn:
-    """As the interpreter ends: threads that are no daemons, functions of atexit, and what is buffered."""
+    """Ends as the interpreter does: waits for threads that are no daemons, runs the functions of atexit, writes what is buffered."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         import atexit
@@ -279,7 +279,7 @@ def main() -> None:
         if not piece or len(line) > MAX_LINE:
             sys.exit("millrace_launch.py is started by createModelProcess of millrace/process.")
         line += piece
-    # What a package prints while it is imported must not get in between the reports.
+    # Lines that a package prints while it is imported must not mix with the reports.
     report = os.dup(1)
     os.dup2(2, 1)
     os.set_inheritable(report, False)

@@ -30,8 +30,8 @@ numpy become JSON numbers.
 
 Use stdout and stderr as you like: their lines appear in the log.
 
-A model that can let go of its GPU while it is idle says how, with `on_park` and `on_wake`, or with
-`park_torch(model)` if it consists of PyTorch modules.
+Declare how an idle model leaves its GPU and comes back: with `on_park` and `on_wake`, or with
+`park_torch(model)` if the model consists of PyTorch modules.
 """
 
 from __future__ import annotations
@@ -296,16 +296,17 @@ _preparations: List[Callable[[], None]] = []
 
 
 def on_park(function: Callable[[], Any]) -> Callable[[], Any]:
-    """Makes a function that moves the model from the GPU to the host's memory. It may be async, and may
-    return the number of bytes. It runs while no call does, after the functions declared later.
+    """Declares a function that moves the model from the GPU to the host's memory. It may be async, and
+    should return the number of bytes that it has freed on the GPU. It runs while no call runs, after the
+    `on_park` functions that are declared later.
     """
     _park_hooks.append(function)
     return function
 
 
 def on_wake(function: Callable[[], Any]) -> Callable[[], Any]:
-    """Makes a function that moves the model back to the GPU. The functions run in the order of their
-    declaration. Calls wait meanwhile.
+    """Declares a function that moves the model back to the GPU. `on_wake` functions run in the order of
+    their declaration. Calls wait meanwhile.
     """
     _wake_hooks.append(function)
     return function
@@ -441,7 +442,7 @@ def run() -> None:
         sys.exit("There is no @handler; decorate at least one function.")
     if bool(_park_hooks) != bool(_wake_hooks):
         missing = "on_wake" if _park_hooks else "on_park"
-        sys.exit(f"There is no @{missing}; a model that is parked needs both.")
+        sys.exit(f"@{missing} is missing; declare both @on_park and @on_wake.")
     _Process(int(descriptor)).serve()
 
 

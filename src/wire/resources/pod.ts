@@ -185,7 +185,7 @@ export const podRecord = z.object({
     .object({ since: z.iso.datetime(), bytes: z.int() })
     .exactOptional()
     .describe(
-      "Set while the worker is parked: its GPU is free for others. `bytes`: of its GPU memory, now in the host's",
+      'Set while the worker is parked: its GPU is free for others. `bytes`: GPU memory that its model has left; 0: the model has ended, and starts anew at the wake',
     ),
   reason: z
     .string()

@@ -235,7 +235,7 @@ describe.skipIf(leaveOutWithoutPython('model-server.test.ts'))('a model server',
 
   it.each([
     [{ ready: 'health' }, 'ready is "health"; give a path that begins with /, or a function'],
-    [{ sleep: '/sleep' }, 'there is sleep but no wake; give both'],
+    [{ sleep: '/sleep' }, 'wake is missing; give both sleep and wake'],
     [{ maxConcurrent: 0 }, 'maxConcurrent is 0; it must be a whole number from 1 to 10000'],
     [{ args: ['x', 1] as string[] }, 'args is ["x",1]; give an array of strings'],
   ])('refuses the options %j', (options, message) => {

@@ -46,7 +46,7 @@ describe('weights that are read ahead', () => {
     expect(await read(['nothing/*.bin', 'model/config.json'])).toEqual([
       {
         path: 'nothing/*.bin',
-        reason: 'there is no such file',
+        reason: 'no such file',
         message: 'weights could not be read ahead',
       },
       done(1, 2),

@@ -473,7 +473,7 @@ describe('the scaler', () => {
       '1 job waiting, no worker: waking 1 worker, 1 of at most 5',
     );
     expect(reasonOf({ parkMs: 60_000, workers: [parked('a', 90_000)] })).toBe(
-      '1 parked worker to end: parked for 60 s, outdated, or beyond workersMax',
+      'ending 1 parked worker: parked for 60 s, outdated, or beyond workersMax',
     );
     const reason = 'it exited with code 1';
     const crashes = { streak: 3, notBefore: NOW + 4_000, reason };
