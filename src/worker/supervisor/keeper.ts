@@ -260,7 +260,7 @@ export class Keeper implements WatchedWorker, FedWorker {
     const isIntended = ending?.to === 'quarantine' || ending?.to === 'stop';
     if (end.code !== 0) this.#crashReports.report(process, end, isIntended ? 'drained' : 'crashed');
     if (end.code === 0 && process.isDismissed) this.#isOver = true;
-    // Whoever parked it starts another one, when a GPU is free.
+    // The platform that parked it starts another worker when a GPU is free.
     if (process.isParked) this.#isOver = true;
     const reason = this.#quarantine;
     if (!this.#isOver && reason === undefined) {
