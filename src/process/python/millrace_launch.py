@@ -128,7 +128,7 @@ class Launcher:
         left = count_threads() - 1
         if left > 0:
             os.kill(pid, signal.SIGKILL)
-            reason = f"{left} threads of the packages still run after a fork"
+            reason = f"threads of the packages still run after a fork: {left}"
             self.tell("unfit", reason=reason)
             sys.exit(0)
         self.tell("forked", number=number, pid=pid)

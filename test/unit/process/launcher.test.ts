@@ -122,7 +122,7 @@ describe.skipIf(!isLinux || leaveOutWithoutPython('launcher.test.ts'))('a launch
   it.each([
     ['torch', 'PyTorch has initialized CUDA'],
     ['threads', 'the packages have started threads: watcher'],
-    ['native_threads', '1 threads of the packages still run after a fork'],
+    ['native_threads', 'threads of the packages still run after a fork: 1'],
     [
       'no_such_package',
       "cannot import no_such_package: ModuleNotFoundError: No module named 'no_such_package'",
