@@ -32,7 +32,7 @@ export class ParkHelperError extends Error {
 export interface SuspendRequest {
   /** Process group of the model process. */
   group: number;
-  /** UUID of the device, if it has one. */
+  /** UUID of the device; undefined: the only one that CUDA shows. */
   device: string | undefined;
   /** Longest wait for kernels that run, ms. */
   lockMs: number;
@@ -71,8 +71,8 @@ export class ParkHelper {
   }
 
   /** What suspends: `libcuda` or `cuda-checkpoint`. @throws ParkHelperError that says why nothing does */
-  async probe(): Promise<{ by: string; driver: string }> {
-    const { by, driver } = await this.#ask({ do: 'probe' }, ANSWER_MS);
+  async probe(device?: string): Promise<{ by: string; driver: string }> {
+    const { by, driver } = await this.#ask({ do: 'probe', device }, ANSWER_MS);
     return { by: String(by), driver: String(driver) };
   }
 

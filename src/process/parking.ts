@@ -62,7 +62,7 @@ export class Parking {
   findWay(child: ParkableChild | undefined): Promise<ParkAbility> {
     if (child?.hasHooks) return Promise.resolve({ way: 'hooks', reason: undefined });
     this.#driver ??= this.#openHelper()
-      .probe()
+      .probe(this.#device)
       .then(
         () => ({ way: 'driver', reason: undefined }),
         ({ message }: Error) => ({ way: undefined, reason: message }),

@@ -164,7 +164,7 @@ async function examineParking(
   const helper = new ParkHelper(environment);
   const findings: ParkingFindings = { by: null, reason: null, trial: null };
   try {
-    findings.by = (await helper.probe()).by;
+    findings.by = (await helper.probe(device.uuid)).by;
     if (tryPark) {
       findings.trial = await tryParking(environment, { bytes: TRIAL_BYTES, device: device.uuid });
     }

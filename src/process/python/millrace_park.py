@@ -12,6 +12,8 @@ its standard input is closed. Every answer has the `id` of its request and `ok`;
     {"id": 4, "do": "wake", "pids": [..], "bytes": N, "device": UUID}
                                                  resumes them, if N bytes are free; without room a resume would destroy them
 
+Without a device it is the only one that CUDA shows. Nothing is suspended whose room could not be checked at the wake.
+
     python3 millrace_park.py hold BYTES
 
 Holds memory of the GPU for a trial: says `held`, and for each line on standard input whether the memory is the `same`.
@@ -31,6 +33,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 _MIN_DRIVER = 570
@@ -75,6 +78,17 @@ class _Library:
         self._cuda.cuDeviceGetCount(ctypes.byref(count))
         self.devices = count.value
 
+    def device(self) -> List[str]:
+        """Names that NVML may have for the first device: CUDA does not say whether it is a GPU or a part of one."""
+        device, number = ctypes.c_int(0), (ctypes.c_ubyte * 16)()
+        if self._cuda.cuDeviceGet(ctypes.byref(device), 0) != 0:
+            return []
+        # The first version has the number of the whole GPU also for its part.
+        read = getattr(self._cuda, "cuDeviceGetUuid_v2", None)
+        if read is None or read(number, device) != 0:
+            return []
+        return [f"{kind}-{uuid.UUID(bytes=bytes(number))}" for kind in ("GPU", "MIG")]
+
     def state(self, pid: int) -> Optional[int]:
         value = ctypes.c_int(-1)
         code = self._cuda.cuCheckpointProcessGetState(pid, ctypes.byref(value))
@@ -104,6 +118,9 @@ class _Program:
 
     def __init__(self, path: str) -> None:
         self._path = path
+
+    def device(self) -> List[str]:
+        return []
 
     def _run(self, *arguments: str) -> Tuple[int, str]:
         try:
@@ -193,7 +210,7 @@ class _Parking:
         try:
             self._figures = _Figures()
         except (OSError, AttributeError):
-            # Then sizes are unknown and no room is checked here.
+            # Then no room can be checked.
             pass
         try:
             self._way = _Library()
@@ -215,6 +232,19 @@ class _Parking:
             raise _Refusal(f"CUDA shows {self._way.devices} GPUs; the driver parks processes of one")
         return self._way
 
+    def _measure(self, request: Dict[str, Any]) -> Tuple[str, int, int]:
+        """The device, its size and what is in use. A resume whose room nobody has checked may destroy the process."""
+        if self._figures is None:
+            raise _Refusal("libnvidia-ml.so.1 cannot be loaded, so nothing tells the memory of the GPU", isUndone=True)
+        given = request.get("device")
+        why = "CUDA_VISIBLE_DEVICES does not name the GPU by its UUID, and libcuda does not tell it"
+        for name in [given] if given else self._require().device():
+            try:
+                return (name, *self._figures.memory(name))
+            except _Refusal as refusal:
+                why = str(refusal)
+        raise _Refusal(why, isUndone=True)
+
     def _read_driver(self) -> str:
         if self._figures is not None:
             return self._figures.driver()
@@ -225,8 +255,10 @@ class _Parking:
             return ""
         return found[1] if found else ""
 
-    def probe(self, _: Dict[str, Any]) -> Dict[str, Any]:
-        return {"by": self._require().name, "driver": self._read_driver()}
+    def probe(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        name = self._require().name
+        self._measure(request)
+        return {"by": name, "driver": self._read_driver()}
 
     def memory(self, request: Dict[str, Any]) -> Dict[str, Any]:
         if self._figures is None:
@@ -236,10 +268,9 @@ class _Parking:
 
     def park(self, request: Dict[str, Any]) -> Dict[str, Any]:
         way = self._require()
-        device = request.get("device")
+        device, _, before = self._measure(request)
         pids = [pid for pid in _find_users(request["group"]) if way.uses(pid)]
-        before = self._used(device)
-        own = self._figures.of_processes(device, pids) if self._figures and device else None
+        own = self._figures.of_processes(device, pids) if self._figures else None
         since = time.monotonic()
         done: List[Tuple[str, int]] = []
         for step in ("lock", "checkpoint"):
@@ -249,10 +280,17 @@ class _Parking:
                     undone = self._undo(way, done, pid)
                     raise _Refusal(_explain(step, pid, code), step=step, code=code, isUndone=undone)
                 done.append((step, pid))
-        after = self._used(device)
-        if own is None:
-            own = max(0, before - after) if before is not None and after is not None else 0
-        return {"pids": pids, "bytes": own, "ms": round((time.monotonic() - since) * 1000)}
+        if not own and pids:
+            own = self._find_freed(device, before)
+        return {"pids": pids, "bytes": own or 0, "ms": round((time.monotonic() - since) * 1000)}
+
+    def _find_freed(self, device: str, before: int) -> int:
+        """Others may have taken as much meanwhile. Then it is at most what was in use."""
+        try:
+            freed = before - self._figures.memory(device)[1] if self._figures else 0
+        except _Refusal:
+            freed = 0
+        return freed if freed > 0 else before
 
     def _undo(self, way: Any, done: List[Tuple[str, int]], failed: int) -> bool:
         """Every process runs again; False: at least one does not, and can only be ended."""
@@ -275,9 +313,8 @@ class _Parking:
             if state != _CHECKPOINTED:
                 name = "gone" if state is None else _STATES[state]
                 raise _Refusal(f"process {pid} is {name}, not suspended", step="state")
-        device = request.get("device")
-        if device and self._figures is not None:
-            total, used = self._figures.memory(device)
+        if pids:
+            device, total, used = self._measure(request)
             if total - used < request["bytes"]:
                 text = f"{total - used} bytes of {device} are free, the model needs {request['bytes']}"
                 raise _Refusal(text, step="room")
@@ -287,11 +324,6 @@ class _Parking:
                 if code != 0:
                     raise _Refusal(_explain(step, pid, code), step=step, code=code)
         return {"ms": round((time.monotonic() - since) * 1000)}
-
-    def _used(self, device: Optional[str]) -> Optional[int]:
-        if self._figures is None or not device:
-            return None
-        return self._figures.memory(device)[1]
 
 
 def _explain(step: str, pid: int, code: int) -> str:

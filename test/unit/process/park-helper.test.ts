@@ -1,6 +1,9 @@
 // The helper process that suspends others, on the stand-in driver: it behaves as an H200 was seen to.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { copyFileSync, mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { ParkHelper } from '../../../src/process/park-helper.ts';
 import {
@@ -133,11 +136,36 @@ describe.skipIf(isLeftOut)('a helper process for parking', () => {
     const message = expect.stringContaining('bytes of GPU-5tand-1n are free');
     const failure = { hasNoRoom: true, message };
     await expect(helper.resume(suspended, STAND_IN_UUID)).rejects.toMatchObject(failure);
-    // Without the device, the helper cannot know the room.
-    await expect(helper.resume(suspended, undefined)).rejects.toThrow('restore of process');
+    // The only one that CUDA shows.
+    await expect(helper.resume(suspended, undefined)).rejects.toMatchObject({ hasNoRoom: true });
     b.child.kill('SIGKILL');
     await once(b.child, 'exit');
-    await expect(helper.resume(suspended, undefined)).rejects.toThrow('is failed, not suspended');
+    await helper.resume(suspended, undefined);
+    expect(await a.ask()).toBe('0');
+  });
+
+  it('takes what was in use for the size of a process that nothing tells', async () => {
+    const { device, helper } = open({}, { CUDA_STAND_IN_HIDES: '1' });
+    const { group } = await hold(device, 200);
+    device.order('Checkpoint sleep-1500');
+    const suspending = helper.suspend({ group, ...own });
+    await expect.poll(() => device.tenants[0]?.state).toBe('locked');
+    await hold(device, 300);
+    expect(await suspending).toEqual({ pids: [group], bytes: 200 * MB });
+  });
+
+  it('suspends nothing whose room it could not check at the wake', async () => {
+    const { device, helper } = open();
+    const { group } = await hold(device, 100);
+    const unknown = { group, device: 'MIG-unknown', lockMs: 50 };
+    await expect(helper.suspend(unknown)).rejects.toMatchObject({ isUndone: true });
+    await expect(helper.probe('MIG-unknown')).rejects.toThrow('NVML does not find MIG-unknown');
+    const alone = mkdtempSync(join(tmpdir(), 'millrace-cuda-'));
+    onTestFinished(() => removeDriver(alone));
+    copyFileSync(join(folder, 'libcuda.so.1'), join(alone, 'libcuda.so.1'));
+    const { helper: blind } = open({}, { LD_LIBRARY_PATH: alone });
+    await expect(blind.probe()).rejects.toThrow('libnvidia-ml.so.1 cannot be loaded');
+    expect(device.tenants).toEqual([{ pid: group, state: 'running', mb: 100 }]);
   });
 
   it('frees the memory of a suspended process that is killed', async () => {
