@@ -123,6 +123,8 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
   readonly #waiters = new Set<Waiter<SharedChild<Child, Calls>>>();
   #state: State<SharedChild<Child, Calls>> = { name: 'new' };
   #log: ProcessLog = silentProcessLog;
+  /** Grows with each stop: what began before must not touch a child that has been started since. */
+  #life = 0;
   readonly #parking: Parking;
   /** A park or a wake that goes on. */
   #move: Promise<unknown> = Promise.resolve();
@@ -156,12 +158,15 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
     }
     this.#log = log ?? silentProcessLog;
     signal?.throwIfAborted();
-    const abort = () => void this.stop();
+    const life = this.#life;
+    const abort = () => {
+      if (life === this.#life) void this.stop();
+    };
     signal?.addEventListener('abort', abort);
     try {
       await this.#launch();
     } catch (error) {
-      await this.stop();
+      if (life === this.#life) await this.stop();
       throw signal?.aborted ? signal.reason : error;
     } finally {
       signal?.removeEventListener('abort', abort);
@@ -247,7 +252,8 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
    * @throws ParkRefusedError if calls or kernels run for too long, or there is no way to park; it takes calls then
    */
   park(options: ParkOptions): Promise<ParkResult> {
-    return this.#inTurn(() => this.#park(options));
+    const life = this.#life;
+    return this.#inTurn(() => this.#park(options, life));
   }
 
   /** As `park`, but ends a child that cannot be parked or is to end, with its calls. */
@@ -263,10 +269,12 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
 
   /** Resolves when calls run again. @throws NoRoomError, or Error if the next child does not start */
   wake(): Promise<ParkResult> {
-    return this.#inTurn(() => this.#wake());
+    const life = this.#life;
+    return this.#inTurn(() => this.#wake(life));
   }
 
-  async #park({ log, waitMs = WAIT_FOR_CALLS_MS }: ParkOptions): Promise<ParkResult> {
+  async #park({ log, waitMs = WAIT_FOR_CALLS_MS }: ParkOptions, life: number): Promise<ParkResult> {
+    this.#checkLife(life);
     const state = this.#state;
     if (state.name === 'parked') return describeParked(state.child?.parked);
     if (state.name === 'new' || state.name === 'stopped') {
@@ -292,7 +300,7 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
       (log ?? this.#log).info({ pid: child.pid, way, bytes, parkMs }, 'model process parked');
       return describeParked(parked);
     } catch (error) {
-      if (this.#isStopped) throw error;
+      this.#checkLife(life);
       if (error instanceof ParkRefusedError && this.#has(shared)) {
         this.#state = { name: 'ready', shared };
         this.#admit();
@@ -319,7 +327,8 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
     return COLD;
   }
 
-  async #wake(): Promise<ParkResult> {
+  async #wake(life: number): Promise<ParkResult> {
+    this.#checkLife(life);
     const state = this.#state;
     if (state.name === 'new' || state.name === 'stopped') {
       throw new Error('the model process does not run');
@@ -343,7 +352,7 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
       return describeParked(parked);
     } catch (error) {
       child.setActive(false);
-      if (this.#isStopped) throw error;
+      this.#checkLife(life);
       if (error instanceof NoRoomError && this.#has(shared)) {
         this.#state = state;
         throw error;
@@ -353,6 +362,7 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
       this.#state = { name: 'parked', child: undefined };
       child.fail('did not wake up', NO_CALL);
       await child.ended;
+      this.#checkLife(life);
       return await this.#startParked(true);
     }
   }
@@ -381,13 +391,13 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
     return shared.taken === 0;
   }
 
-  get #isStopped(): boolean {
-    return this.#state.name === 'stopped';
+  #checkLife(life: number): void {
+    if (life !== this.#life) throw new Error('the model process was stopped');
   }
 
   /** One park or wake after the other. */
   #inTurn<T>(act: () => Promise<T>): Promise<T> {
-    const turn = this.#move.then(act, act);
+    const turn = this.#move.then(act);
     this.#move = turn.catch(() => undefined);
     return turn;
   }
@@ -395,6 +405,7 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
   async stop(): Promise<void> {
     const state = this.#state;
     this.#state = { name: 'stopped' };
+    this.#life += 1;
     const error = new ModelProcessError('the model process was stopped', 'neighbour');
     for (const waiter of this.#waiters) waiter.refuse(error);
     this.#parking.stop();
@@ -470,9 +481,11 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
   }
 
   async #restart(): Promise<void> {
+    const life = this.#life;
     try {
       await this.#launch();
     } catch (error) {
+      if (life !== this.#life) return;
       // `down`: the system did not let the child start at all.
       if (this.#state.name !== 'starting' && this.#state.name !== 'down') return;
       const reason = error instanceof Error ? error.message : String(error);

@@ -104,6 +104,8 @@ export class Parking {
 
   stop(): void {
     this.#helper?.stop();
+    // A question that this has ended is asked again.
+    this.#driver = undefined;
   }
 
   get #environment(): Environment {

@@ -9,6 +9,7 @@ import {
   compileDriver,
   leaveOutWithoutCompiler,
   removeDriver,
+  STAND_IN_UUID,
   StandInDevice,
 } from '../../support/cuda/stand-in.ts';
 import { isRunning, startModel } from '../../support/models/model-stand.ts';
@@ -179,13 +180,32 @@ describe.skipIf(isLeftOut)('a parked model process', () => {
     expect(listParkables()).toEqual([]);
   });
 
-  it('stays parked while there is no room', async () => {
+  it('does not touch the process that starts after a stop, however late a move ends', async () => {
+    const { ask, device, model } = await startTenant();
+    device.order('Checkpoint sleep-5000');
+    const moves = Promise.allSettled([model.park(), model.wake(), model.park()]);
+    await expect.poll(() => device.tenants[0]?.state).toBe('locked');
+    await Promise.all([model.stop(), model.start()]);
+    expect((await moves).map(({ status }) => status)).toEqual(Array(3).fill('rejected'));
+    const { mb, pid } = await ask();
+    expect(mb).toBe(1_024);
+    expect(device.tenants).toEqual([{ pid, state: 'running', mb }]);
+    expect((await model.park()).way).toBe('driver');
+    await model.stop();
+    const first = model.start().catch(() => 'rejected');
+    await Promise.all([model.stop(), model.start()]);
+    expect(await first).toBe('rejected');
+    expect((await ask()).mb).toBe(1_024);
+  });
+
+  it.each([STAND_IN_UUID, '0'])('stays parked while %s has no room', async (visible) => {
     const device = new StandInDevice(folder, { totalMb: 1_500 });
-    const { ask, model } = await startTenant({ device, mb: 1_000 });
+    const env = { ...device.environment, CUDA_VISIBLE_DEVICES: visible, TENANT_MB: '1000' };
+    const { ask, model } = await startTenant({ device, env });
     const { pid } = await ask();
     await model.park();
     const other = await startTenant({ device, mb: 1_000 });
-    await expect(model.wake()).rejects.toThrow('bytes of GPU-5tand-1n are free');
+    await expect(model.wake()).rejects.toThrow(/bytes of GPU-\S+ are free/);
     await other.model.park();
     await model.wake();
     expect((await ask()).pid).toBe(pid);
