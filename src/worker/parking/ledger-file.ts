@@ -10,7 +10,7 @@ import { FolderInUseError, lockFolder } from '../outbox/folder-owner.ts';
 import { dropDead, type Ledger, type Tenant } from './ledger.ts';
 
 const FILE = 'gpu-ledger.json';
-/** A change takes a few milliseconds; the driver may take a second to tell the memory in use. */
+/** A change takes a few milliseconds. */
 const LOCK_MS = 10_000;
 const RETRY_MS = 5;
 

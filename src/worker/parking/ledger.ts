@@ -22,6 +22,8 @@ export interface Tenant {
   since: number;
 }
 
+type Place = Pick<Tenant, 'device' | 'id'>;
+
 export type Ledger = readonly Tenant[];
 
 export interface WakeRequest {
@@ -58,6 +60,15 @@ export function grantWake(
     };
   }
   return { kind: 'granted', ledger: put(ledger, { ...tenant, state: 'waking', since: now }) };
+}
+
+/** Whether a model has come to the device since `seen`: figures of that time may lack its memory, which is promised no longer. */
+export function hasArrival(seen: Ledger, ledger: Ledger, { device, id }: Place): boolean {
+  const residents = ledger.filter((each) => each.device === device && each.state === 'resident');
+  return residents.some((each) => {
+    const before = seen.find((tenant) => tenant.id === each.id);
+    return each.id !== id && (before?.state !== 'resident' || before.since !== each.since);
+  });
 }
 
 /** Enters or changes a tenant. */

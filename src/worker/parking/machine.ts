@@ -4,7 +4,7 @@ import { freemem } from 'node:os';
 import { systemClock } from '../../base/clock.ts';
 import { readBootId, readProcess } from '../../base/process/process-table.ts';
 import { runProgram } from '../gpu/program.ts';
-import { grantWake, hasHostRoom, put, type Tenant } from './ledger.ts';
+import { grantWake, hasArrival, hasHostRoom, put, type Tenant } from './ledger.ts';
 import { LedgerFile } from './ledger-file.ts';
 import type { ParkingMachine, RoomAnswer } from './worker-parking.ts';
 
@@ -62,11 +62,19 @@ export class LedgerMachine implements ParkingMachine {
     return this.#enter('resident');
   }
 
-  reserve(): Promise<RoomAnswer> {
-    const { workerId: id } = this.#options;
-    return this.#file.change<RoomAnswer>(async (before) => {
+  async reserve(): Promise<RoomAnswer> {
+    const { device, workerId: id } = this.#options;
+    // Not under the lock: nvidia-smi may take seconds, and others leave the device meanwhile.
+    const seen = this.#file.list();
+    const memory = await this.#readMemory();
+    return this.#file.change<RoomAnswer>((before) => {
       const ledger = put(before, this.#describe('ended'));
-      const memory = await this.#readMemory();
+      if (hasArrival(seen, before, { device, id })) {
+        const holders = before.filter(
+          (each) => each.device === device && each.state === 'resident',
+        );
+        return [before, { isGranted: false, holders: holders.map((each) => each.id) }];
+      }
       const request = { id, memory, reserveBytes: RESERVE_BYTES, now: Date.now() };
       const answer = grantWake(ledger, request);
       if (answer.kind === 'granted') return [answer.ledger, { isGranted: true, holders: [] }];

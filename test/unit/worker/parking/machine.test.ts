@@ -1,8 +1,8 @@
 // The memory of a machine: a worker's place in the ledger, by the figures of a stand-in for nvidia-smi.
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import { LedgerFile, locateLedger } from '../../../../src/worker/parking/ledger-file.ts';
 import {
   LedgerMachine,
@@ -25,6 +25,16 @@ function open() {
     chmodSync(nvidiaSmi, 0o755);
   };
   say(0);
+  /** Its next run prints figures from before it is let go. */
+  const hold = () => {
+    const [asked, go] = [join(folder, 'asked'), join(folder, 'go')];
+    writeFileSync(
+      nvidiaSmi,
+      `#!/bin/sh\n: > '${asked}'\nwhile [ ! -e '${go}' ]; do sleep 0.01; done\necho '${GPU}, 10000, 0'\n`,
+    );
+    return () => writeFileSync(go, '');
+  };
+  const ask = () => vi.waitFor(() => expect(existsSync(join(folder, 'asked'))).toBe(true), 20_000);
   const ledger = join(folder, 'ledger');
   const enter = (workerId: string, given = nvidiaSmi) =>
     new LedgerMachine({
@@ -34,7 +44,7 @@ function open() {
       hostLimitBytes: 9_000 * MB,
       nvidiaSmi: given === '' ? undefined : given,
     });
-  return { enter, say, list: () => new LedgerFile(ledger).list() };
+  return { ask, enter, hold, say, list: () => new LedgerFile(ledger).list() };
 }
 
 it('promises a worker the memory that its model held, less the reserve', async () => {
@@ -66,6 +76,22 @@ it('asks for as much as before when the model has to start anew', async () => {
   expect(list()).toMatchObject([{ state: 'ended', bytes: 6_000 * MB }]);
   say(5_000);
   expect((await a.reserve()).isGranted).toBe(false);
+});
+
+it('lets others change the ledger while nvidia-smi is slow, and does not rely on its old figures', async () => {
+  const { ask, enter, hold, say } = open();
+  const [a, b] = [enter('a'), enter('b', '')];
+  await a.noteParked(6_000 * MB);
+  await b.noteParked(3_000 * MB);
+  const go = hold();
+  const reserving = a.reserve();
+  await ask();
+  expect((await b.reserve()).isGranted).toBe(true);
+  await b.noteResident();
+  go();
+  expect(await reserving).toEqual({ isGranted: false, holders: ['b'] });
+  say(3_000);
+  expect((await a.reserve()).isGranted).toBe(true);
 });
 
 it('leaves the room to the helper of the driver if nothing tells the memory in use', async () => {
