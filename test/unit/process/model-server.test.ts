@@ -179,7 +179,7 @@ describe.skipIf(leaveOutWithoutPython('model-server.test.ts'))('a model server',
     const { log, server } = await startServer({ sleep: '/sleep?level=1', wake: '/wake_up' });
     expect(await server.park()).toEqual({ way: 'hooks', bytes: 0 });
     const waiting = readState(server);
-    expect(log.messages).toContain('POST /sleep?level=1');
+    await expect.poll(() => log.messages).toContain('POST /sleep?level=1');
     await server.wake();
     expect(await waiting).toMatchObject({ asleep: false });
   });
