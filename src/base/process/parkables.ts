@@ -15,8 +15,13 @@ export interface ParkAbility {
 /** `cold`: the process was ended, and starts anew at the wake. */
 export interface ParkResult {
   way: ParkWay | 'cold';
-  /** Device memory that it held. */
+  /** Device memory that it held; 0 if it was ended, or its hooks do not tell it. */
   bytes: number;
+}
+
+/** Undefined if one of them is not known. */
+export function addKnown(sum: number | undefined, bytes: number | undefined): number | undefined {
+  return sum === undefined || bytes === undefined ? undefined : sum + bytes;
 }
 
 /** Name of the error of `wakeUp` if the device has no room: of several copies of this package, each has its own class. */

@@ -99,9 +99,12 @@ export class NoDeviceRoomError extends Error {
 export interface ExecutorParking {
   /** Undefined if there is no model process, or one cannot be parked. Asked after the start. */
   findWay(): Promise<ParkWay | undefined>;
-  /** Never fails: ends what cannot be parked, without a successor until `wakeUp`. @returns device memory that came free */
-  letGo(how: 'parked' | 'ended'): Promise<number>;
-  /** @throws NoDeviceRoomError */
+  /**
+   * Never fails: ends what cannot be parked, without a successor until `wakeUp`.
+   * @returns device memory that came free, 0 if all are ended; undefined if hooks have parked a model and do not tell its size
+   */
+  letGo(how: 'parked' | 'ended'): Promise<number | undefined>;
+  /** @throws NoDeviceRoomError; then all are parked */
   wakeUp(): Promise<void>;
 }
 

@@ -11,7 +11,7 @@ import {
   setImmediate,
   setTimeout,
 } from '../../base/clock.ts';
-import { listParkables, NO_ROOM } from '../../base/process/parkables.ts';
+import { addKnown, listParkables, NO_ROOM, type Parkable } from '../../base/process/parkables.ts';
 import { shareGroups } from '../../base/process/process-groups.ts';
 import { type AttemptSink, type Invocation, invoke } from '../../handler/attempt/invoke.ts';
 import { StopError } from '../../handler/attempt/stop.ts';
@@ -291,18 +291,34 @@ async function moveParkables(act: ParkingAct): Promise<ParkingAnswer> {
       if (ways.includes(undefined)) return { bytes: 0 };
       return { way: ways.includes('driver') ? 'driver' : ways[0], bytes: 0 };
     }
-    let bytes = 0;
+    if (act === 'wake') return await wakeAll(parkables);
+    let bytes: number | undefined = 0;
     for (const parkable of parkables) {
-      const moved =
-        act === 'wake'
-          ? await parkable.wakeUp()
-          : await parkable.letGo(act === 'park' ? 'parked' : 'ended');
-      bytes += moved.bytes;
+      const freed = await parkable.letGo(act === 'park' ? 'parked' : 'ended');
+      const isUnknown = freed.bytes === 0 && freed.way === 'hooks';
+      bytes = addKnown(bytes, isUnknown ? undefined : freed.bytes);
     }
     return { bytes };
   } catch (error) {
-    const { message } = describeThrown(error);
-    const hasNoRoom = error instanceof Error && error.name === NO_ROOM;
-    return { bytes: 0, failure: { message, hasNoRoom } };
+    return { bytes: 0, failure: describeFailure(error) };
   }
+}
+
+/** One without room leaves the others parked. One that does not start is tried again by itself, and the others wake. */
+async function wakeAll(parkables: readonly Parkable[]): Promise<ParkingAnswer> {
+  let failure: ParkingAnswer['failure'];
+  for (const parkable of parkables) {
+    try {
+      await parkable.wakeUp();
+    } catch (error) {
+      failure = describeFailure(error);
+      if (failure.hasNoRoom) break;
+    }
+  }
+  return { bytes: 0, failure };
+}
+
+function describeFailure(error: unknown): { message: string; hasNoRoom: boolean } {
+  const { message } = describeThrown(error);
+  return { message, hasNoRoom: error instanceof Error && error.name === NO_ROOM };
 }

@@ -8,7 +8,7 @@ import type { ResourceLimits } from 'node:worker_threads';
 import { Piscina } from 'piscina';
 import { backoffMs } from '../../base/backoff.ts';
 import { type Clock, systemClock } from '../../base/clock.ts';
-import type { ParkWay } from '../../base/process/parkables.ts';
+import { addKnown, type ParkWay } from '../../base/process/parkables.ts';
 import { createRandomId } from '../../base/random-id.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
@@ -151,7 +151,7 @@ export class ThreadExecutor implements Executor {
     return ways.includes('driver') ? 'driver' : 'hooks';
   }
 
-  async #letGo(how: 'parked' | 'ended'): Promise<number> {
+  async #letGo(how: 'parked' | 'ended'): Promise<number | undefined> {
     this.#isParked = true;
     const { teardownMs } = this.#options;
     // A thread that starts would have its model on the device soon: another one starts at the wake.
@@ -160,13 +160,16 @@ export class ThreadExecutor implements Executor {
       this.#askLanes(how === 'parked' ? 'park' : 'end'),
       ...others.map((lane) => lane.close(teardownMs)),
     ]);
-    return answers.reduce((sum, answer) => sum + (answer?.bytes ?? 0), 0);
+    const freed = answers.map((answer) => (answer ? answer.bytes : 0));
+    return freed.reduce((sum, bytes) => addKnown(sum, bytes), 0);
   }
 
   async #wakeUp(): Promise<void> {
     const failures = (await this.#askLanes('wake')).flatMap((answer) => answer?.failure ?? []);
     const [failure] = failures;
     if (failures.some(({ hasNoRoom }) => hasNoRoom)) {
+      // Those that have woken would hold a part of the room that all wait for.
+      await this.#askLanes('park');
       throw new NoDeviceRoomError(failure?.message);
     }
     this.#isParked = false;

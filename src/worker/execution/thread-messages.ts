@@ -119,8 +119,8 @@ const fromThread = union('kind', {
     number: count,
     /** Of all model processes; absent if there are none, or not all can be parked. */
     way: maybe(word(PARK_WAYS)),
-    /** Device memory that came free. */
-    bytes: count,
+    /** Device memory that came free; absent if a model process is parked whose hooks do not tell it. */
+    bytes: maybe(count),
     failure: maybe(record({ message: text(), hasNoRoom: flag })),
   },
   batch: {

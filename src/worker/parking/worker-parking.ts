@@ -51,7 +51,7 @@ export class WorkerParker {
   #state: ParkingState = 'ready';
   #change = 0;
   #bytes = 0;
-  /** Device memory in use by the worker, by the last sample. */
+  /** Device memory in use by the worker, by the last sample while it was ready. */
   #usedBytes = 0;
   #wish: ParkingWish = 'ready';
   #wishes = Promise.withResolvers<void>();
@@ -97,7 +97,8 @@ export class WorkerParker {
   }
 
   noteUsedBytes(bytes: number | undefined): void {
-    this.#usedBytes = bytes ?? 0;
+    // Without its model, the worker may be shown what others have on the device.
+    if (bytes !== undefined && !this.isHolding) this.#usedBytes = bytes;
   }
 
   /** The platform says it in each reply. @returns whether it is news */
@@ -150,7 +151,9 @@ export class WorkerParker {
     }
     // Hooks have their memory in the host before they move.
     const fits = await this.#isTrue(machine.hasHostRoom(this.#usedBytes, this.#way === 'hooks'));
-    let bytes = await executor.parking.letGo(fits ? 'parked' : 'ended');
+    const freed = await executor.parking.letGo(fits ? 'parked' : 'ended');
+    // 0 would say that the model was ended.
+    let bytes = freed ?? Math.max(1, this.#usedBytes);
     // Nothing may have told the size before, and others may have come to the host meanwhile.
     if (!(await this.#isTrue(machine.noteParked(bytes))) && bytes > 0) {
       await executor.parking.letGo('ended');

@@ -35,7 +35,7 @@ if os.environ.get("TENANT_HOOKS"):
         mb = sum(addresses) // MB
         while addresses:
             cuda.cuMemFree_v2(ctypes.c_uint64(addresses.pop()))
-        return mb * MB
+        return None if os.environ["TENANT_HOOKS"] == "silent" else mb * MB
 
     @millrace_model.on_wake
     def wake():

@@ -17,6 +17,8 @@ import { createThreads, writeHandler } from '../../../support/workers/thread-scr
 const isLeftOut =
   leaveOutWithoutCompiler('parked-threads') || leaveOutWithoutPython('parked-threads');
 const TENANT = resolve(import.meta.dirname, '../../../support/handlers/tenant.ts');
+const MODEL = resolve(import.meta.dirname, '../../../support/models/tenant.py');
+const PROCESS = resolve(import.meta.dirname, '../../../../src/process.ts');
 const MB = 2 ** 20;
 const gpu: Device = {
   kind: 'gpu',
@@ -71,6 +73,59 @@ describe.skipIf(isLeftOut)('handler threads with model processes', () => {
     expect(device.tenants).toHaveLength(1);
     await executor.parking?.wakeUp();
     expect(readOutput(await threads.begin({}).end)).toMatchObject({ mb: 1_024 });
+  });
+
+  /** Two model processes in one thread. */
+  const writePair = () =>
+    writeHandler(`
+      import { createModelProcess } from ${JSON.stringify(PROCESS)};
+      const start = () => createModelProcess({ command: 'python3', args: [${JSON.stringify(MODEL)}] });
+      const models = [start(), start()];
+      export default {
+        async setup(ctx) { for (const model of models) await model.start(ctx); },
+        async teardown() { for (const model of models) await model.stop(); },
+        run: (job, ctx) => Promise.all(models.map((model) => model.call('answer', null, ctx))),
+      };`);
+
+  it('leave the device again if one of their two models has no room', async () => {
+    const device = open({ totalMb: 2_500 });
+    const threads = createThreads({ handlerPath: await writePair(), devices: [gpu] });
+    const { executor } = threads;
+    await executor.start();
+    expect(await executor.parking?.letGo('parked')).toBe(2 * 1_024 * MB);
+    const other = createThreads({ handlerPath: TENANT, devices: [gpu] });
+    await other.executor.start();
+    await expect(executor.parking?.wakeUp()).rejects.toMatchObject({ name: 'NoDeviceRoomError' });
+    const states = device.tenants.map(({ state }) => state);
+    expect(states.sort()).toEqual(['checkpointed', 'checkpointed', 'running']);
+    await other.executor.parking?.letGo('ended');
+    await executor.parking?.wakeUp();
+    expect(readOutput(await threads.begin({}).end)).toMatchObject([{ mb: 1_024 }, { mb: 1_024 }]);
+  });
+
+  it('wake the others if one of their model processes does not start', async () => {
+    const device = open();
+    const threads = createThreads({ handlerPath: await writePair(), devices: [gpu] });
+    const { executor } = threads;
+    await executor.start();
+    await executor.parking?.letGo('parked');
+    // The first one is destroyed, and its successor gets no memory.
+    device.order('Restore 700', 'MemAlloc 2');
+    await executor.parking?.wakeUp();
+    expect(readOutput(await threads.begin({}).end)).toMatchObject([{ mb: 1_024 }, { mb: 1_024 }]);
+  });
+
+  it('do not take a model for ended whose hooks do not tell its size', async () => {
+    const device = open();
+    vi.stubEnv('TENANT_HOOKS', 'silent');
+    const threads = createThreads({ handlerPath: TENANT, devices: [gpu] });
+    const { executor } = threads;
+    await executor.start();
+    expect(await executor.parking?.findWay()).toBe('hooks');
+    expect(await executor.parking?.letGo('parked')).toBeUndefined();
+    expect(device.tenants).toMatchObject([{ mb: 0 }]);
+    expect(await executor.parking?.letGo('ended')).toBe(0);
+    expect(device.tenants).toEqual([]);
   });
 
   it('start no model while they are parked, also in the place of a thread that died', async () => {

@@ -14,7 +14,7 @@ const GB = 2 ** 30;
 class ScriptedParking implements ExecutorParking {
   readonly acts: string[] = [];
   way: 'hooks' | 'driver' | undefined = 'driver';
-  bytes = 5 * GB;
+  bytes: number | undefined = 5 * GB;
   /** How the next wakes end. */
   wakes: ('no room' | 'broken')[] = [];
   hold: Promise<void> | undefined;
@@ -246,6 +246,30 @@ describe('a worker that can be parked', () => {
     await unknown.wish('parked');
     await endTake(unknown);
     expect(unknown.parking.acts).toEqual(['parked', 'ended']);
+  });
+
+  it('takes what was in use for the size of a model whose hooks do not tell it', async () => {
+    const worker = await start((parking) => {
+      parking.way = 'hooks';
+      parking.bytes = undefined;
+    });
+    const { clock, link, machine, parking, wish } = worker;
+    const sizes: unknown[] = [];
+    const note = (vramBytes: number) =>
+      worker.worker.noteGpuFigures({ vramBytes, vramScope: 'devices' });
+    for (const bytes of [0, 7 * GB, undefined]) {
+      if (bytes !== undefined) note(bytes);
+      await wish('parked');
+      await endTake(worker);
+      sizes.push(link.lastRenewal.request.parking?.vramBytes);
+      note(60 * GB);
+      await wish('ready');
+      await clock.advance(10);
+    }
+    // 0 would say that it was ended. What the device shows meanwhile is another worker's.
+    expect(sizes).toEqual([1, 7 * GB, 7 * GB]);
+    expect(machine.notes.filter((note) => note.startsWith('parked')).at(-1)).toBe('parked 7');
+    expect(parking.acts).toEqual(Array(3).fill(['parked', 'woken']).flat());
   });
 
   it('ends a model if others have taken the memory of the host meanwhile', async () => {
