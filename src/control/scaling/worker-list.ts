@@ -335,13 +335,11 @@ function mayBeParked(
 /** The reason to end a worker that is parked, or on the way to it or back. */
 function findParkingEnd(
   pod: PodState,
-  { parkingSince, seenAt, wakingSince }: WorkerEntry,
+  { parkingSince, wakingSince }: WorkerEntry,
   { executionTimeoutMs, now, worker }: EndInput,
 ): string | undefined {
   const state = worker?.parking?.state;
   if (isParked(pod) && !pod.unreachable) {
-    // A new process in its place would take GPUs that are not its own.
-    if (worker === undefined && seenAt !== null) return 'its worker ended while it was parked';
     return state === 'ready' || state === 'waking' ? 'it came back without its GPUs' : undefined;
   }
   if (pod.parked) {

@@ -270,14 +270,6 @@ export class FleetWorld {
     return residents;
   }
 
-  /** The process of a worker dies, its supervisor says so, and a new process starts in the same container. */
-  async replaceProcess(podId: string): Promise<void> {
-    const worker = this.worker(podId);
-    worker.kill();
-    await worker.reportCrash();
-    this.#workers.set(podId, new ContainerWorker(this, podId, { ...this.habits }));
-  }
-
   worker(podId: string): ContainerWorker {
     const worker = this.#workers.get(podId);
     if (!worker) throw new Error(`there is no worker in ${podId}`);
@@ -379,10 +371,6 @@ export class ContainerWorker {
   kill(): void {
     this.#dead.abort();
     this.#takes.abort();
-  }
-
-  async reportCrash(): Promise<void> {
-    await this.#hand.bye('crashed');
   }
 
   async #live(): Promise<void> {

@@ -366,6 +366,18 @@ describe('a worker that says that it has left its GPU', () => {
     expect(steps).toEqual([{ podId: 'pod_1', step: 'left', bytes: 5 }]);
   });
 
+  it('may be cut off for as long as others', () => {
+    const { observe, pass } = openList();
+    const left = { ...running, parked: { since: OPENED, gpus: ['GPU-0'], bytes: 5 } };
+    observe([left], [{ parking }], { mayPark: true });
+    pass(SILENT_MS - 1);
+    expect(observe([left]).ended).toEqual([]);
+    pass(1);
+    expect(observe([left]).ended).toMatchObject([
+      { reason: 'the worker stopped responding', isCrash: false },
+    ]);
+  });
+
   it.each([
     [0, 15],
     [5, 5],

@@ -181,16 +181,6 @@ describe('a parked worker', () => {
     expect(crashed).toEqual([]);
   });
 
-  it('whose process is replaced ends before the new process is on the GPU', async () => {
-    const { chat, image, podId, world } = await openParked();
-    await world.replaceProcess(podId);
-    await world.until(() => !world.listRunning().includes(podId), 1_000);
-    expect(world.listPods(image)).toHaveLength(1);
-    await world.submit(chat);
-    await world.until(async () => (await world.countJobs(chat)).completed === 2, 20_000);
-    expect(await world.countJobs(chat)).toMatchObject({ retried: 0, failed: 0 });
-  });
-
   it('that dies while it wakes is replaced, and its job waits in its place', async () => {
     const { chat, podId, world } = await openParked({ parkMs: 2_000 });
     await world.run(5_000);
