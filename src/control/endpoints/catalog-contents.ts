@@ -7,7 +7,7 @@ import type { Device } from '../../wire/link/worker-link.ts';
 import type { CpuFlavor, GpuType } from '../../wire/resources/catalog.ts';
 
 const LOCAL_DATA_CENTER = 'local';
-const GB = 1_073_741_824;
+export const GB = 1_073_741_824;
 const MIN_VCPUS = 2;
 
 const id = z.string().min(1).max(200);

@@ -13,7 +13,12 @@ import type { PodMounts } from '../../wire/resources/pod.ts';
 import type { RegistryRecord } from '../../wire/resources/registry.ts';
 import type { PodCatalog } from '../pods/pod-spec.ts';
 import type { NamedRecords } from '../user-resources.ts';
-import type { CatalogContents, NetworkVolume, OfferedGpu } from './catalog-contents.ts';
+import {
+  type CatalogContents,
+  GB,
+  type NetworkVolume,
+  type OfferedGpu,
+} from './catalog-contents.ts';
 
 /** The parts of a pod's spec that the catalog provides. */
 export interface Wish {
@@ -100,6 +105,12 @@ export class Catalog {
   /** UUIDs of all devices of the type. */
   gpuDevices(typeId: string): readonly string[] {
     return this.#findGpu(typeId)?.devices ?? [];
+  }
+
+  /** Bytes of all GPUs of a pod; Infinity if that is not known. */
+  gpuMemoryOf({ gpu }: Pick<Wish, 'gpu'>): number {
+    const memoryGb = gpu ? (this.#findGpu(gpu.id)?.memory ?? 0) * gpu.count : 0;
+    return memoryGb > 0 ? memoryGb * GB : Number.POSITIVE_INFINITY;
   }
 
   declaredVolume(userId: string, id: string): NetworkVolume | undefined {

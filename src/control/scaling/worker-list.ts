@@ -59,6 +59,8 @@ export interface PassInput {
   isMovable?: (pod: PodState) => boolean;
   /** Workers may be parked. Default: none. */
   mayPark?: boolean;
+  /** Memory of the pod's GPUs, bytes: a worker cannot have left more. */
+  gpuMemoryOf?: (pod: PodState) => number;
 }
 
 export interface Observation {
@@ -252,7 +254,7 @@ export class WorkerList {
     pod: PodState,
     entry: WorkerEntry,
     seen: SeenWorker | undefined,
-    { mayPark = false, now }: PassInput,
+    { gpuMemoryOf = () => Number.POSITIVE_INFINITY, mayPark = false, now }: PassInput,
   ): ParkingStep[] {
     const { id: podId } = pod;
     const parking = seen?.parking;
@@ -274,8 +276,9 @@ export class WorkerList {
       return isLeaving || parking.wish === 'parked' ? askAgain(podId, parking, 'ready') : [];
     }
     if (parking.state !== 'parked') return askAgain(podId, parking, 'parked');
-    this.#parkedBytes = parking.vramBytes;
-    return [{ podId, step: 'left', bytes: parking.vramBytes }];
+    const bytes = Math.min(parking.vramBytes, gpuMemoryOf(pod));
+    this.#parkedBytes = bytes;
+    return [{ podId, step: 'left', bytes }];
   }
 
   #judgeEnd(pod: PodState, entry: WorkerEntry, circumstances: EndInput): EndedWorker | undefined {

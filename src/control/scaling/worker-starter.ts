@@ -24,6 +24,8 @@ export interface WorkerStarterOptions {
 export interface WorkerCatalog {
   /** UUIDs of all devices of the type. */
   gpuDevices(typeId: string): readonly string[];
+  /** Bytes of all GPUs of a pod; Infinity if that is not known. */
+  gpuMemoryOf(spec: Pick<PodSpec, 'gpu'>): number;
   listCpus(page: { before: number | undefined; limit: number }): { cpus: readonly CpuFlavor[] };
   /** USD per hour. */
   priceOf(spec: PodSpec): number;

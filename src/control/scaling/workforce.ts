@@ -173,6 +173,7 @@ export class Workforce {
       seen: load.workers,
       isCurrent: (pod) => isCurrent(pod, deployment, template) && !hasOldUrl(pod),
       mayPark: this.#mayPark(endpoint),
+      gpuMemoryOf: ({ spec }) => this.#options.catalog.gpuMemoryOf(spec),
     });
     for (const step of observation.parking) await this.#followParking(endpoint, step);
     for (const ended of observation.ended) await this.#endWorker(endpoint, ended);

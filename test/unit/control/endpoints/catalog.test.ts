@@ -92,6 +92,8 @@ describe('with a file', () => {
     ]);
     expect(catalog.gpuDevices('small')).toEqual(['NVIDIA L4-0', 'NVIDIA L4-1']);
     expect(catalog.gpuDevices('NVIDIA T4')).toEqual([]);
+    expect(catalog.gpuMemoryOf({ gpu: { id: 'small', count: 2 } })).toBe(48 * GB);
+    expect(catalog.gpuMemoryOf({ gpu: { id: 'big', count: 1 } })).toBe(Number.POSITIVE_INFINITY);
   });
 
   it('has its price per GPU, or per vCPU and memory', () => {

@@ -366,6 +366,15 @@ describe('a worker that says that it has left its GPU', () => {
     expect(steps).toEqual([{ podId: 'pod_1', step: 'left', bytes: 5 }]);
   });
 
+  it('has not left more than its GPUs have', () => {
+    const { observe, workerList } = openList();
+    const liar = { ...parking, vramBytes: Number.MAX_SAFE_INTEGER };
+    const given = { mayPark: true, gpuMemoryOf: () => 7 };
+    const { parking: steps } = observe([onGpu], [{ parking: liar }], given);
+    expect(steps).toEqual([{ podId: 'pod_1', step: 'left', bytes: 7 }]);
+    expect(workerList.parkedBytes).toBe(7);
+  });
+
   it('may be cut off for as long as others', () => {
     const { observe, pass } = openList();
     const left = { ...running, parked: { since: OPENED, gpus: ['GPU-0'], bytes: 5 } };
