@@ -233,7 +233,8 @@ function tellHolder({ endpoint, state, until }: NonNullable<ScalingFacts['holder
     return `A worker of ${whose} gives one up as soon as its jobs have ended`;
   if (state === 'starting') return `A worker of ${whose} has one and is starting`;
   if (state === 'sharing') {
-    return `A busy worker of ${whose} holds one; that endpoint has no more than its share of the GPUs`;
+    const who = endpoint === null ? 'that user' : 'that endpoint';
+    return `A busy worker of ${whose} holds one; ${who} has no more than its share of the GPUs`;
   }
   const who = state === 'idle' ? 'An idle worker' : 'A busy worker';
   if (until === null) {

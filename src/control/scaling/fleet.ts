@@ -70,6 +70,7 @@ export class Fleet {
     this.#closers.push(
       endpoints.onChange(({ id }) => this.#wakeNow(id)),
       pods.onChange((id, change) => {
+        this.#tenants.noteChange();
         if (change === 'record') this.#notePodChange(id);
       }),
     );

@@ -9,21 +9,32 @@ export interface GpuPlanInput {
   endpoints: readonly TenantEndpoint[];
   tenants: readonly Tenant[];
   waiters: readonly GpuWaiter[];
+  /** Of those who have GPUs or wait for some. */
+  users: readonly GpuUser[];
   /** Host memory for parked tenants, by machine; one that is missing has not told yet. */
   memory: readonly { node: string | null; bytes: number }[];
+}
+
+/** Users have equal shares of contended GPUs. */
+export interface GpuUser {
+  userId: string;
+  gpuType: string;
+  /** Time that they had GPUs of this type; only differences between users count, ms. */
+  usedMs: number;
 }
 
 /** An endpoint that has tenants or waits. */
 export interface TenantEndpoint {
   id: string;
-  /** Its share of contended GPUs is its weight, divided by the sum of all weights. */
+  userId: string;
+  /** Its share of its user's GPUs is its weight, divided by the sum of the weights of the user's endpoints. */
   weight: number;
   minResidenceMs: number;
   /** Tenants that do not give way: `workersMin`, or 0 if the endpoint yields. */
   kept: number;
   /** Jobs wait for its workers: they are idle only for the moment. */
   hasWork: boolean;
-  /** GPU time that it had, divided by its weight; only differences between endpoints count, ms. */
+  /** GPU time that it had, divided by its weight; only differences between endpoints of a user count, ms. */
   usedMs: number;
   /** How long its last worker took to become ready, ms; 0 if that is not known. */
   startMs: number;
@@ -105,9 +116,9 @@ export interface GpuPlan {
 const IDLE_SHARE = 0.25;
 /** The turn of a busy worker, in times of the cost of a switch: at most a fifth of the time goes into switches. */
 const TURN_FACTOR = 4;
-/** Longest turn, ms, unless `minResidenceMs` is longer. */
+/** Longest turn, ms, unless `minResidenceMs` is longer; while another user waits, the longest residence of all. */
 export const MAX_TURN_MS = 60_000;
-/** A waiter that waits for longer comes first, ms: whoever has had its turn gives way, whatever the shares are. */
+/** A waiter that waits for longer comes first among its user's, ms: whoever has had its turn gives way, whatever the weights are. */
 export const PATIENCE_MS = 120_000;
 
 export function planGpus(input: GpuPlanInput): GpuPlan {
@@ -117,21 +128,27 @@ export function planGpus(input: GpuPlanInput): GpuPlan {
   return planner.plan;
 }
 
-/** Those without any GPU who lost patience first, the longest wait first; then those who had least. */
-function rankWaiters({ endpoints, now, tenants, waiters }: GpuPlanInput): GpuWaiter[] {
-  const used = new Map(endpoints.map(({ id, usedMs }) => [id, usedMs]));
+/** By what their users had; of one user, those without any GPU who lost patience first, then those who had least. */
+function rankWaiters({ endpoints, now, tenants, users, waiters }: GpuPlanInput): GpuWaiter[] {
+  const known = new Map(endpoints.map((each) => [each.id, each]));
+  const usedByUsers = new Map(users.map((each) => [keyOf(each), each.usedMs]));
   const served = new Set(
     tenants.flatMap(({ endpointId, state }) => (state === 'parked' ? [] : [endpointId])),
   );
-  const usedOf = ({ endpointId }: GpuWaiter) => used.get(endpointId) ?? 0;
-  const isLateOf = ({ endpointId, since }: GpuWaiter) =>
-    now - since >= PATIENCE_MS && !served.has(endpointId);
-  return waiters.toSorted((one, other) => {
-    const isLate = isLateOf(one);
-    if (isLate !== isLateOf(other)) return isLate ? -1 : 1;
-    const order = isLate ? 0 : usedOf(one) - usedOf(other);
-    return order || one.since - other.since || (one.endpointId < other.endpointId ? -1 : 1);
+  const ranked = waiters.map((waiter) => {
+    const { endpointId, gpuTypes, since } = waiter;
+    const { usedMs = 0, userId = '' } = known.get(endpointId) ?? {};
+    const isLate = now - since >= PATIENCE_MS && !served.has(endpointId);
+    const ofUser = usedByUsers.get(keyOf({ userId, gpuType: gpuTypes[0] ?? '' })) ?? 0;
+    return { waiter, rank: [ofUser, isLate ? 0 : 1, isLate ? 0 : usedMs, since] };
   });
+  return ranked
+    .toSorted((one, other) => {
+      const index = one.rank.findIndex((value, at) => value !== other.rank[at]);
+      if (index >= 0) return (one.rank[index] ?? 0) - (other.rank[index] ?? 0);
+      return one.waiter.endpointId < other.waiter.endpointId ? -1 : 1;
+    })
+    .map(({ waiter }) => waiter);
 }
 
 interface Candidate {
@@ -150,6 +167,9 @@ class Planner {
   readonly #taken = new Set<string>();
   /** GPUs of each endpoint, as they will be after the moves of this plan. */
   readonly #gpus = new Map<string, number>();
+  /** The same of each user, by type. */
+  readonly #gpusOfUsers = new Map<string, number>();
+  readonly #usedByUsers: ReadonlyMap<string, number>;
   /** Endpoints whose workers can be parked: they come back in the time of a wake. */
   readonly #wakeful: ReadonlySet<string>;
   /** Parked pods that end. */
@@ -160,14 +180,15 @@ class Planner {
   constructor(input: GpuPlanInput) {
     this.#input = input;
     this.#endpoints = new Map(input.endpoints.map((each) => [each.id, each]));
+    this.#usedByUsers = new Map(input.users.map((each) => [keyOf(each), each.usedMs]));
     this.#free = new Map(input.free.map(({ gpuType, gpus }) => [gpuType, [...gpus]]));
     const wakeful = input.tenants.filter(({ canPark, state }) => canPark || state === 'parked');
     this.#wakeful = new Set(wakeful.map(({ endpointId }) => endpointId));
     for (const { id, kept } of input.endpoints) this.#spare.set(id, -kept);
     for (const tenant of input.tenants) {
-      const { endpointId, gpus, state } = tenant;
+      const { endpointId, gpuType, gpus, state } = tenant;
       if (state === 'resident' && this.#endpoints.has(endpointId)) add(this.#spare, endpointId, 1);
-      if (state !== 'parked' && !isLeaving(tenant)) add(this.#gpus, endpointId, gpus.length);
+      if (state !== 'parked' && !isLeaving(tenant)) this.#move(endpointId, gpuType, gpus.length);
     }
   }
 
@@ -176,8 +197,9 @@ class Planner {
     const wait: PlannedWait = { endpointId, granted: [] };
     this.plan.waits.push(wait);
     for (let n = 0; n < waiter.count; n++) {
-      if (!waiter.isPlaced && (this.#wake(waiter) || this.#grant(waiter, wait))) {
-        add(this.#gpus, endpointId, 1);
+      const free = waiter.isPlaced ? undefined : (this.#wake(waiter) ?? this.#grant(waiter, wait));
+      if (free !== undefined) {
+        this.#move(endpointId, free, 1);
         continue;
       }
       const chosen = this.#choose(waiter);
@@ -185,13 +207,14 @@ class Planner {
       if (holder) wait.holder ??= holder;
       // One whose time has not come may go to another waiter first.
       if (!chosen || (chosen.holder.until ?? 0) > this.#input.now) return;
+      const { gpuType, gpus } = chosen.tenant;
       this.#taken.add(chosen.tenant.podId);
-      add(this.#gpus, endpointId, 1);
+      this.#move(endpointId, gpuType, 1);
       const { state } = chosen.holder;
       if (state === 'leaving') continue;
       const owner = chosen.tenant.endpointId;
       add(this.#spare, owner, -1);
-      add(this.#gpus, owner, -chosen.tenant.gpus.length);
+      this.#move(owner, gpuType, -gpus.length);
       this.plan.moves.push({
         kind: this.#park(chosen.tenant) ? 'park' : 'drain',
         podId: chosen.tenant.podId,
@@ -215,27 +238,33 @@ class Planner {
     }
   }
 
-  /** Its parked tenant comes back if its GPUs are free. */
-  #wake({ endpointId, gpuTypes }: GpuWaiter): boolean {
+  #move(endpointId: string, gpuType: string, gpus: number): void {
+    add(this.#gpus, endpointId, gpus);
+    const userId = this.#endpoints.get(endpointId)?.userId ?? '';
+    add(this.#gpusOfUsers, keyOf({ userId, gpuType }), gpus);
+  }
+
+  /** Its parked tenant comes back if its GPUs are free. @returns their type */
+  #wake({ endpointId, gpuTypes }: GpuWaiter): string | undefined {
     const found = this.#listParked().findLast((tenant) => {
       if (tenant.endpointId !== endpointId || !gpuTypes.includes(tenant.gpuType)) return false;
       const free = this.#free.get(tenant.gpuType) ?? [];
       return tenant.gpus.every((gpu) => free.includes(gpu));
     });
-    if (!found) return false;
+    if (!found) return undefined;
     const free = this.#free.get(found.gpuType) ?? [];
     for (const gpu of found.gpus) free.splice(free.indexOf(gpu), 1);
     this.#taken.add(found.podId);
     this.plan.moves.push({ kind: 'wake', podId: found.podId, endpointId });
-    return true;
+    return found.gpuType;
   }
 
-  #grant({ gpuTypes }: GpuWaiter, { granted }: PlannedWait): boolean {
+  #grant({ gpuTypes }: GpuWaiter, { granted }: PlannedWait): string | undefined {
     const gpuType = gpuTypes.find((type) => (this.#free.get(type)?.length ?? 0) > 0);
-    if (gpuType === undefined) return false;
+    if (gpuType === undefined) return undefined;
     this.#free.get(gpuType)?.shift();
     granted.push(gpuType);
-    return true;
+    return gpuType;
   }
 
   /** The tenant whose GPU the waiter gets: it leaves, or is idle, or has had its turn. Undefined: nobody gives way. */
@@ -276,14 +305,17 @@ class Planner {
   #judge(waiter: GpuWaiter, tenant: Tenant): Candidate {
     const { endpointId, podId, since } = tenant;
     const owner = this.#endpoints.get(endpointId);
+    const isOwn = owner?.userId === this.#endpoints.get(waiter.endpointId)?.userId;
     const costMs = Math.max(this.#costOf(endpointId), this.#costOf(waiter.endpointId));
-    const leastMs = owner?.minResidenceMs ?? 0;
+    const { minResidenceMs = 0 } = owner ?? {};
+    const mostMs = isOwn ? Number.POSITIVE_INFINITY : MAX_TURN_MS;
+    const leastMs = Math.min(minResidenceMs, mostMs);
     if (tenant.idleSince !== null && !owner?.hasWork) {
-      const until = since + Math.ceil(Math.max(leastMs, IDLE_SHARE * costMs));
+      const until = since + Math.ceil(Math.min(mostMs, Math.max(leastMs, IDLE_SHARE * costMs)));
       return { tenant, holder: { podId, endpointId, state: 'idle', until } };
     }
     const turnMs = Math.max(leastMs, Math.min(MAX_TURN_MS, TURN_FACTOR * costMs));
-    const fairAt = this.#findFairTime(waiter, endpointId, turnMs);
+    const fairAt = this.#findFairTime(waiter, tenant, turnMs);
     if (fairAt === null) {
       return { tenant, holder: { podId, endpointId, state: 'sharing', until: null } };
     }
@@ -293,21 +325,37 @@ class Planner {
 
   /**
    * When the holder has had half a turn more than the waiter: so they do not change places without need. A waiter that has its
-   * share of GPUs, and wants more, gets one only to make up for much time without it. Null: nobody knows when.
+   * share of GPUs, and wants more, gets one only to make up for much time without it. Null: nobody knows when. Between users,
+   * all their endpoints count together: nobody gets more by more endpoints.
    */
-  #findFairTime({ endpointId, since }: GpuWaiter, holderId: string, turnMs: number): number | null {
+  #findFairTime(
+    { endpointId, since }: GpuWaiter,
+    { endpointId: holderId, gpuType }: Tenant,
+    turnMs: number,
+  ): number | null {
     const { now } = this.#input;
-    const holder = this.#endpoints.get(holderId);
-    const waiter = this.#endpoints.get(endpointId);
-    if (!holder || !waiter) return now;
+    const holding = this.#endpoints.get(holderId);
+    const waiting = this.#endpoints.get(endpointId);
+    if (!holding || !waiting) return now;
+    const isOwn = holding.userId === waiting.userId;
+    const holder = this.#stand(holding, gpuType, isOwn);
+    const waiter = this.#stand(waiting, gpuType, isOwn);
     const lead = holder.usedMs - waiter.usedMs;
     const weight = Math.max(holder.weight, waiter.weight);
-    const gpus = this.#gpus.get(holderId) ?? 0;
-    if ((this.#gpus.get(endpointId) ?? 0) / waiter.weight >= gpus / holder.weight) {
+    if (waiter.gpus / waiter.weight >= holder.gpus / holder.weight) {
       return lead >= (2 * MAX_TURN_MS) / weight ? now : null;
     }
     const missingMs = Math.max(0, turnMs / 2 / weight - lead);
-    return Math.min(now + (missingMs * holder.weight) / gpus, since + PATIENCE_MS);
+    const at = now + (missingMs * holder.weight) / holder.gpus;
+    return isOwn ? Math.min(at, since + PATIENCE_MS) : at;
+  }
+
+  /** What the endpoint has and had, or all those of its user. */
+  #stand({ id, usedMs, userId, weight }: TenantEndpoint, gpuType: string, isOwn: boolean) {
+    if (isOwn) return { usedMs, weight, gpus: this.#gpus.get(id) ?? 0 };
+    const key = keyOf({ userId, gpuType });
+    const used = this.#usedByUsers.get(key) ?? 0;
+    return { usedMs: used, weight: 1, gpus: this.#gpusOfUsers.get(key) ?? 0 };
   }
 
   /** What it takes to get a worker of the endpoint back, ms. */
@@ -377,6 +425,10 @@ class Planner {
     this.#ended.add(podId);
     this.plan.moves.push({ kind: 'end', podId, endpointId });
   }
+}
+
+function keyOf({ gpuType, userId }: { userId: string; gpuType: string }): string {
+  return `${userId}\n${gpuType}`;
 }
 
 function add(counts: Map<string, number>, id: string, count: number): void {

@@ -1,4 +1,5 @@
 // Collects which endpoints have GPUs and which wait for some, as the passes over the endpoints find it, and plans with it.
+import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../base/clock.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 import type { GiveWay, ScaledWorker, ScalingFacts } from '../../wire/resources/scaling.ts';
@@ -11,7 +12,7 @@ import {
   type Tenant,
   type TenantEndpoint,
 } from './gpu-plan.ts';
-import { GpuShares } from './gpu-shares.ts';
+import { GpuShares, type GpuUse } from './gpu-shares.ts';
 import type { GpuWish } from './gpu-wishes.ts';
 
 export interface GpuTenantsOptions {
@@ -59,6 +60,8 @@ export interface GpuContention {
 }
 
 const NOTHING: GpuPlan = { moves: [], waits: [] };
+/** A plan is good for so long while nothing changes but the time, ms. */
+const PLAN_MS = 100;
 
 export class GpuTenants {
   readonly #options: GpuTenantsOptions;
@@ -67,6 +70,8 @@ export class GpuTenants {
   readonly #waitsSince = new Map<string, number>();
   readonly #shares = new GpuShares();
   #last = NOTHING;
+  /** While the last plan holds, unless something changes, Unix ms. */
+  #holds = { from: 0, until: 0 };
 
   constructor(options: GpuTenantsOptions) {
     this.#options = options;
@@ -75,6 +80,7 @@ export class GpuTenants {
   note(endpointId: string, facts: TenancyFacts): void {
     const before = this.#facts.get(endpointId);
     this.#facts.set(endpointId, facts);
+    if (!isDeepStrictEqual(before, facts)) this.noteChange();
     if (facts.lacking.length === 0) this.#waitsSince.delete(endpointId);
     else if (!this.#waitsSince.has(endpointId) || countAlive(facts) > countAlive(before)) {
       this.#waitsSince.set(endpointId, this.#options.clock.now());
@@ -86,11 +92,22 @@ export class GpuTenants {
     this.#facts.delete(endpointId);
     this.#waitsSince.delete(endpointId);
     this.#shares.forget(endpointId);
+    this.noteChange();
+  }
+
+  /** A pod has changed: the last plan no longer holds. */
+  noteChange(): void {
+    this.#holds = { from: 0, until: 0 };
   }
 
   plan(): GpuPlan {
+    const now = this.#options.clock.now();
+    if (now >= this.#holds.from && now < this.#holds.until) return this.#last;
     const isQuiet = this.#waitsSince.size === 0 && !this.#options.pods.all().some(isParked);
-    this.#last = isQuiet ? NOTHING : planGpus(this.#describe());
+    this.#last = isQuiet ? NOTHING : planGpus(this.#describe(now));
+    const dues = this.#last.waits.flatMap(({ holder }) => holder?.until ?? []);
+    const until = Math.min(now + PLAN_MS, ...dues.filter((due) => due > now));
+    this.#holds = { from: now, until };
     return this.#last;
   }
 
@@ -167,9 +184,8 @@ export class GpuTenants {
     return other && other.userId === this.#facts.get(endpointId)?.userId ? other.name : null;
   }
 
-  #describe(): GpuPlanInput {
-    const used = this.#countShares();
-    const now = this.#options.clock.now();
+  #describe(now: number): GpuPlanInput {
+    this.#countShares();
     const waiters = [...this.#waitsSince].flatMap(([endpointId, since]) =>
       (this.#facts.get(endpointId)?.lacking ?? []).map((wish) => ({ endpointId, since, ...wish })),
     );
@@ -178,9 +194,12 @@ export class GpuTenants {
     return {
       now,
       free: [...free].map(([gpuType, gpus]) => ({ gpuType, gpus })),
-      endpoints: [...this.#facts].map(([id, facts]) => describe(id, facts, used.get(id) ?? 0)),
+      endpoints: [...this.#facts].map(([id, facts]) =>
+        describe(id, facts, this.#shares.ofEndpoint(facts.userId, id)),
+      ),
       tenants: this.#listTenants(),
       waiters,
+      users: this.#shares.listUsers(),
       memory: this.#listMemory(),
     };
   }
@@ -220,22 +239,27 @@ export class GpuTenants {
     return [...limits].map(([node, bytes]) => ({ node, bytes }));
   }
 
-  #countShares(): ReadonlyMap<string, number> {
-    const gpus = new Map<string, number>();
-    for (const pod of this.#options.pods.all()) {
-      const { endpointId } = pod;
-      if (endpointId !== null && pod.gpus.length > 0) {
-        gpus.set(endpointId, (gpus.get(endpointId) ?? 0) + pod.gpus.length);
-      }
-    }
-    const active = new Set([...gpus.keys(), ...this.#waitsSince.keys()]);
-    return this.#shares.count(
-      this.#options.clock.now(),
-      [...active].map((id) => {
-        const weight = this.#facts.get(id)?.deployment.gpuWeight ?? 1;
-        return { id, weight, gpus: gpus.get(id) ?? 0 };
-      }),
-    );
+  #countShares(): void {
+    const weightOf = (id: string) => this.#facts.get(id)?.deployment.gpuWeight ?? 1;
+    const having = this.#options.pods
+      .all()
+      .flatMap(({ endpointId, gpus, spec, userId }): GpuUse[] =>
+        endpointId === null || gpus.length === 0 || !spec.gpu
+          ? []
+          : [
+              {
+                ...{ userId, endpointId, weight: weightOf(endpointId) },
+                ...{ gpuType: spec.gpu.id, gpus: gpus.length },
+              },
+            ],
+      );
+    const waiting = [...this.#waitsSince.keys()].flatMap((endpointId): GpuUse[] => {
+      const { lacking = [], userId = '' } = this.#facts.get(endpointId) ?? {};
+      const weight = weightOf(endpointId);
+      const types = lacking.flatMap(({ gpuTypes }) => gpuTypes);
+      return types.map((gpuType) => ({ userId, endpointId, weight, gpuType, gpus: 0 }));
+    });
+    this.#shares.count(this.#options.clock.now(), [...having, ...waiting]);
   }
 }
 
@@ -260,11 +284,12 @@ function countAlive(facts: TenancyFacts | undefined): number {
 
 function describe(
   id: string,
-  { deployment, hasWork, startMs, wakeMs, workersMin }: TenancyFacts,
+  { deployment, hasWork, startMs, userId, wakeMs, workersMin }: TenancyFacts,
   usedMs: number,
 ): TenantEndpoint {
   const { gpuWeight: weight, minResidenceMs, parkSeconds, yields } = deployment;
   const kept = yields ? 0 : workersMin;
   const parkMs = parkSeconds * 1_000;
-  return { id, weight, minResidenceMs, kept, hasWork, usedMs, startMs, wakeMs, parkMs };
+  const times = { minResidenceMs, usedMs, startMs, wakeMs, parkMs };
+  return { id, userId, weight, kept, hasWork, ...times };
 }

@@ -125,7 +125,7 @@ export const WORKER_FIELDS = {
     kind: 'integer',
     min: 1,
     max: 100,
-    text: 'Share of GPUs that several endpoints want at once: an endpoint with twice the weight gets twice the GPU time',
+    text: 'Share of GPUs that several endpoints of a user want at once: one with twice the weight gets twice the GPU time',
     default: 1,
     label: 'Weight for GPUs',
   },

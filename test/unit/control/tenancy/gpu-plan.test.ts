@@ -14,7 +14,7 @@ const NOW = 10_000_000;
 
 function endpoint(id: string, changes: Partial<TenantEndpoint> = {}): TenantEndpoint {
   return {
-    ...{ id, weight: 1, minResidenceMs: 1_000, kept: 0, hasWork: false, usedMs: 0 },
+    ...{ id, userId: 'u', weight: 1, minResidenceMs: 1_000, kept: 0, hasWork: false, usedMs: 0 },
     ...{ startMs: 0, wakeMs: 0, parkMs: 60_000 },
     ...changes,
   };
@@ -43,7 +43,10 @@ function plan({ endpoints = [], ...given }: Partial<GpuPlanInput>) {
   const known = ['a', 'b', 'w', 'x'].map(
     (id) => endpoints.find((each) => each.id === id) ?? endpoint(id),
   );
-  const empty = { free: [], tenants: [], waiters: [], memory: [{ node: null, bytes: 10 }] };
+  const empty = {
+    ...{ free: [], tenants: [], waiters: [], users: [] },
+    memory: [{ node: null, bytes: 10 }],
+  };
   const { moves, waits } = planGpus({ ...empty, ...given, now: NOW, endpoints: known });
   return {
     moves: moves.map(({ kind, podId }) => `${kind} ${podId}`),
@@ -236,6 +239,34 @@ describe('for an endpoint that waits', () => {
   });
 });
 
+describe('against the endpoint of another user', () => {
+  const others = endpoint('a', { userId: 'v', minResidenceMs: 3_600_000 });
+
+  it('a long residence counts for a minute at most', () => {
+    const given = { endpoints: [others], waiters: [waiter('w')] };
+    const since = NOW - MAX_TURN_MS;
+    expect(plan({ ...given, tenants: [idle('a1', 1, { since: since + 1 })] }).moves).toEqual([]);
+    expect(plan({ ...given, tenants: [idle('a1', 1, { since })] }).moves).toEqual(['drain a1']);
+    const own = [{ ...others, userId: 'u' }];
+    expect(plan({ ...given, endpoints: own, tenants: [idle('a1', 1, { since })] }).moves).toEqual(
+      [],
+    );
+  });
+
+  it('GPUs of all endpoints of a user count together, by type', () => {
+    const endpoints = [others, endpoint('b', { kept: 1 })];
+    const given = { endpoints, waiters: [waiter('w')] };
+    const b1 = busy('b1', { since: NOW });
+    expect(plan({ ...given, tenants: [busy('a1'), b1] }).waits).toMatchObject([
+      { holder: { podId: 'a1', state: 'sharing' } },
+    ]);
+    const ofTypeB = [busy('a1'), { ...b1, gpuType: 'B' }];
+    expect(plan({ ...given, tenants: ofTypeB }).waits).toMatchObject([
+      { holder: { podId: 'a1', state: 'busy' } },
+    ]);
+  });
+});
+
 describe('a parked tenant', () => {
   it('ends when its time is over', () => {
     expect(plan({ tenants: [parked('a1', 59_999), parked('b1', 60_000)] }).moves).toEqual([
@@ -265,6 +296,18 @@ describe('those that wait', () => {
       { endpointId: 'w', granted: [] },
       { endpointId: 'x', granted: [] },
     ]);
+  });
+
+  it('come in the order of what their users have had, also when they have waited for too long', () => {
+    const endpoints = [endpoint('x', { userId: 'v' }), endpoint('w', { usedMs: 9 })];
+    const users = [
+      { userId: 'u', gpuType: 'A', usedMs: 1 },
+      { userId: 'u', gpuType: 'B', usedMs: 9 },
+      { userId: 'v', gpuType: 'A', usedMs: 2 },
+    ];
+    const waiters = [waiter('x', { since: NOW - PATIENCE_MS }), waiter('w'), waiter('b')];
+    const { waits } = plan({ endpoints, users, waiters });
+    expect(waits.map(({ endpointId }) => endpointId)).toEqual(['b', 'w', 'x']);
   });
 
   it('come first if they have waited for too long without any GPU', () => {

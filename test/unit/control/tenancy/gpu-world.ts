@@ -13,6 +13,7 @@ export const STEP_MS = 250;
 
 export interface Guest {
   id: string;
+  userId: string;
   weight: number;
   minResidenceMs: number;
   workersMin: number;
@@ -143,10 +144,13 @@ export class GpuWorld {
     );
     const types = Object.keys(this.#options.gpus);
     const waiters = guests.flatMap((guest) => this.#listWait(guest, types));
-    const active = guests
-      .map(({ id, weight }) => ({ id, weight, gpus: this.#own(id, 'held').length }))
-      .filter(({ gpus, id }) => gpus > 0 || waiters.some(({ endpointId }) => endpointId === id));
-    const used = this.#shares.count(this.now, active);
+    const active = guests.flatMap(({ id: endpointId, userId, weight }) => {
+      const has = this.#own(endpointId, 'held').map(({ gpuType }) => ({ gpuType, gpus: 1 }));
+      const isWaiting = waiters.some((waiter) => waiter.endpointId === endpointId);
+      const wants = isWaiting ? types.map((gpuType) => ({ gpuType, gpus: 0 })) : [];
+      return [...has, ...wants].map((use) => ({ userId, endpointId, weight, ...use }));
+    });
+    this.#shares.count(this.now, active);
     return {
       now: this.now,
       free: types.map((gpuType) => ({
@@ -156,14 +160,16 @@ export class GpuWorld {
         ),
       })),
       endpoints: guests.map((guest) => ({
-        ...{ id: guest.id, weight: guest.weight, minResidenceMs: guest.minResidenceMs },
+        ...{ id: guest.id, userId: guest.userId, weight: guest.weight },
+        minResidenceMs: guest.minResidenceMs,
         kept: guest.yields ? 0 : guest.workersMin,
         hasWork: (this.#queues.get(guest.id) ?? 0) > 0,
-        usedMs: used.get(guest.id) ?? 0,
+        usedMs: this.#shares.ofEndpoint(guest.userId, guest.id),
         ...{ startMs: guest.startMs, wakeMs: guest.moveMs, parkMs: guest.parkMs },
       })),
       tenants: this.#workers.map(({ changesAt: _, jobEndsAt: __, ...tenant }) => tenant),
       waiters,
+      users: this.#shares.listUsers(),
       memory: [{ node: null, bytes: memory }],
     };
   }
