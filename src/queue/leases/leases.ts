@@ -250,7 +250,9 @@ export class Leases {
     const leases = choice.chosen.map(({ input, job }) =>
       leaseJob(step, { job, worker, takeId, input, tracing }),
     );
-    return { leases, isBarred: choice.isBarred, isBlocked, hasMore };
+    // A worker that may take nothing needs no more jobs.
+    const needsMore = hasMore && !choice.isBarred;
+    return { leases, isBarred: choice.isBarred, isBlocked, hasMore: needsMore };
   }
 
   /** Reads their inputs too, before any of them is leased. */
