@@ -7,7 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { makeOwnFolder } from '../../base/make-folder.ts';
 import { isAlive } from '../../base/process/process-table.ts';
 import { FolderInUseError, lockFolder } from '../outbox/folder-owner.ts';
-import { dropDead, type Ledger, type Tenant } from './ledger.ts';
+import { dropDead, type Ledger, type LedgerEntry } from './ledger.ts';
 
 const FILE = 'gpu-ledger.json';
 /** A change takes a few milliseconds. */
@@ -81,7 +81,7 @@ export class LedgerFile {
   #read(): Ledger {
     try {
       const value: unknown = JSON.parse(readFileSync(join(this.#folder, FILE), 'utf8'));
-      return Array.isArray(value) ? value.filter(isTenant) : [];
+      return Array.isArray(value) ? value.filter(isEntry) : [];
     } catch {
       // There is none yet.
       return [];
@@ -95,7 +95,7 @@ export class LedgerFile {
   }
 }
 
-function isTenant(value: unknown): value is Tenant {
+function isEntry(value: unknown): value is LedgerEntry {
   if (typeof value !== 'object' || value === null) return false;
   const { bytes, device, id, process, since, state } = value as Record<string, unknown>;
   const isState = ['resident', 'parked', 'ended', 'waking'].includes(String(state));

@@ -3,8 +3,8 @@
 // which the driver shows nothing yet.
 import type { ProcessIdentity } from '../../base/process/process-table.ts';
 
-/** A model in a worker process. */
-export interface Tenant {
+/** The models of one worker process. */
+export interface LedgerEntry {
   /** Worker ID. */
   id: string;
   /** UUID of its device. */
@@ -22,9 +22,9 @@ export interface Tenant {
   since: number;
 }
 
-type Place = Pick<Tenant, 'device' | 'id'>;
+type Place = Pick<LedgerEntry, 'device' | 'id'>;
 
-export type Ledger = readonly Tenant[];
+export type Ledger = readonly LedgerEntry[];
 
 export interface WakeRequest {
   id: string;
@@ -72,7 +72,7 @@ export function hasArrival(seen: Ledger, ledger: Ledger, { device, id }: Place):
 }
 
 /** Enters or changes a tenant. */
-export function put(ledger: Ledger, tenant: Tenant): Ledger {
+export function put(ledger: Ledger, tenant: LedgerEntry): Ledger {
   return [...ledger.filter(({ id }) => id !== tenant.id), tenant];
 }
 

@@ -4,7 +4,7 @@ import { freemem } from 'node:os';
 import { systemClock } from '../../base/clock.ts';
 import { readBootId, readProcess } from '../../base/process/process-table.ts';
 import { runProgram } from '../gpu/program.ts';
-import { grantWake, hasArrival, hasHostRoom, put, type Tenant } from './ledger.ts';
+import { grantWake, hasArrival, hasHostRoom, type LedgerEntry, put } from './ledger.ts';
 import { LedgerFile } from './ledger-file.ts';
 import type { ParkingMachine, RoomAnswer } from './worker-parking.ts';
 
@@ -27,7 +27,7 @@ export class LedgerMachine implements ParkingMachine {
   readonly hostLimitBytes: number;
   readonly #options: MachineOptions;
   readonly #file: LedgerFile;
-  readonly #process: Tenant['process'];
+  readonly #process: LedgerEntry['process'];
   /** Device memory that the model held when it was last parked. */
   #bytes = 0;
 
@@ -82,11 +82,11 @@ export class LedgerMachine implements ParkingMachine {
     });
   }
 
-  #enter(state: Tenant['state']): Promise<void> {
+  #enter(state: LedgerEntry['state']): Promise<void> {
     return this.#file.change((ledger) => [put(ledger, this.#describe(state)), undefined]);
   }
 
-  #describe(state: Tenant['state']): Tenant {
+  #describe(state: LedgerEntry['state']): LedgerEntry {
     const { device, workerId: id } = this.#options;
     return { id, device, process: this.#process, state, bytes: this.#bytes, since: Date.now() };
   }

@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import { readBootId, readProcess } from '../../../src/base/process/process-table.ts';
 import { ParkHelper } from '../../../src/process/park-helper.ts';
-import { grantWake, put, type Tenant } from '../../../src/worker/parking/ledger.ts';
+import { grantWake, type LedgerEntry, put } from '../../../src/worker/parking/ledger.ts';
 import { LedgerFile } from '../../../src/worker/parking/ledger-file.ts';
 
 const HOLDER = `
@@ -28,8 +28,8 @@ function say(step: string): void {
   process.stdout.write(`${step}\n`);
 }
 
-function enter(state: Tenant['state']): Promise<void> {
-  const tenant: Tenant = { id, device, process: self, state, bytes, since: Date.now() };
+function enter(state: LedgerEntry['state']): Promise<void> {
+  const tenant: LedgerEntry = { id, device, process: self, state, bytes, since: Date.now() };
   return file.change((ledger) => [put(ledger, tenant), undefined]);
 }
 

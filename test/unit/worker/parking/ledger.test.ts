@@ -5,16 +5,21 @@ import {
   grantWake,
   hasHostRoom,
   type Ledger,
+  type LedgerEntry,
   put,
   remove,
-  type Tenant,
 } from '../../../../src/worker/parking/ledger.ts';
 import { createRandom } from '../../../support/random.ts';
 
 const GB = 2 ** 30;
 const process = { pid: 1, startTicks: '1', bootId: 'boot' };
 
-function tenant(id: string, state: Tenant['state'], gb: number, device = 'GPU-0'): Tenant {
+function tenant(
+  id: string,
+  state: LedgerEntry['state'],
+  gb: number,
+  device = 'GPU-0',
+): LedgerEntry {
   return { id, state, bytes: gb * GB, device, process, since: 0 };
 }
 
