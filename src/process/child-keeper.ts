@@ -323,7 +323,7 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
       shared.child.fail('could not be parked', NO_CALL);
       await shared.child.ended;
     }
-    this.#log.warn({ reason }, 'model process ended instead of parked');
+    this.#log.warn({ reason }, 'model process ended, because it could not be parked');
     return COLD;
   }
 

@@ -1,6 +1,5 @@
 // Who holds which memory of a machine's GPUs: decides whether a parked model may come back. Pure; ledger-file.ts keeps it.
-// The figures of the driver have what is in use now. The ledger adds what is promised: the memory of models that wake up, of
-// which the driver shows nothing yet.
+// The driver says how much memory is in use now. The ledger adds what is reserved for models that wake up and use nothing yet.
 import type { ProcessIdentity } from '../../base/process/process-table.ts';
 
 /** The models of one worker process. */
@@ -12,8 +11,8 @@ export interface LedgerEntry {
   /** The worker's process: its model dies with it. */
   process: ProcessIdentity;
   /**
-   * `parked`: in the host's memory. `ended`: to be started anew. `waking`: it has a promise of `bytes`, of which any part
-   * may be in use already.
+   * `parked`: in the host's memory. `ended`: to be started anew. `waking`: `bytes` are reserved for it, of which it may use any part
+   * already.
    */
   state: 'resident' | 'parked' | 'ended' | 'waking';
   /** Device memory that it held when it was last parked. */
@@ -40,47 +39,47 @@ export type WakeAnswer =
   /** `missingBytes`: how much more must be free. */
   | { kind: 'no_room'; missingBytes: number; others: string[] };
 
-/** Promises a parked tenant its memory, if it is free. A second request of the same tenant takes the place of its first. */
+/** Reserves a parked model's memory, if so much is free. A second request for the same entry takes the place of its first. */
 export function grantWake(
   ledger: Ledger,
   { id, memory, now, reserveBytes }: WakeRequest,
 ): WakeAnswer {
-  const tenant = ledger.find((each) => each.id === id);
-  if (!tenant) return { kind: 'no_room', missingBytes: 0, others: [] };
-  const others = ledger.filter((each) => each.device === tenant.device && each.id !== id);
-  const promised = others.filter(({ state }) => state === 'waking');
+  const entry = ledger.find((each) => each.id === id);
+  if (!entry) return { kind: 'no_room', missingBytes: 0, others: [] };
+  const others = ledger.filter((each) => each.device === entry.device && each.id !== id);
+  const reserved = others.filter(({ state }) => state === 'waking');
   const freeBytes =
-    memory.totalBytes - memory.usedBytes - sum(promised.map(({ bytes }) => bytes)) - reserveBytes;
-  if (freeBytes < tenant.bytes) {
+    memory.totalBytes - memory.usedBytes - sum(reserved.map(({ bytes }) => bytes)) - reserveBytes;
+  if (freeBytes < entry.bytes) {
     const holders = others.filter(({ state }) => state === 'resident' || state === 'waking');
     return {
       kind: 'no_room',
-      missingBytes: tenant.bytes - freeBytes,
+      missingBytes: entry.bytes - freeBytes,
       others: holders.map((each) => each.id),
     };
   }
-  return { kind: 'granted', ledger: put(ledger, { ...tenant, state: 'waking', since: now }) };
+  return { kind: 'granted', ledger: put(ledger, { ...entry, state: 'waking', since: now }) };
 }
 
-/** Whether a model has come to the device since `seen`: figures of that time may lack its memory, which is promised no longer. */
+/** Whether a model has come to the device since `seen`: figures of that time may lack its memory, and nothing is reserved for it any more. */
 export function hasArrival(seen: Ledger, ledger: Ledger, { device, id }: Place): boolean {
   const residents = ledger.filter((each) => each.device === device && each.state === 'resident');
   return residents.some((each) => {
-    const before = seen.find((tenant) => tenant.id === each.id);
+    const before = seen.find((entry) => entry.id === each.id);
     return each.id !== id && (before?.state !== 'resident' || before.since !== each.since);
   });
 }
 
-/** Enters or changes a tenant. */
-export function put(ledger: Ledger, tenant: LedgerEntry): Ledger {
-  return [...ledger.filter(({ id }) => id !== tenant.id), tenant];
+/** Adds or changes an entry. */
+export function put(ledger: Ledger, entry: LedgerEntry): Ledger {
+  return [...ledger.filter(({ id }) => id !== entry.id), entry];
 }
 
 export function remove(ledger: Ledger, id: string): Ledger {
-  return ledger.filter((tenant) => tenant.id !== id);
+  return ledger.filter((entry) => entry.id !== id);
 }
 
-/** Without tenants whose worker is dead: the driver has freed their memory, and its figures show that. */
+/** Without entries whose worker is dead: the driver has freed their memory, and its figures show that. */
 export function dropDead(ledger: Ledger, isAlive: (process: ProcessIdentity) => boolean): Ledger {
   return ledger.filter(({ process }) => isAlive(process));
 }
@@ -96,9 +95,9 @@ export interface HostRequest {
 /** Whether one more parked model fits the host's memory. One that wakes up still has its part. */
 export function hasHostRoom(ledger: Ledger, { bytes, id, limitBytes }: HostRequest): boolean {
   const parked = ledger.filter(
-    (tenant) => (tenant.state === 'parked' || tenant.state === 'waking') && tenant.id !== id,
+    (entry) => (entry.state === 'parked' || entry.state === 'waking') && entry.id !== id,
   );
-  return sum(parked.map((tenant) => tenant.bytes)) + bytes <= limitBytes;
+  return sum(parked.map((entry) => entry.bytes)) + bytes <= limitBytes;
 }
 
 function sum(numbers: readonly number[]): number {

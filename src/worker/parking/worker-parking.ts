@@ -1,5 +1,5 @@
 // Parks and wakes the models of one worker as the platform wishes. While it does not take jobs, its device may be another
-// worker's: it takes the device back only with room that the machine has promised.
+// worker's: it takes the device back only after the ledger has reserved memory for it.
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { ParkWay } from '../../base/process/parkables.ts';

@@ -194,7 +194,7 @@ describe.skipIf(leaveOutWithoutPython('model-server.test.ts'))('a model server',
     const options = { sleep: '/sleep', wake: '/wake_up', env: { BROKEN: '/sleep' } };
     const { log, server } = await startServer(options);
     expect(await server.park()).toEqual({ way: 'cold', bytes: 0 });
-    const ended = log.entries.find(({ message }) => message.endsWith('ended instead of parked'));
+    const ended = log.entries.find(({ message }) => message.endsWith('could not be parked'));
     expect(ended?.fields).toEqual({ reason: 'POST /sleep of the model server answered 500: ' });
     await server.wake();
     expect(await (await complete(server, 'again')).text()).toContain('again');
