@@ -108,6 +108,13 @@ interface TenancyPass {
   awaitsCheck: boolean;
 }
 
+const NO_CONTENTION: GpuContention = {
+  kept: new Map(),
+  giveWay: [],
+  wakeable: new Set(),
+  homeless: new Set(),
+};
+
 export class Workforce {
   readonly #options: WorkforceOptions;
   readonly #workerList: WorkerList;
@@ -122,10 +129,7 @@ export class Workforce {
   /** What the last pass found; undefined before the first. */
   #facts: ScalingFacts | undefined;
   /** At the beginning of the pass. */
-  #contention: GpuContention = {
-    ...{ kept: new Map(), giveWay: [] },
-    ...{ wakeable: new Set(), homeless: new Set() },
-  };
+  #contention = NO_CONTENTION;
 
   private constructor(options: WorkforceOptions, last: DecisionRecord | undefined) {
     const { clock, replaceAfterMs, silentMs } = options;
