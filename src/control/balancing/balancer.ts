@@ -6,7 +6,7 @@ import type { Clock } from '../../base/clock.ts';
 import { type Log, silentLog } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
-import type { WorkLoad, WorkView } from '../scaling/worker-list.ts';
+import type { WorkLoad, WorkView } from '../scaling/work-view.ts';
 import {
   BalancedWorker,
   type Connector,

@@ -18,7 +18,7 @@ import {
   noteProgress,
   passCheck,
 } from '../versions/rollout.ts';
-import { findPodFault } from './worker-list.ts';
+import { findPodFault } from './worker-ends.ts';
 import type { DeployedEndpoint } from './workforce.ts';
 
 export interface VersionCheckOptions {

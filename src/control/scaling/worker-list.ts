@@ -1,29 +1,24 @@
 // Remembers an endpoint's workers between reconcile passes: which were ready, since when each is idle
 // or drains, and which crashed. In memory only: after a restart, the platform adopts the workers that it
-// finds and observes them anew. `WorkView` is what a queue or a balancer knows of them.
-import {
-  EXIT_HANDLER_NOT_LOADED,
-  type ParkingState,
-  type RenewReply,
-} from '../../wire/link/worker-link.ts';
+// finds and observes them anew.
+import { EXIT_HANDLER_NOT_LOADED } from '../../wire/link/worker-link.ts';
 import type { EndpointType } from '../../wire/resources/fields.ts';
 import type { ScaledWorker, ScalerInput } from '../../wire/resources/scaling.ts';
-import type { GpuCount } from '../billing/billing-keeper.ts';
 import { isParked, reasonOfUser } from '../pods/pod-lifecycle.ts';
 import type { PodState } from '../pods/pod-state.ts';
+import type { ParkWish, SeenWorker } from './work-view.ts';
+import {
+  type EndInput,
+  findDrainEnd,
+  findEnd,
+  findParkingEnd,
+  isClean,
+  isWithoutGpu,
+} from './worker-ends.ts';
 
 /** Pause after the first crash, ms; it doubles with each further crash up to MAX_PAUSE_MS. */
 const FIRST_PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 60_000;
-/** A container that has run this long without a ready worker is given up, ms. */
-const START_LIMIT_MS = 15 * 60_000;
-/** A pod that has waited this long for a GPU is given up, ms: another type may have a free one. */
-const GPU_LIMIT_MS = 10_000;
-/** Time that a draining worker gets beyond the execution timeout of its jobs, ms. */
-const DRAIN_SLACK_MS = 60_000;
-/** A worker that has had its GPUs back for this long and is not ready is given up, ms. */
-const WAKE_LIMIT_MS = 5 * 60_000;
-
 export type Crashes = ScalerInput['crashes'];
 
 const NO_CRASHES: Crashes = { streak: 0, notBefore: 0, reason: null };
@@ -281,7 +276,11 @@ export class WorkerList {
     return [{ podId, step: 'left', bytes }];
   }
 
-  #judgeEnd(pod: PodState, entry: WorkerEntry, circumstances: EndInput): EndedWorker | undefined {
+  #judgeEnd(
+    pod: PodState,
+    entry: WorkerEntry,
+    circumstances: PassInput & Pick<EndInput, 'worker'>,
+  ): EndedWorker | undefined {
     const { drainingSince } = entry;
     const { silentMs } = this.#options;
     const reason =
@@ -313,10 +312,6 @@ export class WorkerList {
   }
 }
 
-interface EndInput extends PassInput {
-  worker: SeenWorker | undefined;
-}
-
 function askAgain(
   podId: string,
   { wish: asked }: NonNullable<SeenWorker['parking']>,
@@ -333,97 +328,6 @@ function mayBeParked(
   const isOn = drainingSince === null && parkingSince === null && !pod.parked;
   const { hostLimitBytes = 0, state } = seen?.parking ?? {};
   return isOn && state === 'ready' && hostLimitBytes > 0 && pod.gpus.length > 0;
-}
-
-/** The reason to end a worker that is parked, or on the way to it or back. */
-function findParkingEnd(
-  pod: PodState,
-  { parkingSince, wakingSince }: WorkerEntry,
-  { executionTimeoutMs, now, worker }: EndInput,
-): string | undefined {
-  const state = worker?.parking?.state;
-  if (isParked(pod) && !pod.unreachable) {
-    return state === 'ready' || state === 'waking' ? 'it came back without its GPUs' : undefined;
-  }
-  if (pod.parked) {
-    // Without its memory it starts anew.
-    const limitMs = pod.parked.bytes === 0 ? START_LIMIT_MS : WAKE_LIMIT_MS;
-    return now - (wakingSince ?? now) >= limitMs ? 'it did not wake in time' : undefined;
-  }
-  if (parkingSince === null) return undefined;
-  const mayRunUntil = Math.max(parkingSince + executionTimeoutMs, worker?.busyUntil ?? 0);
-  return now >= mayRunUntil + DRAIN_SLACK_MS ? 'it did not leave its GPUs in time' : undefined;
-}
-
-/** The reason to end a worker that is not draining; undefined if it may stay. */
-function findEnd(
-  pod: PodState,
-  { seenAt, since }: WorkerEntry,
-  {
-    isMovable = () => false,
-    now,
-    replaceAfterMs = Number.POSITIVE_INFINITY,
-    silentMs,
-    worker,
-  }: EndInput & Pick<WorkerListOptions, 'silentMs' | 'replaceAfterMs'>,
-): string | undefined {
-  if (pod.status === 'TERMINATED') return undefined;
-  if (pod.unreachable) {
-    const isLost = worker === undefined && now - pod.unreachable.since >= replaceAfterMs;
-    return isLost ? pod.unreachable.why : undefined;
-  }
-  const fault = findPodFault(pod);
-  if (fault !== undefined) return fault;
-  if (isMovable(pod)) return 'no machine has capacity for its GPU type, and another type is free';
-  if (isWithoutGpu(pod)) {
-    return now - since >= GPU_LIMIT_MS ? 'no GPU became free in time' : undefined;
-  }
-  if (pod.startedAt === null) return undefined;
-  if (seenAt !== null)
-    return now - seenAt >= silentMs ? 'the worker stopped responding' : undefined;
-  const runsSince = Math.max(pod.startedAt, since);
-  return now - runsSince >= START_LIMIT_MS ? 'the worker did not become ready in time' : undefined;
-}
-
-/** Why the worker in the pod has ended or failed; undefined if it runs or may still start. */
-export function findPodFault(pod: PodState): string | undefined {
-  if (pod.status === 'TERMINATED') return reasonOfUser(pod) ?? 'the worker was removed';
-  if (pod.status === 'EXITED') return reasonOfUser(pod) ?? 'the worker exited by itself';
-  // The pod would restart a failed container without a pause; a new worker after a pause is better.
-  return pod.status === 'ERROR' || pod.retryAt !== null ? describeFailure(pod) : undefined;
-}
-
-/** The reason to end a draining worker; undefined if it may continue to drain. */
-function findDrainEnd(
-  { status }: PodState,
-  { drainingSince, seenAt }: { drainingSince: number; seenAt: number | null },
-  { executionTimeoutMs, now, silentMs, type, worker }: EndInput & { silentMs: number },
-): string | undefined {
-  if (status === 'TERMINATED') return undefined;
-  if (status === 'EXITED' || status === 'ERROR') return 'the worker has drained';
-  // A plain HTTP server does not exit by itself when it is drained.
-  if (type === 'LOAD_BALANCER' && (worker?.jobs ?? 0) === 0) return 'its last request has ended';
-  // It cannot be told to drain. SIGTERM lets it finish its jobs and save their outcomes.
-  if (type === 'QUEUE' && seenAt !== null && now - seenAt >= silentMs) {
-    return 'the worker stopped responding';
-  }
-  // The timeout of a job may be longer than the endpoint's.
-  const mayRunUntil = Math.max(drainingSince + executionTimeoutMs, worker?.busyUntil ?? 0);
-  const isOverdue = now >= mayRunUntil + DRAIN_SLACK_MS;
-  return isOverdue ? 'the worker did not drain in time' : undefined;
-}
-
-function isWithoutGpu({ gpus, spec, status }: PodState): boolean {
-  return status === 'PROVISIONING' && spec.gpu !== undefined && gpus.length === 0;
-}
-
-function isClean({ status }: PodState): boolean {
-  return status === 'EXITED';
-}
-
-/** The pod's reason without its second part, the next step of the pod. */
-function describeFailure({ reason }: PodState): string {
-  return reason?.split(';')[0] ?? 'the worker ended';
 }
 
 function stateOf(
@@ -450,95 +354,5 @@ function addUp(all: readonly SeenWorker[], podId: string): SeenWorker | undefine
     draining: own.every(({ draining }) => draining),
     // A pod with several workers is not parked: they would have to move together.
     ...(own.length === 1 && own[0]?.parking && { parking: own[0].parking }),
-  };
-}
-
-const MAX_LENGTH = 300;
-/** pino's level: lower lines do not explain an exit. */
-const WARN = 40;
-
-/**
- * Finds the reason of a worker's exit at the end of its log: the last line that may be the reason, skipping stack frames.
- * From a line of a Millrace worker's own log, returns its message and its cause if it is a warning or an error.
- */
-export function findLastOutput(log: string): string | undefined {
-  for (const line of log.split('\n').reverse()) {
-    const text = readLine(line);
-    if (text !== undefined) return text.slice(0, MAX_LENGTH);
-  }
-  return undefined;
-}
-
-function readLine(line: string): string | undefined {
-  if (!/^\S.*\w/.test(line)) return undefined;
-  const record = parseRecord(line);
-  if (record === undefined) return line;
-  const { err, level, msg, reason } = record;
-  if (typeof level === 'number' && level < WARN) return undefined;
-  const text = typeof msg === 'string' ? msg : line;
-  const cause = isRecord(err) ? err['message'] : reason;
-  return typeof cause !== 'string' || text.includes(cause) ? text : `${text}: ${cause}`;
-}
-
-function parseRecord(line: string): Record<string, unknown> | undefined {
-  if (!line.startsWith('{"level":')) return undefined;
-  try {
-    const parsed: unknown = JSON.parse(line);
-    return isRecord(parsed) ? parsed : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null;
-}
-
-export interface WorkView {
-  load(endpointId: string): Promise<WorkLoad>;
-  /** Drains the pod's workers. Has no effect if there are none. */
-  drain(endpointId: string, podId: string): void;
-  /** Asks the pod's workers to be parked, or to be ready again. Absent: none can be parked. */
-  park?(endpointId: string, podId: string, wish: ParkWish): void;
-}
-
-export type ParkWish = NonNullable<RenewReply['parking']>;
-
-export interface WorkLoad {
-  /** Jobs that a worker could take now. */
-  waiting: number;
-  /** Running jobs; for a balancer all open requests, waiting ones included. */
-  running: number;
-  /** When the oldest waiting job was queued, Unix ms. */
-  oldestQueuedAt: number | null;
-  /** Those of the waiting jobs that need a GPU type after this one in the endpoint's list. Absent: none. */
-  outgrown?: ScalerInput['load']['outgrown'];
-  /** What ended attempts used of GPUs. Absent: nothing, or not known. */
-  gpuCount?: GpuCount;
-  /** The ready workers. */
-  workers: readonly SeenWorker[];
-}
-
-export interface SeenWorker {
-  /** The worker's pod, which may have several workers; null if it is not the platform's. */
-  podId: string | null;
-  /** Jobs that it has now. */
-  jobs: number;
-  /** Jobs that it has ever got, if known: a change shows that it was not idle. */
-  taken?: number;
-  /** When its last job must end, Unix ms. */
-  busyUntil?: number;
-  draining: boolean;
-  /** It has just arrived, or the platform has just started: it may still say that it can be parked. */
-  isNew?: true;
-  /** Absent: it cannot be parked. */
-  parking?: {
-    state: ParkingState;
-    /** GPU memory that came free when it was parked. */
-    vramBytes: number;
-    /** Host memory for all parked workers of its machine. */
-    hostLimitBytes: number;
-    /** What the platform has asked for. */
-    wish?: ParkWish;
   };
 }

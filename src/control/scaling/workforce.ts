@@ -25,15 +25,9 @@ import { type Decisions, describeScaling } from './decisions.ts';
 import { decide } from './scaler.ts';
 import { LoadPeak } from './scaler-demand.ts';
 import { isCheckPod, reservePlace, VersionCheck } from './version-check.ts';
-import {
-  type EndedWorker,
-  findLastOutput,
-  type Observation,
-  type ParkingStep,
-  WorkerList,
-  type WorkLoad,
-  type WorkView,
-} from './worker-list.ts';
+import type { WorkLoad, WorkView } from './work-view.ts';
+import { findLastOutput } from './worker-ends.ts';
+import { type EndedWorker, type Observation, type ParkingStep, WorkerList } from './worker-list.ts';
 import {
   CrowdedGpus,
   chooseGpuTypes,

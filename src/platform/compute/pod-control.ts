@@ -15,7 +15,7 @@ import type { PodState, Pods } from '../../control/pods/pods.ts';
 import { Reconciler } from '../../control/pods/reconciler.ts';
 import type { Decisions } from '../../control/scaling/decisions.ts';
 import { Fleet } from '../../control/scaling/fleet.ts';
-import type { WorkView } from '../../control/scaling/worker-list.ts';
+import type { WorkView } from '../../control/scaling/work-view.ts';
 import { type GoneWorker, WorkerPods } from '../../control/scaling/worker-pods.ts';
 import type { Engine } from '../../engine/engine.ts';
 import { OWNER, type Store } from '../../store/store.ts';

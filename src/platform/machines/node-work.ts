@@ -6,7 +6,7 @@ import type { OwnerNode } from '../../api/forwarding/forwarding-options.ts';
 import type { NodeClient } from '../../api/nodes/node-client.ts';
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import type { ParkWish, WorkLoad, WorkView } from '../../control/scaling/worker-list.ts';
+import type { ParkWish, WorkLoad, WorkView } from '../../control/scaling/work-view.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { StoreUnavailableError } from '../../store/store.ts';
 import type { KnownScaling } from '../../wire/resources/scaling.ts';

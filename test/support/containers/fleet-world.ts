@@ -17,7 +17,7 @@ import { Pods } from '../../../src/control/pods/pods.ts';
 import { Reconciler } from '../../../src/control/pods/reconciler.ts';
 import { Decisions } from '../../../src/control/scaling/decisions.ts';
 import { Fleet } from '../../../src/control/scaling/fleet.ts';
-import type { SeenWorker, WorkView } from '../../../src/control/scaling/worker-list.ts';
+import type { SeenWorker, WorkView } from '../../../src/control/scaling/work-view.ts';
 import { type GoneWorker, WorkerPods } from '../../../src/control/scaling/worker-pods.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';

@@ -1,11 +1,11 @@
 // WorkerList: the states, crashes and ends that it derives from pods and connected workers.
 import { describe, expect, it } from 'vitest';
 import type { PodState } from '../../../../src/control/pods/pod-state.ts';
+import type { SeenWorker } from '../../../../src/control/scaling/work-view.ts';
+import { findLastOutput } from '../../../../src/control/scaling/worker-ends.ts';
 import {
   type Crashes,
-  findLastOutput,
   type PassInput,
-  type SeenWorker,
   WorkerList,
 } from '../../../../src/control/scaling/worker-list.ts';
 import { states } from '../../../support/containers/pod-states.ts';
