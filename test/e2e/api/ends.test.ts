@@ -54,12 +54,16 @@ describe('SIGTERM of the platform', () => {
 });
 
 describe('SIGTERM of a worker', () => {
+  /** The handler runs then: a lease that has not reached its worker goes back to the queue in a drain. */
+  const noteIn = ({ path }: Gate) => ({ do: 'note', file: path, text: 'begun' });
+
   it('finishes its running job, takes no other, and exits with 0', async () => {
     const gate = new Gate(platform.folder);
-    const steps = [{ do: 'wait', file: gate.path }];
+    const begun = new Gate(platform.folder);
+    const steps = [noteIn(begun), { do: 'wait', file: gate.path }];
     const worker = platform.startWorker('script', 'api-script.ts');
     const running = await script.run({ steps, answer: 'in peace' });
-    await script.untilStatus(running, 'IN_PROGRESS');
+    await begun.untilLines(1);
     worker.child.kill('SIGTERM');
     await worker.find(/worker draining/);
     const later = await script.run({ steps: [], answer: 'by another' });
@@ -79,10 +83,11 @@ describe('SIGTERM of a worker', () => {
   it('stops and releases jobs that do not end in time, uncounted', async () => {
     const stop = new Gate(platform.folder);
     const gate = new Gate(platform.folder);
-    const steps = [{ do: 'wait', file: gate.path, stopFile: stop.path }];
+    const begun = new Gate(platform.folder);
+    const steps = [noteIn(begun), { do: 'wait', file: gate.path, stopFile: stop.path }];
     const worker = platform.startWorker('script', 'api-script.ts', '--drain-ms', '100');
     const id = await script.run({ steps, answer: 'second' });
-    await script.untilStatus(id, 'IN_PROGRESS');
+    await begun.untilLines(1);
     expect(await worker.end()).toBe(0);
     expect(stop.lines).toEqual(['shutdown']);
     const record = await script.status(id);

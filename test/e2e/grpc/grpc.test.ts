@@ -66,6 +66,14 @@ async function untilRunning(from: PlatformProcess, id: string, endpoint: string)
   await expect.poll(look).toMatchObject({ status: 'IN_PROGRESS' });
 }
 
+/** The handler runs then: a lease that has not reached its worker goes back to the queue in a drain. */
+async function untilStreaming(from: PlatformProcess, id: string, endpoint: string): Promise<void> {
+  await until(async () => {
+    const answer = await from.fetch(`/v2/${endpoint}/stream/${id}?after=0`);
+    return Object(await answer.json()).length > 0;
+  });
+}
+
 /** A port that is free and stays that of the platform over its restarts. */
 async function choosePort(): Promise<string> {
   const proxy = await TcpProxy.start('http://127.0.0.1:1');
@@ -100,8 +108,8 @@ describe('a worker over gRPC', () => {
     const from = shared;
     const endpoint = 'leaving';
     const worker = await startWorker(from, { endpoint });
-    const id = await submit(from, { n: 3, ms: 500 }, endpoint);
-    await untilRunning(from, id, endpoint);
+    const id = await submit(from, { n: 3, ms: 300, yields: 3 }, endpoint);
+    await untilStreaming(from, id, endpoint);
     expect(await worker.end('SIGTERM')).toBe(0);
     expect(await waitForEnd(from, id, endpoint)).toMatchObject({ status: 'COMPLETED', attempt: 1 });
   });
