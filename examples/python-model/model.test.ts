@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { createHarness } from 'millrace/testing';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import embed from './embed.ts';
 import generate, { model } from './generate.ts';
 
@@ -33,6 +33,7 @@ describe.skipIf(!hasNumpy && !process.env['CI'])('the model', () => {
     const { value: first } = await job.chunks().next();
     expect(first).toMatchObject({ metrics: { letters: 1 } });
     process.kill(model.pid ?? 0, 'SIGKILL');
+    await vi.waitUntil(async () => (await job.record()).status === 'IN_QUEUE', 60_000);
     // Time passes: the queue waits before it retries.
     while ((await job.record()).attempt < 2) await harness.advance(1_000);
     const { error, output, status } = await job.end();
