@@ -94,7 +94,13 @@ export { reassemble } from './wire/chunk/chunk-pieces.ts';
 export type { KubernetesLimits, PodKubernetes } from './wire/engine/kubernetes.ts';
 export type { AttemptUsage, GpuUsage, StuckPlace } from './wire/job/attempt.ts';
 export type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
-export type { ErrorCode, JobPolicy, JobStatus } from './wire/job/job.ts';
+export type {
+  ErrorCode,
+  JobPolicy,
+  JobStatus,
+  ParentPolicy,
+  ParentReference,
+} from './wire/job/job.ts';
 export { JobFailedError, WAIT_CODES, type WaitCode } from './wire/job/job.ts';
 export type {
   FailedAttempt,

@@ -12,12 +12,19 @@ import {
   type StoredJob,
   type Transaction,
 } from '../store/store.ts';
-import { type JobPolicy, LIMITS, QUEUE_FULL_RETRY_MS } from '../wire/job/job.ts';
+import {
+  type JobPolicy,
+  LIMITS,
+  type ParentReference,
+  QUEUE_FULL_RETRY_MS,
+} from '../wire/job/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { TraceContext } from '../wire/trace-context.ts';
 import { isWebhookUrl } from '../wire/webhook.ts';
+import type { StepOn } from './changes.ts';
 import { readEndpoint } from './endpoint-removal.ts';
 import { findDueAt } from './lifecycle/transition.ts';
+import { insertChild } from './parents.ts';
 import type { ChosenIds } from './submissions.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
 
@@ -51,27 +58,31 @@ export interface Inserted {
   isNew: boolean;
 }
 
-/** `endpoint`: read in the same operation. @throws ProblemError if the submission is refused; then it has changed nothing */
+/** `endpoint`: read in the same operation. `step`: for jobs with parents. @throws ProblemError if the submission is refused; then it has changed nothing */
 export function insert(
   tx: Transaction,
   endpoint: AdmittingEndpoint,
   { arrival, submission }: { submission: Submission; arrival: Arrival },
+  step?: StepOn,
 ): Inserted {
   const first = admit(tx, endpoint, { submission, chosen: arrival.chosen });
   if (first) return { job: first, isNew: false };
   const { id, input, now, position } = arrival;
   const job = createJob(submission, endpoint, { id, now, position, turn: chooseTurn(submission) });
+  if (step && submission.after && submission.after.length > 0) {
+    return { job: insertChild(tx, step, { job, input, submission }), isNew: true };
+  }
   tx.insertJob(job, input);
   return { job, isNew: true };
 }
 
 /**
- * A delayed job of a group takes its turn when its delay ends: it must neither hold up the group's other jobs, nor
+ * A job of a group that is delayed or waits for parents takes its turn when that ends: it must neither hold up the group's other jobs, nor
  * get ahead with many others that were delayed. Jobs without a group keep the order of their submission.
  */
-function chooseTurn({ policy }: Submission): number {
+function chooseTurn({ after = [], policy }: Submission): number {
   const { delay = 0, group = null } = policy;
-  return group !== null && delay > 0 ? NO_TURN : NEXT_TURN;
+  return group !== null && (delay > 0 || after.length > 0) ? NO_TURN : NEXT_TURN;
 }
 
 /** @throws ProblemError `not_found`, `conflict` if the endpoint has no queue */
@@ -137,6 +148,8 @@ export interface Submission {
   /** http or https URL that gets the final record. */
   webhook?: string | undefined;
   attachment?: JobAttachment | undefined;
+  /** The job waits for these. */
+  after?: readonly ParentReference[] | undefined;
   /**
    * ID for the job, chosen by the caller. `isRepeated`: an earlier attempt may have added the job; then that job
    * is returned. Default: the queue chooses the ID.

@@ -1,7 +1,6 @@
 // Stores the decisions of lifecycle.ts and wakes the waiting callers once they are on disk.
 import {
   ENDING,
-  type JobKey,
   NEXT_TURN,
   NO_TURN,
   type Reader,
@@ -9,9 +8,11 @@ import {
   type StoredDelivery,
   type StoredJob,
   type Transaction,
+  type WriteOptions,
 } from '../store/store.ts';
 import { isTerminal } from '../wire/job/job.ts';
 import { type JobEvent, next } from './lifecycle/lifecycle.ts';
+import { findEnd } from './lifecycle/links.ts';
 import type { Decision, Moment, Transition } from './lifecycle/transition.ts';
 import { joinChunks } from './payloads/outputs.ts';
 import type { QueueParts } from './queue-parts.ts';
@@ -76,15 +77,15 @@ export class Changes {
   /**
    * Runs an operation that changes jobs through `step`, and wakes the affected callers after the
    * commit. The same commit stores the webhook deliveries of jobs that end. Works while the disk is
-   * full, because it moves jobs towards their end; `payloadBytes` as in WriteOptions. The operation
+   * full, because it moves jobs towards their end, unless `options` say otherwise. The operation
    * may run several times.
    */
-  async commit<T>(operation: Operation<T>, payloadBytes = 0): Promise<T> {
+  async commit<T>(operation: Operation<T>, options: WriteOptions = ENDING): Promise<T> {
     const moment = this.moment();
     const { deliveries, jobTimes, signals, store, tracing } = this.#options;
     const { changes, newDeliveries, result } = await store.write(
       (tx) => this.#run(tx, operation, moment),
-      payloadBytes > 0 ? { ...ENDING, payloadBytes } : ENDING,
+      options,
     );
     for (const { before, transition } of changes) {
       jobTimes.changed(before, transition);
@@ -97,7 +98,9 @@ export class Changes {
 
   #run<T>(tx: Transaction, operation: Operation<T>, moment: Moment): OperationResult<T> {
     const changes: Change[] = [];
-    const result = operation(tx, (job, event) => apply(tx, { job, event, moment, changes }));
+    const step: StepOn = (job, event) => apply(tx, { job, event, moment, changes });
+    const result = operation(tx, step);
+    tellChildren(tx, step, changes);
     return { result, changes, newDeliveries: this.#keepRecords(tx, changes, moment) };
   }
 
@@ -165,20 +168,6 @@ export class Changes {
     }
     return newDeliveries;
   }
-
-  /** Applies one event to one job; undefined if the job does not exist. */
-  commitOne(key: JobKey, event: JobEvent): Promise<Decision | undefined> {
-    return this.commit((tx, step) => applyToKnown(tx, step, { key, event }));
-  }
-}
-
-function applyToKnown(
-  tx: Transaction,
-  step: StepOn,
-  { event, key }: { key: JobKey; event: JobEvent },
-): Decision | undefined {
-  const job = tx.job(key);
-  return job && step(job, event);
 }
 
 /** Returns a reference to a whole output, which may be 20 MB, so that the store copies it. */
@@ -186,6 +175,22 @@ function findOutput(tx: Reader, job: StoredJob, maxBytes: number): RecordPiece |
   if (!hasOutput(job)) return undefined;
   if (job.outputKind !== 'value') return joinChunks(tx, job, maxBytes);
   return tx.outputBytes(job) > 0 ? { outputOf: job } : undefined;
+}
+
+/** The jobs that wait for those that have ended take it in: in the same commit, so each end reaches each of them once. */
+function tellChildren(tx: Transaction, step: StepOn, changes: readonly Change[]): void {
+  // A child may end by that: the list grows meanwhile.
+  for (const { before, transition } of changes) {
+    const children = before.links?.children ?? [];
+    const status = children.length > 0 ? findEnd(before, transition) : undefined;
+    if (status === undefined) continue;
+    const { endpointId, id } = before;
+    const event = {
+      type: 'parents_ended',
+      ends: [{ parent: { endpointId, id }, status }],
+    } as const;
+    for (const child of tx.each(children, (key) => tx.job(key))) if (child) step(child, event);
+  }
 }
 
 /** Decides with lifecycle.ts and, unless the event is refused, stores the result. */

@@ -86,7 +86,9 @@ export class EndpointRemoval {
   async #removeSome(endpointId: string): Promise<boolean> {
     const newest = { endpointId, status: undefined, before: undefined };
     const { isLast } = await this.#options.changes.commitSlice(
-      (tx, limit) => tx.jobs({ ...newest, limit }),
+      (tx, limit) =>
+        // Lists leave out the links, which name the children to be told.
+        tx.each(tx.jobs({ ...newest, limit }), (job) => (job.linked && tx.job(job)) || job),
       { type: 'endpoint_deleted' },
     );
     return isLast;

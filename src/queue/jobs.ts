@@ -10,6 +10,7 @@ import {
 import { isTerminal, type JobStatus } from '../wire/job/job.ts';
 import type { JobDetailsHead, JobSummary, WaitReason } from '../wire/job/job-records.ts';
 import { ProblemError } from '../wire/problem.ts';
+import type { StepOn } from './changes.ts';
 import { readEndpoint } from './endpoint-removal.ts';
 import {
   describePreviews,
@@ -22,6 +23,7 @@ import {
 } from './job-lists.ts';
 import { listLaterTypes } from './leases/presence.ts';
 import type { JobEvent } from './lifecycle/lifecycle.ts';
+import { renewParents } from './parents.ts';
 import { measureOutput, type OutputBounds, readOutput } from './payloads/outputs.ts';
 import type { QueueParts } from './queue-parts.ts';
 import {
@@ -303,7 +305,13 @@ export class Jobs {
   async #put(key: JobKey, event: Extract<JobEvent, { type: keyof typeof DONE }>): Promise<JobRef> {
     const { changes, removal } = this.#options;
     removal.refuseGone(key.endpointId);
-    const decision = (await changes.commitOne(key, event)) ?? raiseNoJob(key);
+    const put = (tx: Transaction, step: StepOn) => {
+      const job = tx.job(key);
+      if (!job) return undefined;
+      if (event.type !== 'retry') return step(job, event);
+      return step(job, { ...event, parents: renewParents(tx, step, job) });
+    };
+    const decision = (await changes.commit(put)) ?? raiseNoJob(key);
     if ('refused' in decision) {
       throw new ProblemError(
         'conflict',

@@ -1,6 +1,6 @@
 // Formats a stored job as clients see it. The output's bytes are inserted unparsed.
 import { Buffer } from 'node:buffer';
-import type { JobAttachment, StoredJob } from '../store/store.ts';
+import { isWaiting, type JobAttachment, type StoredJob } from '../store/store.ts';
 import { isTerminal } from '../wire/job/job.ts';
 import type { JobDetailsHead, JobSummary, WaitReason } from '../wire/job/job-records.ts';
 import { describeTimeline, numberRun } from './timeline.ts';
@@ -100,7 +100,7 @@ export function describeDetails(
     ...toSummary(job, now),
     ...numberRun(job),
     queuedAt: job.queuedAt,
-    ...(job.delayed && { availableAt }),
+    ...(job.delayed && !isWaiting(job) && { availableAt }),
     startedAt: job.status === 'IN_QUEUE' ? null : job.startedAt,
     endedAt,
     expiresAt,
@@ -108,12 +108,29 @@ export function describeDetails(
     maxAttempts,
     priority,
     ...(job.group !== null && { group: job.group }),
+    ...describeLinks(job),
     chunks: job.chunkCount,
     logBytes: job.logBytes,
     timeline: describeTimeline(job),
     ...(job.status === 'IN_PROGRESS' &&
       job.progress !== null && { progress: JSON.parse(job.progress) }),
     ...(waitReason && { waitReason }),
+  };
+}
+
+/** Parents, and the children that still wait. */
+function describeLinks({ links }: StoredJob): Pick<JobDetailsHead, 'parents' | 'children'> {
+  const { children = [], parents = [] } = links ?? {};
+  return {
+    ...(parents.length > 0 && {
+      parents: parents.map(({ ended, endpointId, id, onFailure }) => ({
+        ...{ endpoint: endpointId, id, onFailure },
+        ...(ended && { ended }),
+      })),
+    }),
+    ...(children.length > 0 && {
+      children: children.map(({ endpointId, id }) => ({ endpoint: endpointId, id })),
+    }),
   };
 }
 

@@ -23,6 +23,7 @@ import {
   readQueue,
   type Submission,
 } from './admission.ts';
+import type { StepOn } from './changes.ts';
 import type { QueueParts } from './queue-parts.ts';
 import type { Signals } from './signals.ts';
 
@@ -33,7 +34,15 @@ export interface JobRef {
 
 type SubmissionsOptions = Pick<
   QueueParts,
-  'arrivals' | 'clock' | 'payloads' | 'positions' | 'signals' | 'store' | 'tracing' | 'webhooks'
+  | 'arrivals'
+  | 'changes'
+  | 'clock'
+  | 'payloads'
+  | 'positions'
+  | 'signals'
+  | 'store'
+  | 'tracing'
+  | 'webhooks'
 >;
 
 /**
@@ -41,6 +50,9 @@ type SubmissionsOptions = Pick<
  * them from the store.
  */
 export type Arrivals = Map<string, Uint8Array>;
+
+/** For commits that add jobs: none while the disk is full. */
+const REFUSING = { onFullDisk: 'refuse' } as const;
 
 export class Submissions {
   readonly #options: SubmissionsOptions;
@@ -93,7 +105,7 @@ export class Submissions {
     submission: Submission,
     { id, input }: { id: string; input: Payload },
   ): Promise<JobRef> {
-    const { arrivals, clock, positions, signals, store, tracing } = this.#options;
+    const { arrivals, changes, clock, positions, signals, store, tracing } = this.#options;
     const arrival = {
       id,
       input,
@@ -102,7 +114,9 @@ export class Submissions {
       position: positions.next(),
     };
     try {
-      const { job, isNew } = await store.write((tx) => this.#arrive(tx, submission, arrival));
+      const { job, isNew } = await (submission.after
+        ? changes.commit((tx, step) => this.#arrive(tx, submission, arrival, step), REFUSING)
+        : store.write((tx) => this.#arrive(tx, submission, arrival)));
       if (isNew) signals.inserted(job);
       if (isNew && tracing) tracing.submitted(job, arrival.now);
       return { id: job.id, status: job.status };
@@ -111,10 +125,10 @@ export class Submissions {
     }
   }
 
-  #arrive(tx: Transaction, submission: Submission, arrival: Arrival): Inserted {
+  #arrive(tx: Transaction, submission: Submission, arrival: Arrival, step?: StepOn): Inserted {
     const { arrivals, signals } = this.#options;
     const endpoint = readQueue(tx, submission.endpointId);
-    const inserted = insert(tx, endpoint, { submission, arrival });
+    const inserted = insert(tx, endpoint, { submission, arrival }, step);
     if (inserted.isNew) {
       arrivals.set(inserted.job.id, submission.input);
       signals.arriving(inserted.job);
@@ -132,7 +146,7 @@ function findFirst(tx: Reader, submission: Submission, chosen: ChosenIds): Store
 const MAX_WRITTEN_BYTES = 1_048_576;
 
 /** One job of a batch. Its input may be a view into a larger buffer. */
-export type BatchedJob = Pick<Submission, 'input' | 'policy' | 'idempotency' | 'webhook'>;
+export type BatchedJob = Pick<Submission, 'after' | 'idempotency' | 'input' | 'policy' | 'webhook'>;
 
 export interface SubmissionBatch {
   endpointId: string;
@@ -161,13 +175,16 @@ interface Candidate {
 
 /** Adds the jobs of one request with one operation, so that one commit has all of them. Resolves as Submissions.submitMany. */
 async function submitBatch(context: BatchContext, batch: SubmissionBatch): Promise<Submitted[]> {
-  const { payloads, signals, store, tracing } = context;
+  const { changes, payloads, signals, store, tracing } = context;
   if (batch.newJobs) context.chosen.note(batch.newJobs.id);
   const jobs = batch.jobs.map((job, index) => createCandidate(context, { batch, index, job }));
   const staged = await storeInputs(context, jobs);
   try {
     const insertion = { endpointId: batch.endpointId, jobs, signals };
-    const results = await store.write((tx) => insertAll(tx, insertion), { weight: jobs.length });
+    const options = { ...REFUSING, weight: jobs.length };
+    const results = await (batch.jobs.some(({ after }) => after)
+      ? changes.commit((tx, step) => insertAll(tx, insertion, step), options)
+      : store.write((tx) => insertAll(tx, insertion), options));
     return results.map((result) => {
       if (!('job' in result)) return result;
       const { isNew, job } = result;
@@ -187,7 +204,7 @@ function createCandidate(
   const refusal = judgeWebhook(job, webhooks);
   if (refusal) return refusal;
   const { endpointId, newJobs, trace } = batch;
-  const { idempotency, input, policy, webhook } = job;
+  const { after, idempotency, input, policy, webhook } = job;
   const now = clock.now();
   const id = newJobs ? deriveUuidV7(newJobs.id, index) : createUuidV7(now);
   const newJob = newJobs && { id, isRepeated: newJobs.isRepeated, requestId: newJobs.id };
@@ -199,6 +216,7 @@ function createCandidate(
       policy,
       idempotency,
       webhook,
+      after,
       trace,
       newJob,
     },
@@ -268,6 +286,7 @@ interface Insertion {
 function insertAll(
   tx: Transaction,
   { endpointId, jobs, signals }: Insertion,
+  step?: StepOn,
 ): (Inserted | Submitted)[] {
   const { settings, ...endpoint } = readQueue(tx, endpointId);
   let { inQueue } = endpoint;
@@ -276,7 +295,7 @@ function insertAll(
     'arrival' in job ? findResult(tx, job.submission, job.arrival.chosen) : undefined,
   );
   for (const job of jobs) {
-    const result = 'arrival' in job ? tryInsert(tx, { settings, inQueue }, job) : job;
+    const result = 'arrival' in job ? tryInsert(tx, { settings, inQueue }, job, step) : job;
     if ('job' in result && result.isNew) {
       inQueue += 1;
       signals.arriving(result.job);
@@ -291,9 +310,10 @@ function tryInsert(
   tx: Transaction,
   endpoint: AdmittingEndpoint,
   candidate: Candidate,
+  step: StepOn | undefined,
 ): Inserted | ProblemError {
   try {
-    return insert(tx, endpoint, candidate);
+    return insert(tx, endpoint, candidate, step);
   } catch (error) {
     return asRefusal(error);
   }

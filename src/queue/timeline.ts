@@ -1,7 +1,7 @@
 // What happened to a job, in order, from its row, and the notes for what other members of the row forget. Pure. A plain
 // job has no notes: they are written only with a change of the row that is written anyway, or after an attempt to
 // deliver a webhook.
-import type { JobNote, StoredJob } from '../store/store.ts';
+import { isWaiting, type JobNote, type StoredJob } from '../store/store.ts';
 import { isTerminal } from '../wire/job/job.ts';
 import type { RunOfAttempt, TimelineEntry } from '../wire/job/job-records.ts';
 
@@ -27,7 +27,8 @@ export function describeTimeline(job: StoredJob): TimelineEntry[] {
   const isUndone = hasRun && queuedAt > startedAt;
   const isKnown = queuedAt === submittedAt || isUndone || isReturnNoted(noted, queuedAt);
   if (!isKnown) entries.push({ at: queuedAt, event: 'queued' });
-  if (status === 'IN_QUEUE' && job.delayed) entries.push({ at: job.availableAt, event: 'due' });
+  if (status === 'IN_QUEUE' && job.delayed && !isWaiting(job))
+    entries.push({ at: job.availableAt, event: 'due' });
   entries.push(...tried.filter((entry) => entry.attempt > before));
   if (endedAt !== null && isTerminal(status)) {
     entries.push({

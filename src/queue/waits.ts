@@ -1,9 +1,10 @@
 // Says why a job waits: the reason follows from facts about its endpoint, its group, workers and GPUs.
-import type { StoredJob } from '../store/store.ts';
+import { isOpen, isWaiting, type StoredJob } from '../store/store.ts';
 import { numberAttempt } from '../wire/job/job.ts';
 import type { WaitReason } from '../wire/job/job-records.ts';
 import type { KnownScaling, ScalingFacts } from '../wire/resources/scaling.ts';
 import { isHeldBack, type Presence } from './leases/presence.ts';
+import { nameParent } from './lifecycle/links.ts';
 import type { QueueParts } from './queue-parts.ts';
 
 /** Status reads are frequent: the workers of an endpoint are counted once in this time, ms. */
@@ -123,6 +124,7 @@ function findJobReason(
   { group, laterGpus, scaling, workers }: WaitFacts,
   now: number,
 ): WaitReason | undefined {
+  if (isWaiting(job)) return describeParents(job);
   if (job.delayed && job.availableAt > now) return describePause(job);
   if (group && group.leases >= group.limit) {
     const message = `Group ${job.group} has ${count(group.leases, 'running job')}, and groupConcurrency of the endpoint is ${group.limit}.`;
@@ -140,6 +142,18 @@ function findJobReason(
     return { code: 'runs_alone', message, since: job.queuedAt };
   }
   return undefined;
+}
+
+function describeParents(job: StoredJob): WaitReason {
+  const parents = job.links?.parents ?? [];
+  const [first, ...others] = parents.filter(isOpen);
+  const rest = others.length > 0 ? ` and ${count(others.length, 'other parent')}` : '';
+  const all =
+    parents.length > 1
+      ? `; ${parents.length - others.length - 1} of ${parents.length} have ended`
+      : '';
+  const message = `The job waits for the end of job ${first && nameParent(job, first)}${rest}${all}.`;
+  return { code: 'waits_for_parent', message, since: job.submittedAt };
 }
 
 function describePause({ availableAt, failures, history, queuedAt, submittedAt }: StoredJob) {

@@ -26,7 +26,15 @@ import type {
 
 export type * from './stored-records.ts';
 export type * from './stored-records.ts';
-export { findOutgrownGpu, NEW_JOB, NEXT_TURN, NO_TURN, numberGpuType } from './stored-records.ts';
+export {
+  findOutgrownGpu,
+  isOpen,
+  isWaiting,
+  NEW_JOB,
+  NEXT_TURN,
+  NO_TURN,
+  numberGpuType,
+} from './stored-records.ts';
 
 /** Owner of everything that has no other owner: declared endpoints, the first keys. */
 export const OWNER = 'owner';

@@ -2,7 +2,7 @@
 // the records.
 import { createHash } from 'node:crypto';
 import type { AttemptUsage } from '../wire/job/attempt.ts';
-import type { JobStatus } from '../wire/job/job.ts';
+import type { JobStatus, ParentEnd, ParentPolicy } from '../wire/job/job.ts';
 import type { FailedAttempt, JobError, TimelineEntry } from '../wire/job/job-records.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import type { EndpointDeployment, EndpointSettings } from '../wire/resources/endpoint.ts';
@@ -34,6 +34,22 @@ export const NO_TURN = -1;
 /** The turn of a job that gets the next one of its group with the operation that stores it. */
 export const NEXT_TURN = -2;
 
+/** A job that must end before another one starts. */
+export interface JobParent extends JobKey {
+  onFailure: ParentPolicy;
+  /** Absent: it has not ended. */
+  ended?: ParentEnd;
+}
+
+/** What binds a job to others. */
+export interface JobLinks {
+  parents: readonly JobParent[];
+  /** Jobs that wait for this one: its end tells them, once. */
+  children: readonly JobKey[];
+  /** Delay of the job's policy; it begins when the last parent has ended, ms. */
+  delayMs: number;
+}
+
 /** All times are Unix ms, all durations ms. */
 export interface StoredJob {
   endpointId: string;
@@ -54,7 +70,7 @@ export interface StoredJob {
   queuedAt: number;
   /** The job must not be leased before. */
   availableAt: number;
-  /** IN_QUEUE, and `availableAt` is in the future. */
+  /** IN_QUEUE, and `availableAt` is in the future, or a parent has not ended. */
   delayed: boolean;
   /** The job is removed then, whatever its status. */
   expiresAt: number;
@@ -109,6 +125,9 @@ export interface StoredJob {
   tracestate: string | null;
   /** URL to which the final record is posted. */
   webhook: string | null;
+  /** The job has `links`; lists do not read them. */
+  linked: boolean;
+  links: JobLinks | null;
   attachment: JobAttachment | null;
 }
 
@@ -127,7 +146,14 @@ type JobKeyMember =
   | 'idempotencyKey';
 
 /** Members that may be large; lists do not read them. */
-export type JobDetailsMember = 'error' | 'history' | 'notes' | 'progress' | 'usage' | 'attachment';
+export type JobDetailsMember =
+  | 'error'
+  | 'history'
+  | 'notes'
+  | 'progress'
+  | 'usage'
+  | 'links'
+  | 'attachment';
 
 /** The other members with their defaults. A member that has its default is not written, so a default must never change. */
 export const JOB_BODY: Readonly<Omit<StoredJob, JobKeyMember | JobDetailsMember>> = {
@@ -160,6 +186,7 @@ export const JOB_BODY: Readonly<Omit<StoredJob, JobKeyMember | JobDetailsMember>
   traceparent: null,
   tracestate: null,
   webhook: null,
+  linked: false,
 };
 
 /** The error comes first: a preview reads the start of the text. */
@@ -169,6 +196,7 @@ export const JOB_DETAILS: Readonly<Pick<StoredJob, JobDetailsMember>> = {
   notes: [],
   progress: null,
   usage: null,
+  links: null,
   attachment: null,
 };
 
@@ -392,4 +420,18 @@ export function outgrownNumber(job: QueuedJob): number {
   if (job.history.length === 0 || job.status !== 'IN_QUEUE' || job.delayed) return 0;
   const type = findOutgrownGpu(job);
   return type === undefined ? 0 : numberGpuType(type);
+}
+
+/** Whether the job cannot start because a parent has not ended. Such a job is `delayed` without a time. */
+export function isWaiting({
+  delayed,
+  links,
+  status,
+}: Pick<StoredJob, 'delayed' | 'links' | 'status'>): boolean {
+  return status === 'IN_QUEUE' && delayed && (links?.parents.some(isOpen) ?? false);
+}
+
+/** Whether the parent has not ended. */
+export function isOpen({ ended }: JobParent): boolean {
+  return ended === undefined;
 }

@@ -4,7 +4,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { runInSlices } from '../../base/slices.ts';
 import type { Queues } from '../../queue/queues.ts';
-import { LIMITS, type RunRequest } from '../../wire/job/job.ts';
+import { LIMITS, type ParentReference, type RunRequest } from '../../wire/job/job.ts';
 import type { RunJobsAnswer } from '../../wire/job/job-records.ts';
 import { runJobsRequest, runRequest } from '../../wire/job/job-schemas.ts';
 import { CLOSE_BRACE, CLOSE_BRACKET } from '../../wire/json-bytes.ts';
@@ -74,9 +74,17 @@ export async function submitJobs(
 }
 
 function toSubmission({ input, request, requestHash }: JobBody) {
-  const { idempotencyKey: key, policy = {}, webhook } = request;
+  const { after, idempotencyKey: key, policy = {}, webhook } = request;
   const idempotency = key === undefined || !requestHash ? undefined : { key, requestHash };
-  return { input, policy, webhook, idempotency };
+  return { input, policy, webhook, idempotency, after: readAfter(after) };
+}
+
+/** Undefined: no parents. */
+export function readAfter(
+  after: readonly (string | ParentReference)[] | undefined,
+): ParentReference[] | undefined {
+  if (!after || after.length === 0) return undefined;
+  return after.map((each) => (typeof each === 'string' ? { id: each } : each));
 }
 
 interface CountedRequest {

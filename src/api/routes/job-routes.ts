@@ -30,7 +30,7 @@ import {
 } from '../http/requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { RateGate } from '../limits/rate-limit.ts';
-import { submitJobs } from './job-batch.ts';
+import { readAfter, submitJobs } from './job-batch.ts';
 import {
   type BoundOperation,
   bindOperations,
@@ -160,7 +160,7 @@ async function submit(
 ) {
   const { body = Buffer.alloc(0), headers, params } = call;
   const { input, request } = await readSubmission(body, { owner: readUser(call), ...bounds });
-  const { policy = {}, webhook } = request;
+  const { after, policy = {}, webhook } = request;
   const key = readIdempotencyKey(call, request.idempotencyKey);
   const idempotency =
     key === undefined ? undefined : { key, requestHash: await hashRequest(body, input) };
@@ -171,6 +171,7 @@ async function submit(
     policy,
     idempotency,
     webhook,
+    after: readAfter(after),
     trace: readTrace(headers),
     newJob: findNewJob(call.raw),
   });

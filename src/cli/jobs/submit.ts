@@ -14,9 +14,9 @@ import {
   UnreachableError,
   type WaitCode,
 } from '../../client.ts';
-import { LIMITS } from '../../wire/job/job.ts';
+import { LIMITS, PARENT_POLICIES } from '../../wire/job/job.ts';
 import { EXIT } from '../command.ts';
-import { flag, integer, type OptionValues, text, UsageError } from '../options.ts';
+import { choice, flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
 import { noteFailedOutput, outliveOutput, print, printNote, StatusLine } from '../output.ts';
 import { parseObject, readObjectFile } from '../resources/request-body.ts';
 import { showRecord } from '../resources/resource-command.ts';
@@ -57,6 +57,14 @@ export const submitOptions = {
     placeholder: 'MS',
     help: 'time before the job may start, ms; default: 0',
   }),
+  after: list({
+    placeholder: 'JOB',
+    help: 'ID of a job that must end before this one starts; give the flag once for each',
+  }),
+  onParentFailure: choice({
+    choices: PARENT_POLICIES,
+    help: 'what becomes of the job if one of --after ends without COMPLETED: it is FAILED, runs nevertheless, or is CANCELLED with its own children; default: fail',
+  }),
   idempotencyKey: text({
     placeholder: 'KEY',
     help: 'text of your choice, 1 to 255 characters: a second submission with it queues no second job; with --each, the key of a line is KEY-1, KEY-2, …',
@@ -80,7 +88,7 @@ interface Submission {
 export async function submitJob(request: Submission): Promise<number> {
   const { client, json, values } = request;
   const { delay, each: file, executionTimeout, group, idempotencyKey, priority } = values;
-  const { ttl, wait, webhook } = values;
+  const { after, onParentFailure: onFailure, ttl, wait, webhook } = values;
   const policy: JobPolicy = {
     ...(delay !== undefined && { delay }),
     ...(priority !== undefined && { priority }),
@@ -90,6 +98,9 @@ export async function submitJob(request: Submission): Promise<number> {
   };
   const options = {
     ...(webhook !== undefined && { webhook }),
+    ...(after.length > 0 && {
+      after: after.map((id) => ({ id, ...(onFailure && { onFailure }) })),
+    }),
     ...(Object.keys(policy).length > 0 && { policy }),
   };
   checkSource(values);
@@ -108,10 +119,20 @@ export async function submitJob(request: Submission): Promise<number> {
 }
 
 /** @throws UsageError unless the inputs come from one place */
-function checkSource({ each, input, inputFile, wait }: Submission['values']): void {
+function checkSource({
+  after,
+  each,
+  input,
+  inputFile,
+  onParentFailure,
+  wait,
+}: Submission['values']): void {
   const given = [each, input, inputFile].filter((value) => value !== undefined);
   if (given.length !== 1) {
     throw new UsageError('give one of --input JSON, --input-file FILE and --each FILE');
+  }
+  if (onParentFailure !== undefined && after.length === 0) {
+    throw new UsageError('--on-parent-failure needs --after');
   }
   if (each !== undefined && wait) throw new UsageError('--each cannot be given with --wait');
 }

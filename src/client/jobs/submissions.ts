@@ -1,6 +1,12 @@
 // Composes and submits jobs of one endpoint. Jobs that come while requests are under way wait and share the next request.
 import { systemClock } from '../../base/clock.ts';
-import { type JobPolicy, type JobStatus, LIMITS, QUEUE_FULL_RETRY_MS } from '../../wire/job/job.ts';
+import {
+  type JobPolicy,
+  type JobStatus,
+  LIMITS,
+  type ParentReference,
+  QUEUE_FULL_RETRY_MS,
+} from '../../wire/job/job.ts';
 import type { RunJobsAnswer, SubmittedJob } from '../../wire/job/job-records.ts';
 import { requireJsonInput } from '../../wire/job/json-input.ts';
 import type { Problem } from '../../wire/problem.ts';
@@ -286,6 +292,8 @@ export interface JobOptions {
   webhook?: string;
   /** Within the retention, the same key with the same body returns the same job. */
   idempotencyKey?: string;
+  /** Jobs that must end before this one starts: IDs, or IDs with more. */
+  after?: (string | ParentReference)[];
 }
 
 export interface TraceOptions {

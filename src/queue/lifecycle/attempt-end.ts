@@ -2,7 +2,7 @@
 // reports.
 import { backoffMs } from '../../base/backoff.ts';
 import { limitText } from '../../base/text/printable.ts';
-import { NO_TURN, type StoredJob } from '../../store/store.ts';
+import { type JobLinks, NO_TURN, type StoredJob } from '../../store/store.ts';
 import type { AttemptError, AttemptUsage, GpuUsage, StuckPlace } from '../../wire/job/attempt.ts';
 import type { ErrorCode, TerminalStatus } from '../../wire/job/job.ts';
 import type { FailedAttempt } from '../../wire/job/job-records.ts';
@@ -210,7 +210,13 @@ export function settle(
     lease: null,
     progress: null,
     error: error && { ...error, attempts: job.history },
+    links: withoutChildren(job.links),
   };
+}
+
+/** The end of a job tells its children, once. */
+function withoutChildren(links: JobLinks | null): JobLinks | null {
+  return links && links.children.length > 0 ? { ...links, children: [] } : links;
 }
 
 /** The job has ended but its attempt continues: the holder may still report how it was stopped. */

@@ -1,6 +1,14 @@
 // Decides every change of a job's status: pure functions of (job, event, now) that return the job's next
 // state and effects. changes.ts stores them. attempt-end.ts is a part of this file; no other file imports it.
-import type { JobNote, StoredJob, StoredLease } from '../../store/store.ts';
+import {
+  isOpen,
+  isWaiting,
+  type JobKey,
+  type JobNote,
+  type JobParent,
+  type StoredJob,
+  type StoredLease,
+} from '../../store/store.ts';
 import type { AttemptError, AttemptUsage } from '../../wire/job/attempt.ts';
 import { isTerminal } from '../../wire/job/job.ts';
 import type {
@@ -24,6 +32,16 @@ import {
   suspect,
   withFailure,
 } from './attempt-end.ts';
+import {
+  addChild,
+  describeEnd,
+  type EndedParent,
+  endParents,
+  giveUpWaiting,
+  isObstacle,
+  nameParent,
+  waitForParents,
+} from './links.ts';
 import {
   change,
   type Decision,
@@ -56,7 +74,12 @@ export type JobEvent =
   /** The attempt has ended; the worker or its successor will deliver the outcome. */
   | { type: 'awaiting_delivery'; incarnation: number }
   | { type: 'cancel' }
-  | { type: 'retry' }
+  /** `parents`: how they are now, if the job has any. */
+  | { type: 'retry'; parents?: readonly JobParent[] | undefined }
+  /** Parents of the job have ended. */
+  | { type: 'parents_ended'; ends: readonly EndedParent[] }
+  /** Another job waits for this one. */
+  | { type: 'child_added'; child: JobKey }
   | { type: 'set_ttl'; ttlMs: number }
   /** The endpoint was deleted with all of its jobs. */
   | { type: 'endpoint_deleted' }
@@ -97,8 +120,13 @@ export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision 
     case 'cancel':
       return cancel(job, moment);
     case 'retry':
-      return retry(job, moment);
+      return retry(job, event.parents, moment);
+    case 'parents_ended':
+      return endParents(job, event.ends, moment);
+    case 'child_added':
+      return addChild(job, event.child);
     case 'set_ttl':
+      if (isWaiting(job)) return change({ ...job, ttlMs: event.ttlMs });
       return change({ ...job, expiresAt: dueSince(job, moment) + event.ttlMs, ttlMs: event.ttlMs });
     case 'endpoint_deleted':
       return remove(job);
@@ -295,16 +323,28 @@ function cancel(job: StoredJob, moment: Moment): Decision {
   return change({ ...cancelled, startedAt: null }, { stopWorker: job.lease !== null });
 }
 
-function retry(job: StoredJob, moment: Moment): Decision {
-  if (job.status !== 'FAILED' && job.status !== 'TIMED_OUT') {
+function retry(
+  job: StoredJob,
+  parents: readonly JobParent[] | undefined,
+  moment: Moment,
+): Decision {
+  const isSkipped = describeEnd(job) === 'SKIPPED';
+  if (job.status !== 'FAILED' && job.status !== 'TIMED_OUT' && !isSkipped) {
     return {
       refused: `its status is ${job.status}; only FAILED and TIMED_OUT jobs can be retried`,
     };
   }
+  const obstacle = parents?.find(isObstacle);
+  if (obstacle) {
+    return {
+      refused: `its parent ${nameParent(job, obstacle)} has not COMPLETED; retry that first`,
+    };
+  }
+  const links = parents && job.links ? { ...job.links, parents } : job.links;
+  const ready = { ...requeue(job, 0, moment), expiresAt: moment.now + job.ttlMs, links };
   return change(
     {
-      ...requeue(job, 0, moment),
-      expiresAt: moment.now + job.ttlMs,
+      ...(parents?.some(isOpen) ? waitForParents(ready, moment) : ready),
       startedAt: null,
       endedAt: null,
       executionMs: null,
@@ -333,6 +373,7 @@ function remove(job: StoredJob): Transition {
 
 function actOnTime(job: StoredJob, moment: Moment): Transition {
   const { now } = moment;
+  if (isWaiting(job)) return job.expiresAt <= now ? giveUpWaiting(job, moment) : change(job);
   if (job.expiresAt <= now) return remove(job);
   if (job.deadlineAt !== null && job.deadlineAt <= now) return timeOut(job, moment);
   if (job.lease && job.lease.lost === null && job.lease.until <= now) return expire(job, moment);

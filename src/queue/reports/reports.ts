@@ -130,7 +130,7 @@ export class Reports {
     return changes.commit(
       (tx, step) =>
         handleReport(tx, step, { key, report, settings, output, gpuTypeOf, noteOutput }),
-      output ? 0 : report.body.length,
+      output ? ENDING : { ...ENDING, payloadBytes: report.body.length },
     );
   }
 

@@ -145,6 +145,7 @@ function writeBody(job: StoredJob): string {
     traceparent: job.traceparent ?? undefined,
     tracestate: job.tracestate ?? undefined,
     webhook: job.webhook ?? undefined,
+    linked: job.linked || undefined,
   };
   return JSON.stringify(written);
 }
@@ -156,6 +157,7 @@ function hasSameDetails(before: StoredJob, after: StoredJob): boolean {
     before.notes === after.notes &&
     before.progress === after.progress &&
     before.usage === after.usage &&
+    before.links === after.links &&
     before.attachment === after.attachment
   );
 }
@@ -165,12 +167,14 @@ function writeDetails({
   attachment,
   error,
   history,
+  links,
   notes,
   progress,
   usage,
 }: StoredJob): string | null {
   const hasLists = history.length > 0 || notes.length > 0;
-  if (!hasLists && !error && !usage && !attachment && progress === null) return null;
+  const hasRecords = error || usage || links || attachment;
+  if (!hasLists && !hasRecords && progress === null) return null;
   const written: Written<typeof JOB_DETAILS> & { v: number } = {
     v: VERSION,
     error: error ?? undefined,
@@ -178,6 +182,7 @@ function writeDetails({
     notes: notes.length > 0 ? notes : undefined,
     progress: progress ?? undefined,
     usage: usage ?? undefined,
+    links: links ?? undefined,
     attachment: attachment ?? undefined,
   };
   return JSON.stringify(written);

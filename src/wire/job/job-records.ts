@@ -6,7 +6,14 @@ import type { Json } from '../json.ts';
 import type { Field, Shape } from '../link/fields.ts';
 import { PROBLEMS, type Problem, type ProblemCode } from '../problem.ts';
 import { attemptError, attemptUsage, STOP_LEVELS } from './attempt.ts';
-import { ERROR_CODES, JOB_STATUSES, TIMELINE_EVENTS, WAIT_CODES } from './job.ts';
+import {
+  ERROR_CODES,
+  JOB_STATUSES,
+  PARENT_ENDS,
+  PARENT_POLICIES,
+  TIMELINE_EVENTS,
+  WAIT_CODES,
+} from './job.ts';
 
 const jobStatus = z.enum(JOB_STATUSES);
 const errorCode = z.enum(ERROR_CODES);
@@ -159,6 +166,8 @@ const timelineEntry = z.object({
 /** Something that happened to a job, or will: `due` lies in the future. */
 export type TimelineEntry = z.infer<typeof timelineEntry>;
 
+const linkedJob = z.object({ endpoint: z.string(), id: z.string() });
+
 export const jobDetails = jobSummary.extend({
   queuedAt: z.int().describe('Unix ms; when the job was submitted, or last queued again'),
   availableAt: z
@@ -172,6 +181,21 @@ export const jobDetails = jobSummary.extend({
   maxAttempts: count,
   priority: z.int().min(-1).max(9).describe('Higher first; -1: low priority of the RunPod API'),
   group: z.string().exactOptional(),
+  parents: z
+    .array(
+      linkedJob.extend({
+        onFailure: z.enum(PARENT_POLICIES),
+        ended: z
+          .enum(PARENT_ENDS)
+          .exactOptional()
+          .describe(
+            'Absent while the parent has not ended; `REMOVED`: it was removed before its end',
+          ),
+      }),
+    )
+    .exactOptional()
+    .describe('Jobs that must end before this one starts'),
+  children: z.array(linkedJob).exactOptional().describe('Jobs that wait for the end of this one'),
   chunks: count.describe('Chunks of the last attempt so far'),
   logBytes: count.describe('Size of the log so far, bytes'),
   timeline: z.array(timelineEntry).describe('What happened, the oldest first'),

@@ -2,7 +2,14 @@
 import { z } from 'zod';
 import { NO_CONTROL_CHARACTERS, wellFormedText } from '../resources/field-schemas.ts';
 import { isWebhookUrl, MAX_WEBHOOK_CHARACTERS } from '../webhook.ts';
-import { type JobPolicy, LIMITS, type RunJobsRequest, type RunRequest } from './job.ts';
+import {
+  type JobPolicy,
+  LIMITS,
+  PARENT_POLICIES,
+  type ParentReference,
+  type RunJobsRequest,
+  type RunRequest,
+} from './job.ts';
 
 export const executionTimeoutMs = z
   .int()
@@ -51,6 +58,28 @@ export const idempotencyHeader = z
   .max(MAX_IDEMPOTENCY_KEY, `must have at most ${MAX_IDEMPOTENCY_KEY} characters`)
   .regex(/^[\x20-\x7e]*$/, 'must be printable ASCII');
 
+/** IDs of jobs have about 40 characters. */
+const MAX_ID = 64;
+const reference = z.string().min(1).max(MAX_ID);
+
+const parentReference = z.strictObject({
+  id: reference.describe('ID of the parent'),
+  endpoint: reference.describe('Endpoint of the parent; default: that of the job').exactOptional(),
+  onFailure: z
+    .enum(PARENT_POLICIES)
+    .describe(
+      'If the parent ends without COMPLETED: `fail` makes the job FAILED with `parent_failed`, `run` lets it run nevertheless, `skip` makes it CANCELLED, and with it its own children unless theirs is `run`; default `fail`',
+    )
+    .exactOptional(),
+}) satisfies z.ZodType<ParentReference>;
+
+const after = z
+  .array(z.union([reference, parentReference]))
+  .max(LIMITS.parentsOfJob, `must have at most ${LIMITS.parentsOfJob} parents`)
+  .describe(
+    'Jobs that must end before this one starts, each an ID or an object. `delay` and `ttl` of the policy count from the end of the last one',
+  );
+
 export const runRequest = z.strictObject({
   input: z
     .custom<object>(
@@ -67,6 +96,7 @@ export const runRequest = z.strictObject({
   policy: jobPolicy.exactOptional(),
   webhook: webhook.exactOptional(),
   idempotencyKey: wellFormedText.min(1).max(MAX_IDEMPOTENCY_KEY).exactOptional(),
+  after: after.exactOptional(),
 }) satisfies z.ZodType<RunRequest>;
 
 export const runJobsRequest = z.strictObject({

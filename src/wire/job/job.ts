@@ -39,6 +39,12 @@ export const LIMITS = {
   ttlMs: { min: 10_000, max: 604_800_000, default: 86_400_000 },
   executionTimeoutMs: { min: 1_000, max: 604_800_000, default: 600_000 },
   delayMs: { min: 0, max: 604_800_000 },
+  /** Jobs that one job waits for. */
+  parentsOfJob: 1_000,
+  /** Jobs that wait for one job. */
+  childrenOfJob: 1_000,
+  /** Longest wait of a job for its parents, ms: 30 days. */
+  parentWaitMs: 2_592_000_000,
   groupCharacters: 64,
   retentionMs: { run: 30 * 60_000, runsync: 60_000 },
 } as const;
@@ -67,6 +73,7 @@ export const ERROR_CODES = [
   'worker_crashed',
   'lease_expired',
   'released_too_often',
+  'parent_failed',
 ] as const;
 export type ErrorCode = (typeof ERROR_CODES)[number];
 
@@ -93,6 +100,33 @@ export const TIMELINE_EVENTS = [
   'webhook_delivered',
   'webhook_given_up',
 ] as const;
+
+/**
+ * What becomes of a job if a parent ends without COMPLETED. `fail`: the job is FAILED. `run`: it runs nevertheless. `skip`:
+ * it is CANCELLED, and so are its own children unless they run nevertheless.
+ */
+export const PARENT_POLICIES = ['fail', 'run', 'skip'] as const;
+export type ParentPolicy = (typeof PARENT_POLICIES)[number];
+
+/** How a parent ended for its children. `SKIPPED`: CANCELLED because of its own parents. */
+export const PARENT_ENDS = [
+  'COMPLETED',
+  'FAILED',
+  'TIMED_OUT',
+  'CANCELLED',
+  'SKIPPED',
+  'REMOVED',
+] as const;
+export type ParentEnd = (typeof PARENT_ENDS)[number];
+
+/** A job that must end before another one starts. */
+export interface ParentReference {
+  id: string;
+  /** Endpoint of the parent. Default: that of the job. */
+  endpoint?: string;
+  /** Default: `fail`. */
+  onFailure?: ParentPolicy;
+}
 
 /** Options of one job; whole numbers within LIMITS. */
 export interface JobPolicy {
@@ -129,6 +163,8 @@ export interface RunRequest {
   webhook?: string;
   /** 1 to 255 characters. */
   idempotencyKey?: string;
+  /** Jobs that must end before this one starts: IDs, or IDs with more; at most 1,000. */
+  after?: (string | ParentReference)[];
 }
 
 /** The body of a request that submits several jobs. */
@@ -142,6 +178,8 @@ export interface RunJobsRequest {
  * `no_capacity`, `budget`, `at_maximum` and `crashed` are also causes of scaling decisions.
  */
 export const WAIT_CODES = [
+  /** A parent of the job has not ended. */
+  'waits_for_parent',
   /** The delay of the job's policy is not over. */
   'delayed',
   /** The last attempt failed; the next one comes later. */

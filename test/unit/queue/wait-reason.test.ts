@@ -58,6 +58,23 @@ const CASES: Record<string, Case> = {
     is: { code: 'worker_ready' },
   },
 
+  'a parent that has not ended, with a free worker': {
+    job: {
+      ...{ delayed: true, availableAt: NOW + 9_000 },
+      links: {
+        parents: [
+          { endpointId: 'e', id: 'a', onFailure: 'fail', ended: 'COMPLETED' },
+          { endpointId: 'other', id: 'b', onFailure: 'fail' },
+        ],
+        ...{ children: [], delayMs: 0 },
+      },
+    },
+    facts: { workers: FREE },
+    is: {
+      ...{ code: 'waits_for_parent', since: T0 },
+      message: 'The job waits for the end of job other/b; 1 of 2 have ended.',
+    },
+  },
   'a delay that is not over': {
     job: { delayed: true, availableAt: NOW + 9_000 },
     facts: { workers: FREE },

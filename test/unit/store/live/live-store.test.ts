@@ -1,11 +1,9 @@
 // Cases of the live jobs that a review found.
 import { expect, it, vi } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
-import { Presence } from '../../../../src/queue/leases/presence.ts';
-import { LargePayloads } from '../../../../src/queue/payloads/large-payloads.ts';
-import { completeSettings } from '../../../../src/queue/settings.ts';
-import { Signals } from '../../../../src/queue/signals.ts';
-import { Positions, Submissions } from '../../../../src/queue/submissions.ts';
+import { silentLog } from '../../../../src/base/log.ts';
+import { createParts } from '../../../../src/queue/queue-parts.ts';
+import { Submissions } from '../../../../src/queue/submissions.ts';
 import { openSqlite, openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import { SqliteConnection } from '../../../../src/store/sqlite/sqlite-connection.ts';
 import { StoreUnavailableError } from '../../../../src/store/store.ts';
@@ -63,13 +61,10 @@ it('forgets the input of a submission that ran twice', async () => {
   const store = openSqliteStore({ path: ':memory:' });
   await addEndpoint(store);
   await addJobs(store, [makeJob({ id: 'twice' })]);
-  const arrivals = new Map<string, Uint8Array>();
   const clock = new ManualClock();
-  const signals = new Signals(clock, new Presence());
-  const positions = new Positions(clock);
-  const payloads = new LargePayloads({ store, settings: completeSettings() });
-  const parts = { store, clock, signals, arrivals, positions, payloads };
-  const submissions = new Submissions({ ...parts, webhooks: undefined, tracing: undefined });
+  const parts = createParts({ store, clock, log: silentLog }, new AbortController().signal);
+  const { arrivals } = parts;
+  const submissions = new Submissions(parts);
   const again = store.write((tx) => tx.insertJob(makeJob({ id: 'twice' }), INPUT));
   const submitted = submissions.submit({
     ...{ endpointId: ENDPOINT, mode: 'run', policy: {}, idempotency: undefined },

@@ -1,0 +1,123 @@
+// Part of lifecycle.ts: decides when a job that waits for parents starts, and what becomes of it if one of them fails. Pure.
+import {
+  isOpen,
+  isWaiting,
+  type JobKey,
+  type JobLinks,
+  type JobParent,
+  type StoredJob,
+} from '../../store/store.ts';
+import type { AttemptError } from '../../wire/job/attempt.ts';
+import { isTerminal, LIMITS, type ParentEnd } from '../../wire/job/job.ts';
+import { settle } from './attempt-end.ts';
+import { change, type Decision, type Moment, type Transition } from './transition.ts';
+
+export interface EndedParent {
+  parent: JobKey;
+  status: ParentEnd;
+}
+
+export const NO_LINKS: JobLinks = { parents: [], children: [], delayMs: 0 };
+
+/** How the change ends the job for its children; undefined if it does not. */
+export function findEnd(before: StoredJob, { job, removed }: Transition): ParentEnd | undefined {
+  if (isTerminal(before.status)) return undefined;
+  return removed ? 'REMOVED' : describeEnd(job);
+}
+
+/** Undefined: it has not ended. */
+export function describeEnd({ error, status }: StoredJob): ParentEnd | undefined {
+  if (!isTerminal(status)) return undefined;
+  return status === 'CANCELLED' && error?.code === 'parent_failed' ? 'SKIPPED' : status;
+}
+
+/** The job waits for its parents: none of its times runs but the longest wait. */
+export function waitForParents(job: StoredJob, { now }: Pick<Moment, 'now'>): StoredJob {
+  const until = now + LIMITS.parentWaitMs;
+  return { ...job, delayed: true, availableAt: until, expiresAt: until, dueAt: until };
+}
+
+/** Takes in that parents have ended: the job goes on waiting, becomes ready, or ends. */
+export function endParents(job: StoredJob, ends: readonly EndedParent[], moment: Moment): Decision {
+  const { links } = job;
+  if (!links || !isWaiting(job)) return { refused: 'it does not wait for parents' };
+  const parents = links.parents.map((parent) => {
+    const end = ends.find(
+      ({ parent: { endpointId, id } }) => id === parent.id && endpointId === parent.endpointId,
+    );
+    return isOpen(parent) && end ? { ...parent, ended: end.status } : parent;
+  });
+  return proceed({ ...job, links: { ...links, parents } }, moment);
+}
+
+function proceed(job: StoredJob, moment: Moment): Transition {
+  const { links } = job;
+  const parents = links?.parents ?? [];
+  const obstacle = parents.find(isObstacle);
+  if (obstacle) return change(endFor(job, obstacle, moment));
+  return change(parents.some(isOpen) ? job : admitToQueue(job, moment));
+}
+
+/** The last parent has ended: the job's times begin. */
+function admitToQueue(job: StoredJob, { now }: Moment): StoredJob {
+  const delayMs = job.links?.delayMs ?? 0;
+  const availableAt = now + delayMs;
+  return {
+    ...job,
+    queuedAt: now,
+    availableAt,
+    delayed: delayMs > 0,
+    expiresAt: availableAt + job.ttlMs,
+  };
+}
+
+/** Whether the parent has ended so that the job cannot run. */
+export function isObstacle({ ended, onFailure }: JobParent): boolean {
+  return ended !== undefined && ended !== 'COMPLETED' && onFailure !== 'run';
+}
+
+function endFor(job: StoredJob, parent: JobParent, moment: Moment): StoredJob {
+  // What a skipped parent would have made is not missed: its children are skipped too.
+  const isSkipped = parent.onFailure === 'skip' || parent.ended === 'SKIPPED';
+  const message = `parent ${nameParent(job, parent)} ${END_TEXTS[parent.ended ?? 'REMOVED']}`;
+  const error: AttemptError = {
+    code: 'parent_failed',
+    message: `${isSkipped ? 'skipped: ' : ''}${message}`,
+  };
+  return settle(job, isSkipped ? 'CANCELLED' : 'FAILED', moment, error);
+}
+
+const END_TEXTS: Record<ParentEnd, string> = {
+  COMPLETED: 'is COMPLETED',
+  FAILED: 'is FAILED',
+  TIMED_OUT: 'is TIMED_OUT',
+  CANCELLED: 'is CANCELLED',
+  SKIPPED: 'was skipped',
+  REMOVED: 'was removed before it ended',
+};
+
+/** The job has waited as long as a job may. */
+export function giveUpWaiting(job: StoredJob, moment: Moment): Transition {
+  const open = job.links?.parents.find(isOpen);
+  const name = open ? nameParent(job, open) : '';
+  const message = `parent ${name} did not end within ${LIMITS.parentWaitMs / 86_400_000} days`;
+  const kept = { ...job, expiresAt: moment.now + job.ttlMs };
+  return change(settle(kept, 'FAILED', moment, { code: 'parent_failed', message }));
+}
+
+/** With its endpoint if that is another one. */
+export function nameParent({ endpointId }: StoredJob, parent: JobKey): string {
+  return parent.endpointId === endpointId ? parent.id : `${parent.endpointId}/${parent.id}`;
+}
+
+/** Another job waits for this one. */
+export function addChild(job: StoredJob, child: JobKey): Decision {
+  if (isTerminal(job.status)) return { refused: `its status is ${job.status}` };
+  const links = job.links ?? NO_LINKS;
+  if (links.children.length >= LIMITS.childrenOfJob) {
+    return { refused: `${LIMITS.childrenOfJob} jobs wait for it already, the most that may` };
+  }
+  const { endpointId, id } = child;
+  const children = [...links.children, { endpointId, id }];
+  return change({ ...job, linked: true, links: { ...links, children } });
+}

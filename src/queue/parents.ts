@@ -1,0 +1,106 @@
+// Binds jobs to the jobs that must end before they start: new ones, and those that a client retries.
+import type { JobKey, JobParent, Payload, Reader, StoredJob, Transaction } from '../store/store.ts';
+import { isTerminal, LIMITS, type ParentReference } from '../wire/job/job.ts';
+import { ProblemError } from '../wire/problem.ts';
+import type { Submission } from './admission.ts';
+import type { StepOn } from './changes.ts';
+import { describeEnd, NO_LINKS, waitForParents } from './lifecycle/links.ts';
+
+interface NewChild {
+  job: StoredJob;
+  input: Payload;
+  submission: Submission;
+}
+
+/**
+ * Inserts a job that waits. If its parents have ended already, that has its effect in the same commit. @returns the
+ * job as it is then. @throws ProblemError `invalid`; then nothing has changed
+ */
+export function insertChild(
+  tx: Transaction,
+  step: StepOn,
+  { input, job, submission: { after = [], policy } }: NewChild,
+): StoredJob {
+  const found = readParents(tx, job, after);
+  const { endpointId, id } = job;
+  for (const parent of found) {
+    if (!isTerminal(parent.status))
+      step(parent, { type: 'child_added', child: { endpointId, id } });
+  }
+  const parents = found.map((parent, index): JobParent => {
+    const { onFailure = 'fail' } = after[index] ?? {};
+    return { endpointId: parent.endpointId, id: parent.id, onFailure };
+  });
+  const links = { ...NO_LINKS, parents, delayMs: policy.delay ?? 0 };
+  const waiting = waitForParents({ ...job, linked: true, links }, { now: job.submittedAt });
+  tx.insertJob(waiting, input);
+  const ends = found.flatMap((parent) => {
+    const status = describeEnd(parent);
+    return status === undefined ? [] : [{ parent, status }];
+  });
+  if (ends.length === 0) return waiting;
+  const decision = step(waiting, { type: 'parents_ended', ends });
+  return 'refused' in decision ? waiting : decision.job;
+}
+
+/** @throws ProblemError `invalid` that names each parent that is none */
+function readParents(tx: Reader, child: JobKey, after: readonly ParentReference[]): StoredJob[] {
+  const keys = after.map(({ endpoint, id }) => ({ endpointId: endpoint ?? child.endpointId, id }));
+  const owner = tx.endpoint(child.endpointId)?.userId;
+  const found = tx.each(keys, (key) => {
+    const endpoint = tx.endpoint(key.endpointId);
+    const isOwn = endpoint?.userId === owner && endpoint?.deleted === false;
+    return isOwn ? tx.job(key) : undefined;
+  });
+  const seen = new Set<string>();
+  const errors: string[] = [];
+  for (const [index, key] of keys.entries()) {
+    const name = `${key.endpointId}/${key.id}`;
+    const reason = seen.has(name) ? `job ${key.id} is named twice` : judgeParent(key, found[index]);
+    if (reason !== undefined) errors.push(`after[${index}]: ${reason}`);
+    seen.add(name);
+  }
+  if (errors.length === 0) return found.filter((job) => job !== undefined);
+  const detail = `The job cannot wait for its parents: ${errors[0]}`;
+  throw new ProblemError('invalid', detail, { errors });
+}
+
+function judgeParent(
+  { endpointId, id }: JobKey,
+  parent: StoredJob | undefined,
+): string | undefined {
+  if (!parent) return `job ${id} of endpoint ${endpointId} not found or expired`;
+  const waiting = parent.links?.children.length ?? 0;
+  if (waiting < LIMITS.childrenOfJob || isTerminal(parent.status)) return undefined;
+  return `${LIMITS.childrenOfJob} jobs wait for job ${id} already, the most that may`;
+}
+
+/**
+ * The parents of a job that is retried, as they are now: a parent that has been retried too is waited for again.
+ * Undefined for a job without parents.
+ */
+export function renewParents(
+  tx: Transaction,
+  step: StepOn,
+  job: StoredJob,
+): JobParent[] | undefined {
+  if (!job.links || job.links.parents.length === 0) return undefined;
+  const { endpointId, id } = job;
+  const failed = job.links.parents.filter(({ ended }) => ended !== 'COMPLETED');
+  const found = new Map(
+    tx.each(failed, (parent) => [parent, tx.job(parent)] as const).filter(([, now]) => now),
+  );
+  return job.links.parents.map((parent) => {
+    const now = found.get(parent);
+    if (!now) return parent;
+    const { ended: _, ...open } = parent;
+    const ended = describeEnd(now);
+    if (ended !== undefined) return { ...open, ended };
+    // It may still know the child.
+    const knows = now.links?.children.some(
+      (child) => child.id === id && child.endpointId === endpointId,
+    );
+    if (!knows) step(now, { type: 'child_added', child: { endpointId, id } });
+    return open;
+  });
+}
