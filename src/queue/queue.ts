@@ -231,9 +231,11 @@ export class Queue {
     const { clock, presence, settings, store } = this.#parts;
     const endpoint = await store.read((tx) => readEndpoint(tx, endpointId));
     const workers = { idle: 0, running: 0 };
+    let parked = 0;
     const aliveSince = clock.now() - settings.leaseMs;
     for (const worker of presence.ofEndpoint(endpointId)) {
       if (worker.seenAt < aliveSince) continue;
+      if (worker.parking?.state === 'parked') parked++;
       if (worker.leases.size > 0) workers.running++;
       // A draining or parked worker takes no jobs.
       else if (!worker.draining && !isHeldBack(worker)) workers.idle++;
@@ -241,7 +243,7 @@ export class Queue {
     const { completed, failed, timedOut, inProgress, inQueue, retried } = endpoint;
     return {
       jobs: { completed, failed: failed + timedOut, inProgress, inQueue, retried },
-      workers,
+      workers: { ...workers, ...(parked > 0 && { parked }) },
     };
   }
 }

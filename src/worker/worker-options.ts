@@ -89,6 +89,8 @@ export interface WorkerOptions {
   failureLevel?: 'debug' | 'warn';
   /** Memory that a parked worker shares with others. Default: it cannot be parked. */
   parkingMachine?: ParkingMachine | undefined;
+  /** It takes no job before it has been parked and woken, if it can be parked at all. Default: false. */
+  isSpare?: boolean;
   /** Receives the worker's events. Default: none. */
   observer?: WorkerObserver | undefined;
 }
@@ -115,6 +117,7 @@ export function completeWorkerOptions(options: WorkerOptions): CompleteWorkerOpt
     breakerState: undefined,
     failureLevel: 'warn',
     parkingMachine: undefined,
+    isSpare: false,
     observer: undefined,
     ...options,
   };

@@ -142,12 +142,13 @@ function openParker(
   { closing, control, openTake, options, room }: PartContext,
   attempts: Attempts,
 ): WorkerParker {
-  const { clock, executor, log, parkingMachine: machine } = options;
+  const { clock, executor, isSpare, log, parkingMachine: machine } = options;
   const parker = new WorkerParker({
     executor,
     machine,
     clock,
     log,
+    isSpare,
     isQuiet: () => attempts.active === 0 && !openTake.isOpen,
     untilQuiet: async () => {
       await openTake.breakOff();

@@ -271,6 +271,7 @@ export function explainDecisions(decisions: readonly DecisionRecord[]): string {
 
 function explain(decision: DecisionRecord): string {
   const { at, cause, drain, input, park = [], reason, started, wake = [], want } = decision;
+  const { spares } = input;
   const { crashes, load, places, scaler, workers, workersMax, workersMin } = input;
   const oldest =
     load.oldestQueuedAt === null ? '' : `, the oldest for ${input.now - load.oldestQueuedAt} ms`;
@@ -280,6 +281,7 @@ function explain(decision: DecisionRecord): string {
     ['workers', describeWorkers(workers)],
     ['limits', `${workersMin} to ${workersMax}, ${describeScaler(scaler)}`],
     ['GPUs', places === null ? undefined : `free for ${places} workers`],
+    ['spares', spares && `${spares.count} wanted${spares.obstacle ? `; ${spares.obstacle}` : ''}`],
     ['gives way', describeGivingWay(input)],
     ['crashes', crashes.streak > 0 ? `${crashes.streak} in a row: ${crashes.reason}` : undefined],
     ['started', started.map(({ gpu, pod }) => (gpu ? `${pod} on ${gpu}` : pod)).join(', ')],

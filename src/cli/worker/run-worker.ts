@@ -38,7 +38,12 @@ import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.
 import { createTerminalLog, showLogLines } from '../terminal-log.ts';
 import { openHealthPort } from './health-port.ts';
 import { openLink } from './platform-link.ts';
-import { BREAKER_VARIABLE, DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
+import {
+  BREAKER_VARIABLE,
+  DEVICE_SET_VARIABLE,
+  SPARE_VARIABLE,
+  type WorkerFlags,
+} from './worker-flags.ts';
 
 /**
  * Time after --grace-ms in which a thread must have ended, ms. Termination takes up to a second;
@@ -135,6 +140,7 @@ async function run(terms: WorkerRunOptions): Promise<number> {
     log: isSupervised ? log.child({ worker: workerId }) : log,
     handlerVersion: values.handlerVersion,
     parkingMachine,
+    isSpare: readVariable(SPARE_VARIABLE) !== undefined,
     // Under `dev`, the author sees each failure, so the breaker stays off.
     breakAfter: values.underDev ? 0 : values.breakAfter,
     breakerState: readBreaker(),

@@ -21,7 +21,12 @@ import { createTerminalLog } from '../terminal-log.ts';
 import { chooseCompileCaches } from './compile-caches.ts';
 import { openHealthPort } from './health-port.ts';
 import { openLink, planLink } from './platform-link.ts';
-import { BREAKER_VARIABLE, DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
+import {
+  BREAKER_VARIABLE,
+  DEVICE_SET_VARIABLE,
+  SPARE_VARIABLE,
+  type WorkerFlags,
+} from './worker-flags.ts';
 import { checkGpuSampling, createGpuFeed, planWorkers } from './worker-machine.ts';
 
 /** Time beyond --drain-ms and --force-ms to deliver reports, send bye, and kill a thread, ms. */
@@ -199,6 +204,8 @@ function launchWorker({ args, as, caches, key, prefix, set }: Launch): WorkerPro
       ...set.environment,
       [DEVICE_SET_VARIABLE]: JSON.stringify(set.devices),
       [BREAKER_VARIABLE]: breaker && JSON.stringify(breaker),
+      // A process that takes over from another one has been woken, or was never parked.
+      ...(incarnation !== undefined && { [SPARE_VARIABLE]: undefined }),
     }),
     input: JSON.stringify({ ...listKeys(), ...(key !== '' && { MILLRACE_KEY: key }) }),
   });

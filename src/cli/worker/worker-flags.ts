@@ -330,3 +330,5 @@ export function parseWorkerFlags(args: readonly string[]): ParsedArguments<typeo
 export const DEVICE_SET_VARIABLE = 'MILLRACE_DEVICE_SET';
 /** Breaker state of the previous process: JSON, from the supervisor. */
 export const BREAKER_VARIABLE = 'MILLRACE_BREAKER_STATE';
+/** Set by the platform for a worker that is parked as soon as its setup is done. */
+export const SPARE_VARIABLE = 'MILLRACE_SPARE';

@@ -28,7 +28,7 @@ const ACTIONS: Readonly<Record<PodStatus, readonly PodAction[]>> = {
 
 /** A new pod as requested. */
 export function createPod(
-  given: Pick<PodState, 'id' | 'userId' | 'endpointId' | 'node' | 'spec'>,
+  given: Pick<PodState, 'id' | 'userId' | 'endpointId' | 'node' | 'spare' | 'spec'>,
   now: number,
 ): PodState {
   return {
@@ -164,7 +164,13 @@ export function giveGpus(pod: PodState, gpus: readonly string[]): PodState {
 /** Its worker has left the GPUs: they are free for others. */
 export function parkPod(pod: PodState, bytes: number, now: number): PodState {
   if (pod.desired !== 'running' || pod.parked || pod.gpus.length === 0) return pod;
-  return { ...pod, gpus: [], parked: { since: now, gpus: pod.gpus, bytes } };
+  return { ...useSpare(pod), gpus: [], parked: { since: now, gpus: pod.gpus, bytes } };
+}
+
+/** Its worker is no longer a spare one on its way to being parked. */
+export function useSpare(pod: PodState): PodState {
+  const { spare, ...used } = pod;
+  return spare ? used : pod;
 }
 
 /** The GPUs of a parked pod are its own again: its worker may wake. */

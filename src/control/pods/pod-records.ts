@@ -67,10 +67,12 @@ function describeParking({ bytes, since }: NonNullable<PodState['parked']>) {
   return { since: new Date(since).toISOString(), bytes };
 }
 
-function describeReason({ gpus, parked, reason, unreachable }: PodState): string | null {
-  const why =
-    parked && gpus.length === 0 ? 'its worker is parked: its GPU is free for others' : null;
-  if (!unreachable) return reason ?? why;
+function describeReason({ gpus, parked, reason, spare, unreachable }: PodState): string | null {
+  const isParked = parked && gpus.length === 0;
+  const why = isParked
+    ? 'its worker is parked: its GPU is free for others'
+    : spare && 'it starts as a spare worker: it is parked when its setup is done';
+  if (!unreachable) return reason ?? why ?? null;
   return `${unreachable.why} since ${new Date(unreachable.since).toISOString()}`;
 }
 

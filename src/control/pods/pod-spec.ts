@@ -40,6 +40,8 @@ export interface WorkerOrigin {
   /** The version of the handler that it fetches instead. Default: none. */
   version?: number | undefined;
   templateVersion: number;
+  /** It is parked as soon as its setup is done. */
+  isSpare?: boolean;
 }
 
 export const DEFAULT_DISK_GB = 20;

@@ -71,6 +71,8 @@ const podState = z.object({
       bytes: z.number(),
     })
     .exactOptional(),
+  /** Its worker starts to be parked at once. Absent: it does not, or it is parked or needed by now. */
+  spare: z.literal(true).exactOptional(),
   /** Unclean exits in a row. */
   failures: z.int().min(0),
   /** Of the last unclean exit. */

@@ -20,7 +20,15 @@ import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from '.
 import type { SecretSealer } from '../registries/sealed-secret.ts';
 import type { NamedRecords } from '../user-resources.ts';
 import { LivePods, type PodListener } from './live-pods.ts';
-import { act, createPod, parkPod, recreate, settleWake, terminate } from './pod-lifecycle.ts';
+import {
+  act,
+  createPod,
+  parkPod,
+  recreate,
+  settleWake,
+  terminate,
+  useSpare,
+} from './pod-lifecycle.ts';
 import { type Bill, PodMeter } from './pod-meter.ts';
 import { describePod, listPods, type PodListing, PodStats } from './pod-records.ts';
 import {
@@ -152,6 +160,7 @@ export class Pods implements NamedRecords, PodRecords {
       id: `pod_${createUuidV7(now)}`,
       endpointId: worker?.endpointId ?? null,
       ...(node !== null && { node }),
+      ...(worker?.isSpare && { spare: true as const }),
     };
     const pod = createPod({ ...made, userId, spec: { ...spec, dataCenterId } }, now);
     // The size of a worker's record is bounded by its template.
@@ -248,6 +257,11 @@ export class Pods implements NamedRecords, PodRecords {
   async parkWorker(id: string, bytes: number): Promise<void> {
     const now = this.#options.clock.now();
     await this.live.change(id, (pod) => parkPod(pod, bytes, now));
+  }
+
+  /** A spare worker that still starts is needed: it keeps its GPUs. */
+  async useSpare(id: string): Promise<void> {
+    await this.live.change(id, useSpare);
   }
 
   /** Gives a parked worker its GPUs back. Returns false if they are not free. */

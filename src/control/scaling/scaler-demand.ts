@@ -126,13 +126,15 @@ interface DecisionFacts {
   want: number;
   start: number;
   drains: number;
+  /** Workers after the drains. Default: none drains. */
+  left?: number;
   /** Default: none. */
   parks?: number;
   wakes?: number;
 }
 
 export function describeCause(cause: ScalerCause, facts: DecisionFacts): string {
-  const { alive, drains, input, parks = 0, start, wakes = 0, want } = facts;
+  const { alive, drains, input, left = alive, parks = 0, start, wakes = 0, want } = facts;
   const { crashes, workersMax, workersMin } = input;
   const idleSeconds = seconds(input.idleTimeoutMs);
   const waking = wakes === 0 ? [] : [`waking ${count(wakes, 'worker')}`];
@@ -140,7 +142,7 @@ export function describeCause(cause: ScalerCause, facts: DecisionFacts): string 
   const parking = parks === 0 ? [] : [`parking ${count(parks, 'worker')}`];
   const draining = drains === 0 && parks > 0 ? [] : [`draining ${count(drains, 'worker')}`];
   const more = `${[...waking, ...starting, alive + start + wakes].join(', ')} of at most ${workersMax}`;
-  const fewer = `${[...parking, ...draining, alive - drains - parks].join(', ')} of at most ${workersMax}`;
+  const fewer = `${[...parking, ...draining, left].join(', ')} of at most ${workersMax}`;
   switch (cause) {
     case 'first':
       return `${describeLoad(input)}, no worker: ${more}`;
@@ -162,6 +164,10 @@ export function describeCause(cause: ScalerCause, facts: DecisionFacts): string 
       return `workersMax is ${workersMax}: ${fewer}`;
     case 'parked_ends':
       return `ending ${count(drains, 'parked worker')}: ${describeParkedEnd(input)}`;
+    case 'spare':
+      return `${describeSpares(input)}: starting 1 spare worker`;
+    case 'no_spare':
+      return `${describeSpares(input)}, and none starts: ${describeSpareObstacle(input)}`;
     case 'gives_way':
       return `${describeWaiters(input)}: ${fewer}`;
     case 'at_maximum':
@@ -214,13 +220,30 @@ function describeParkedEnd({ parkMs = 0, workers }: ScalerInput): string {
   return `parked for ${seconds(parkMs)} s, outdated, or beyond workersMax`;
 }
 
-function describeWaiters({ giveWay = [] }: ScalerInput): string {
+function describeWaiters({ giveWay = [], workers }: ScalerInput): string {
   const names = new Set(
     giveWay.map(({ to }) => (to === null ? 'an endpoint of another user' : `endpoint ${to}`)),
   );
   const isBusy = giveWay.some(({ isTurnOver }) => isTurnOver);
-  const why = isBusy ? 'the turn of this endpoint is over' : 'this endpoint has idle workers';
+  const isSpare = workers.some(
+    ({ id, parking }) => parking?.isStarting && giveWay.some(({ worker }) => worker === id),
+  );
+  const idle = isSpare
+    ? 'this endpoint has a spare worker that starts'
+    : 'this endpoint has idle workers';
+  const why = isBusy ? 'the turn of this endpoint is over' : idle;
   return `jobs of ${[...names].join(' and ')} wait for a GPU, and ${why}`;
+}
+
+function describeSpares({ spares, workers }: ScalerInput): string {
+  const parked = workers.filter(({ isCurrent, state }) => state === 'parked' && isCurrent);
+  return `spareWorkers is ${spares?.count ?? 0}, ${parked.length} parked`;
+}
+
+function describeSpareObstacle({ headroom, spares }: ScalerInput): string {
+  if (spares?.obstacle !== undefined) return spares.obstacle;
+  const isFull = headroom?.places === 0 || headroom?.budget === true;
+  return isFull ? headroom.shortage : "no GPU of the endpoint's types is free";
 }
 
 function describePlaces({ workers, workersMax }: ScalerInput): string {

@@ -41,29 +41,39 @@ function decideForAny(input: ScalerInput): ScalerDecision {
     Math.max(demand.need, groups.busy.length, input.workersMin),
   );
   const scaleUp = planScaleUp(input, groups, want);
-  const drainPlan = planDrain(input, groups, { want, hasNoCapacity: isOutOfCapacity(scaleUp) });
-  const cause = pickCause({ input, groups, demand, scaleUp, drainPlan });
-  const [park, drain] = splitParked(input, drainPlan);
+  const terms = { want, hasNoCapacity: isOutOfCapacity(scaleUp), wake: scaleUp.wake };
+  const drainPlan = planDrain(input, groups, terms);
+  const spare = planSpare(input, groups, { scaleUp, drainPlan });
+  const cause = pickCause({ input, groups, demand, scaleUp, drainPlan, spare });
+  const [park, drain] = splitParked(input, groups, drainPlan);
   const wake = scaleUp.wake.map(({ id }) => id);
   const facts = { input, want, alive: groups.alive.length };
-  const moves = { start: scaleUp.start, drains: drain.length };
+  const left = groups.alive.filter((worker) => !drainPlan.drain.includes(worker)).length;
+  const moves = { start: scaleUp.start, drains: drain.length, left };
   const reason = describeCause(cause, {
     ...{ ...facts, ...moves },
     ...{ parks: park.length, wakes: wake.length },
   });
-  const parking = { ...(park.length > 0 && { park }), ...(wake.length > 0 && { wake }) };
+  const parking = {
+    ...(cause === 'spare' && { startSpares: 1 }),
+    ...(park.length > 0 && { park }),
+    ...(wake.length > 0 && { wake }),
+  };
   return { want, start: scaleUp.start, drain, ...parking, cause, reason };
 }
 
-/** Workers that are not needed now are parked instead of drained, if that is possible. */
+/** Workers that are not needed now are parked instead of drained, if that is possible. Without `parkSeconds`, only as spare ones. */
 function splitParked(
-  { parkMs = 0 }: ScalerInput,
+  input: ScalerInput,
+  groups: WorkerGroups,
   { cause, drain }: DrainPlan,
 ): [string[], string[]] {
-  const mayPark = parkMs > 0 && (cause === 'idle' || cause === 'surplus' || cause === 'gives_way');
-  const isParked = ({ canPark, isCurrent }: ScaledWorker) => mayPark && canPark && isCurrent;
-  const parked = drain.filter((worker) => isParked(worker));
-  const drained = drain.filter((worker) => !isParked(worker));
+  const mayPark = cause === 'idle' || cause === 'surplus' || cause === 'gives_way';
+  const { parkMs = 0 } = input;
+  const most = parkMs > 0 ? drain.length : countMissingSpares(input, groups);
+  const parkable = drain.filter(({ canPark, isCurrent }) => mayPark && canPark && isCurrent);
+  const parked = parkable.slice(0, most);
+  const drained = drain.filter((worker) => !parked.includes(worker));
   return [parked.map(({ id }) => id), drained.map(({ id }) => id)];
 }
 
@@ -87,8 +97,9 @@ function planScaleUp(input: ScalerInput, groups: WorkerGroups, want: number): Sc
   }
   if (headroom?.budget) return { start: 0, wake: [], block: 'budget' };
   const wakeable = groups.parked.filter(({ isCurrent, parking }) => isCurrent && parking?.canWake);
-  // The one that was parked last: its model is the one that was used last.
-  const wake = wakeable.slice(-missing);
+  // The one that was parked last: its model is the one that was used last. One that still starts is the last choice.
+  const byUse = wakeable.toSorted((one, other) => rankStarting(other) - rankStarting(one));
+  const wake = byUse.slice(-missing);
   const fresh = missing - wake.length;
   if (fresh === 0) return { start: 0, wake, block: undefined };
   if (now < crashes.notBefore) return { start: 0, wake, block: 'crashed' };
@@ -97,8 +108,9 @@ function planScaleUp(input: ScalerInput, groups: WorkerGroups, want: number): Sc
   const arriving = groups.starting.filter(({ isCurrent }) => isCurrent).length;
   if (isOnTrial && arriving > 0) return { start: 0, wake, block: 'crashed' };
   const wished = isOnTrial ? 1 : fresh;
-  // Those that wake take free GPUs, too.
-  const open = places === null ? wished : Math.max(0, places - wake.length);
+  // Those that wake take free GPUs, too, unless they have theirs.
+  const returning = wake.length - wake.filter(({ parking }) => parking?.isStarting).length;
+  const open = places === null ? wished : Math.max(0, places - returning);
   const start = Math.min(wished, open, headroom?.places ?? wished);
   if (start > 0) return { start, wake, block: undefined };
   return { start, wake, block: open === 0 ? 'no_gpu' : 'no_capacity' };
@@ -106,6 +118,41 @@ function planScaleUp(input: ScalerInput, groups: WorkerGroups, want: number): Sc
 
 function isOutOfCapacity({ block }: ScaleUp): boolean {
   return block === 'no_gpu' || block === 'no_capacity';
+}
+
+function rankStarting({ parking }: ScaledWorker): number {
+  return parking?.isStarting ? 1 : 0;
+}
+
+// --- spare workers -------------------------------------------------------------------------------
+
+type SpareMove = 'start' | 'blocked' | 'none';
+
+/**
+ * One at a time, while nothing else is to be done for the endpoint: so the size of the first one is known before the next one starts,
+ * and load has the free GPUs first.
+ */
+function planSpare(
+  input: ScalerInput,
+  groups: WorkerGroups,
+  { drainPlan, scaleUp }: { scaleUp: ScaleUp; drainPlan: DrainPlan },
+): SpareMove {
+  const { crashes, headroom, load, now, places, spares } = input;
+  if (countMissingSpares(input, groups) === 0) return 'none';
+  const isMoving = scaleUp.start + scaleUp.wake.length + drainPlan.drain.length > 0;
+  const isBehind = scaleUp.block !== undefined || (load.outgrown ?? []).length > 0;
+  const isStarting = [...groups.parked, ...groups.starting].some(
+    ({ parking, state }) => state === 'starting' || parking?.isStarting,
+  );
+  if (isMoving || isBehind || isStarting || groups.stale.length > 0) return 'none';
+  if (now < crashes.notBefore) return 'none';
+  const isFull = places === 0 || headroom?.places === 0 || headroom?.budget === true;
+  return isFull || spares?.obstacle !== undefined ? 'blocked' : 'start';
+}
+
+function countMissingSpares({ spares }: ScalerInput, { parked }: WorkerGroups): number {
+  const there = parked.filter(({ isCurrent }) => isCurrent);
+  return Math.max(0, (spares?.count ?? 0) - there.length);
 }
 
 // --- draining ------------------------------------------------------------------------------------
@@ -119,16 +166,18 @@ interface DrainTerms {
   want: number;
   /** New workers are wanted, but the machine has no GPU or no capacity for any. */
   hasNoCapacity: boolean;
+  /** Parked workers that are needed now. */
+  wake: readonly ScaledWorker[];
 }
 
 function planDrain(
   input: ScalerInput,
   groups: WorkerGroups,
-  { hasNoCapacity, want }: DrainTerms,
+  { hasNoCapacity, wake, want }: DrainTerms,
 ): DrainPlan {
   const above = groups.alive.length - maximumOf(input);
   if (above > 0) return { drain: pick(groups.alive, above), cause: 'above_maximum' };
-  const giving = listGivingWay(input, groups);
+  const giving = listGivingWay(input, groups).filter((worker) => !wake.includes(worker));
   if (giving.length > 0) return { drain: giving, cause: 'gives_way' };
   const ending = listParkedEnds(input, groups);
   if (ending.length > 0) return { drain: ending, cause: 'parked_ends' };
@@ -146,30 +195,37 @@ function planDrain(
 
 /** Parked workers whose time is over, that are outdated, or for which there is no more memory or no place any more. */
 function listParkedEnds(input: ScalerInput, groups: WorkerGroups): ScaledWorker[] {
-  const { now, parkMs = 0 } = input;
+  const { now, parkMs = 0, spares } = input;
   const { alive } = groups;
   // One that is still to be parked has its last jobs.
   const parked = groups.parked.filter(({ jobs }) => jobs === 0);
-  const staying = parked.filter(({ isCurrent, parking }) => {
-    const isOver = now - (parking?.since ?? now) >= parkMs;
-    return isCurrent && !isOver && !parking?.lacksMemory;
+  const fit = parked.filter(({ isCurrent, parking }) => isCurrent && !parking?.lacksMemory);
+  const { count = 0 } = spares ?? {};
+  const spare = fit.slice(Math.max(0, fit.length - count));
+  const staying = fit.filter((worker) => {
+    const isOver = now - (worker.parking?.since ?? now) >= parkMs;
+    return !isOver || spare.includes(worker);
   });
-  const above = Math.max(0, alive.length + staying.length - maximumOf(input));
+  const above = Math.max(0, alive.length + staying.length - maximumOf(input) - count);
   const kept = staying.slice(above);
   return parked.filter((worker) => !kept.includes(worker));
 }
 
 /** One that was idle may have got a job meanwhile: then it is not its turn to go. */
 function listGivingWay({ giveWay = [], load }: ScalerInput, groups: WorkerGroups): ScaledWorker[] {
-  return groups.alive.filter(({ id, idleSince, state }) => {
+  return [...groups.alive, ...groups.parked].filter(({ id, idleSince, parking, state }) => {
     const asked = giveWay.find(({ worker }) => worker === id);
-    if (!asked || state !== 'ready') return false;
+    if (!asked) return false;
+    if (state !== 'ready') return parking?.isStarting ?? false;
     return asked.isTurnOver || (idleSince !== null && load.waiting === 0);
   });
 }
 
 /** Drains one outdated worker for each ready replacement, and those that the load does not need. */
-function replaceStale(groups: WorkerGroups, { hasNoCapacity, want }: DrainTerms): ScaledWorker[] {
+function replaceStale(
+  groups: WorkerGroups,
+  { hasNoCapacity, want }: Omit<DrainTerms, 'wake'>,
+): ScaledWorker[] {
   const { current, draining, stale } = groups;
   const ready = current.filter(({ state }) => state === 'ready');
   const spare = ready.length + stale.length - want;
@@ -208,9 +264,11 @@ interface CauseInput {
   demand: Demand;
   scaleUp: ScaleUp;
   drainPlan: DrainPlan;
+  spare: SpareMove;
 }
 
-function pickCause({ groups, demand, input, drainPlan, scaleUp }: CauseInput): ScalerCause {
+function pickCause(found: CauseInput): ScalerCause {
+  const { groups, demand, input, drainPlan, scaleUp, spare } = found;
   const alive = groups.alive.length;
   if (scaleUp.start > 0 || scaleUp.wake.length > 0) {
     if (demand.need > alive) return demand.cause;
@@ -218,8 +276,10 @@ function pickCause({ groups, demand, input, drainPlan, scaleUp }: CauseInput): S
   }
   if (drainPlan.drain.length > 0) return drainPlan.cause;
   if (scaleUp.block) return scaleUp.block;
+  if (spare === 'start') return 'spare';
   const isAtMaximum = demand.need > input.workersMax && alive >= input.workersMax;
-  return isAtMaximum ? 'at_maximum' : 'enough';
+  if (isAtMaximum) return 'at_maximum';
+  return spare === 'blocked' ? 'no_spare' : 'enough';
 }
 
 // --- later GPU types -----------------------------------------------------------------------------

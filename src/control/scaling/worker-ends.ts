@@ -10,6 +10,8 @@ const START_LIMIT_MS = 15 * 60_000;
 const GPU_LIMIT_MS = 10_000;
 /** Time that a draining worker gets beyond the execution timeout of its jobs, ms. */
 const DRAIN_SLACK_MS = 60_000;
+/** A spare worker that has not said for so long that it can be parked cannot, ms. */
+const SPARE_LIMIT_MS = 10_000;
 /** A worker that has had its GPUs back for this long and is not ready is given up, ms. */
 const WAKE_LIMIT_MS = 5 * 60_000;
 
@@ -35,12 +37,16 @@ interface WorkerTimes {
   seenAt: number | null;
   parkingSince: number | null;
   wakingSince: number | null;
+  /** When its worker was first connected. */
+  readySince: number | null;
 }
+
+export const CANNOT_PARK = 'it is a spare worker, and cannot be parked';
 
 /** The reason to end a worker that is parked, or on the way to it or back. */
 export function findParkingEnd(
   pod: PodState,
-  { parkingSince, wakingSince }: Pick<WorkerTimes, 'parkingSince' | 'wakingSince'>,
+  { parkingSince, readySince, wakingSince }: Omit<WorkerTimes, 'since' | 'seenAt'>,
   { executionTimeoutMs, now, worker }: Omit<EndInput, 'silentMs'>,
 ): string | undefined {
   const state = worker?.parking?.state;
@@ -51,6 +57,9 @@ export function findParkingEnd(
     // Without its memory it starts anew.
     const limitMs = pod.parked.bytes === 0 ? START_LIMIT_MS : WAKE_LIMIT_MS;
     return now - (wakingSince ?? now) >= limitMs ? 'it did not wake in time' : undefined;
+  }
+  if (pod.spare && worker && !worker.parking) {
+    return now - (readySince ?? now) >= SPARE_LIMIT_MS ? CANNOT_PARK : undefined;
   }
   if (parkingSince === null) return undefined;
   const mayRunUntil = Math.max(parkingSince + executionTimeoutMs, worker?.busyUntil ?? 0);

@@ -95,6 +95,8 @@ interface WorkerEntry {
   /** Since when it has been asked to leave its GPUs, or back to them, Unix ms. */
   parkingSince: number | null;
   wakingSince: number | null;
+  /** It was to be parked, and is needed instead: it may still say that it is on its way. */
+  isNeeded: boolean;
   isEnded: boolean;
 }
 
@@ -151,7 +153,17 @@ export class WorkerList {
 
   noteParking(podId: string, now: number): void {
     const entry = this.#entries.get(podId);
-    if (entry) entry.parkingSince ??= now;
+    if (!entry) return;
+    entry.parkingSince ??= now;
+    entry.isNeeded = false;
+  }
+
+  /** A spare worker that has not been parked yet is to take jobs. */
+  noteNeeded(podId: string): void {
+    const entry = this.#entries.get(podId);
+    if (!entry) return;
+    entry.parkingSince = null;
+    entry.isNeeded = true;
   }
 
   /** A worker crashed, or could not be created; `streak` of them in a row. */
@@ -217,7 +229,7 @@ export class WorkerList {
     const unseen = { seenAt: null, readySince: null, idleSince: null, taken: 0 };
     const fresh = { podId: id, isAdopted, since: now, ...unseen };
     const moving = { drainingSince: null, parkingSince: null, wakingSince: null };
-    const entry = { ...fresh, ...moving, isEnded: false };
+    const entry = { ...fresh, ...moving, isNeeded: false, isEnded: false };
     this.#entries.set(id, entry);
     return entry;
   }
@@ -266,9 +278,10 @@ export class WorkerList {
     if (isParked(pod)) return [];
     // After a restart of the platform it may be on its way. Of a worker that may not, nobody has asked it.
     const isLeaving = parking.state === 'parking' || parking.state === 'parked';
-    if (isLeaving && mayPark) entry.parkingSince ??= now;
+    if ((isLeaving || pod.spare) && mayPark && !entry.isNeeded) entry.parkingSince ??= now;
     if (entry.parkingSince === null) {
-      return isLeaving || parking.wish === 'parked' ? askAgain(podId, parking, 'ready') : [];
+      const isAsked = isLeaving || parking.wish === 'parked' || entry.isNeeded;
+      return isAsked ? askAgain(podId, parking, 'ready') : [];
     }
     if (parking.state !== 'parked') return askAgain(podId, parking, 'parked');
     const bytes = Math.min(parking.vramBytes, gpuMemoryOf(pod));
@@ -297,6 +310,7 @@ export class WorkerList {
       drainingSince !== null ||
       pod.parked !== undefined ||
       entry.parkingSince !== null ||
+      (pod.spare === true && entry.seenAt !== null) ||
       entry.wakingSince !== null ||
       pod.unreachable !== undefined ||
       isWithoutGpu(pod) ||
@@ -332,14 +346,15 @@ function mayBeParked(
 
 function stateOf(
   pod: PodState,
-  { drainingSince, isEnded, parkingSince, wakingSince }: WorkerEntry,
+  { drainingSince, isEnded, isNeeded, parkingSince, wakingSince }: WorkerEntry,
   seen: SeenWorker | undefined,
 ): ScaledWorker['state'] {
   if (pod.status === 'TERMINATED' || isEnded || drainingSince !== null) return 'draining';
   if (seen?.draining) return 'draining';
   if (wakingSince !== null) return 'starting';
-  if (isParked(pod) || parkingSince !== null) return 'parked';
-  return seen ? 'ready' : 'starting';
+  if (isParked(pod) || parkingSince !== null || pod.spare) return 'parked';
+  const isReady = seen && !(isNeeded && seen.parking && seen.parking.state !== 'ready');
+  return isReady ? 'ready' : 'starting';
 }
 
 /** Sums up the workers of a pod: it has one for each device set. */

@@ -142,6 +142,7 @@ export class WorkerPods {
       MILLRACE_POD_ID: id,
       ...(spec.version !== undefined && { MILLRACE_HANDLER_VERSION: String(spec.version) }),
       ...(spec.gpu && { MILLRACE_GPU_TYPE: spec.gpu.id }),
+      ...(pod.spare && { MILLRACE_SPARE: '1' }),
       ...(await this.#describeState(pod, endpointId)),
       // The fleet replaces a failed worker after a pause, so the worker needs no further attempts.
       MILLRACE_START_ATTEMPTS: spec.env['MILLRACE_START_ATTEMPTS'] ?? '1',

@@ -61,9 +61,9 @@ export class WorkerStarter {
   async start(
     { deployment, id, userId }: DeployedEndpoint,
     template: TemplateRecord | undefined,
-    place: { gpu: string | null; version?: number },
+    place: { gpu: string | null; version?: number; isSpare?: boolean },
   ): Promise<StartedWorker> {
-    const { gpu } = place;
+    const { gpu, isSpare = false } = place;
     const creation: PodCreation = {
       name: `${deployment.name.slice(0, 190)} worker`,
       template: deployment.templateId,
@@ -80,6 +80,7 @@ export class WorkerStarter {
       handler: version === undefined ? (template?.handler ?? null) : null,
       version,
       templateVersion: template?.version ?? 0,
+      isSpare,
     });
     return { pod: pod.id, gpu };
   }

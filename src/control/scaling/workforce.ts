@@ -26,7 +26,7 @@ import { decide } from './scaler.ts';
 import { LoadPeak } from './scaler-demand.ts';
 import { isCheckPod, reservePlace, VersionCheck } from './version-check.ts';
 import type { WorkLoad, WorkView } from './work-view.ts';
-import { findLastOutput } from './worker-ends.ts';
+import { CANNOT_PARK, findLastOutput } from './worker-ends.ts';
 import { type EndedWorker, type Observation, type ParkingStep, WorkerList } from './worker-list.ts';
 import {
   CrowdedGpus,
@@ -54,12 +54,13 @@ export interface WorkforceOptions {
     | 'returnGpus'
     | 'seen'
     | 'settleWake'
+    | 'useSpare'
   >;
   templates: Pick<Templates, 'find'>;
   catalog: WorkerCatalog;
   /** Default: GPU time of attempts is not on the bill. */
   gpuUse?: Pick<GpuUse, 'note' | 'forget'> | undefined;
-  tenants: Pick<GpuTenants, 'note' | 'contentionOf'>;
+  tenants: Pick<GpuTenants, 'note' | 'contentionOf' | 'findHostBytes'>;
   views: Readonly<Record<EndpointDeployment['type'], WorkView>>;
   decisions: Decisions;
   clock: Clock;
@@ -68,8 +69,8 @@ export interface WorkforceOptions {
   silentMs: number;
   /** A worker whose node has been gone for this long is replaced, ms. Default: never. */
   replaceAfterMs?: number | undefined;
-  /** Whether workers of the user are believed when they say that they have left their GPUs. Default: all are. */
-  mayPark?: (userId: string) => boolean;
+  /** Why workers of the user are not parked; undefined: they are. Default: all are. */
+  findParkObstacle?: (userId: string) => string | undefined;
   /** Its container calls the platform at a URL that is out of date. Default: none does. */
   hasOldUrl?: (pod: PodState) => boolean;
 }
@@ -109,6 +110,11 @@ const NO_CONTENTION: GpuContention = {
   homeless: new Set(),
 };
 
+/** After a spare worker had to give way, none starts for so long, ms. */
+const SPARE_PAUSE_MS = 60_000;
+/** The same if it could not keep its model, ms. */
+const FULL_HOST_PAUSE_MS = 600_000;
+
 export class Workforce {
   readonly #options: WorkforceOptions;
   readonly #workerList: WorkerList;
@@ -122,8 +128,10 @@ export class Workforce {
   #lastStartAt: number | null = null;
   /** What the last pass found; undefined before the first. */
   #facts: ScalingFacts | undefined;
-  /** At the beginning of the pass. */
+  /** By the last pass. */
   #contention = NO_CONTENTION;
+  /** Why no spare worker starts until then, Unix ms. */
+  #sparePause: { reason: string; until: number } | undefined;
 
   private constructor(options: WorkforceOptions, last: DecisionRecord | undefined) {
     const { clock, replaceAfterMs, silentMs } = options;
@@ -154,7 +162,6 @@ export class Workforce {
     const template = this.#options.templates.find(userId, deployment.templateId);
     const load = await views[deployment.type].load(id);
     await gpuUse?.note(endpoint, load);
-    this.#contention = this.#options.tenants.contentionOf(id);
     const all = pods.ofEndpoint(id);
     // A check worker with an old URL could never connect: another one takes its place.
     const checkPods = all.filter((pod) => isCheckPod(pod, deployment) && !hasOldUrl(pod));
@@ -175,6 +182,9 @@ export class Workforce {
     });
     for (const step of observation.parking) await this.#followParking(endpoint, step);
     for (const ended of observation.ended) await this.#endWorker(endpoint, ended);
+    this.#learnOfSpares(observation, load, workers);
+    // After the steps: one that has left its GPU just now can come back for a job.
+    this.#contention = this.#options.tenants.contentionOf(id);
     for (const podId of observation.undrained) views[deployment.type].drain(id, podId);
     const awaitsPlace = isChecking && checkPods.length === 0;
     // Others take their places at once, also beyond the maximum: their machine ends them soon.
@@ -185,6 +195,7 @@ export class Workforce {
     const decision = decide(input);
     const started = await this.#start(endpoint, template, decision);
     for (const podId of decision.drain) await this.#drain(endpoint, podId, input);
+    if (decision.cause === 'gives_way') this.#notePause(decision, input);
     await this.#moveParked(endpoint, decision);
     const awaitsCheck = awaitsPlace && found.places === 0 && workers.length === 0;
     this.#noteTenancy(endpoint, { input, decision, load, workers, awaitsCheck });
@@ -208,7 +219,8 @@ export class Workforce {
       drain: (podId) => this.#drain(endpoint, podId, input),
       readLastOutput: (podId) => this.#readLastOutput(endpoint, podId),
     });
-    if (all.length > 0 || decision.want > 0 || isChecking) return 'busy';
+    const lacksSpares = input.spares !== undefined && this.#mayHaveSpares(endpoint);
+    if (all.length > 0 || decision.want > 0 || isChecking || lacksSpares) return 'busy';
     return load.waiting + load.running === 0 ? 'idle' : 'unserved';
   }
 
@@ -216,7 +228,10 @@ export class Workforce {
     const { gpuTypeIds, templateId, version } = deployment;
     const mounts = listMounts(deployment);
     const origin = JSON.stringify([templateId, template?.version, gpuTypeIds, version, mounts]);
-    if (this.#origin !== undefined && this.#origin !== origin) this.#workerList.forgiveCrashes();
+    if (this.#origin !== undefined && this.#origin !== origin) {
+      this.#workerList.forgiveCrashes();
+      this.#sparePause = undefined;
+    }
     this.#origin = origin;
   }
 
@@ -244,6 +259,7 @@ export class Workforce {
       idleTimeoutMs,
       scaler,
       ...(this.#mayPark({ deployment, userId }) && { parkMs }),
+      ...this.#describeSpares({ deployment, userId }, workersMax),
       workers: workers.map((worker) => this.#describeParking(worker)),
       load: {
         waiting,
@@ -262,19 +278,83 @@ export class Workforce {
     };
   }
 
-  /** Workers of load-balancing endpoints are never parked. */
   #mayPark({ deployment, userId }: Pick<DeployedEndpoint, 'deployment' | 'userId'>): boolean {
-    const { mayPark = () => true, views } = this.#options;
-    const { parkSeconds, type } = deployment;
-    return parkSeconds > 0 && views[type].park !== undefined && mayPark(userId);
+    const { parkSeconds, spareWorkers } = deployment;
+    const isWanted = parkSeconds > 0 || spareWorkers > 0;
+    return isWanted && this.#findParkObstacle(userId, deployment) === undefined;
+  }
+
+  #findParkObstacle(userId: string, { gpuTypeIds, type }: EndpointDeployment): string | undefined {
+    const { findParkObstacle, views } = this.#options;
+    if (!views[type].park) return 'workers of load-balancing endpoints are never parked';
+    if (gpuTypeIds.length === 0) return 'workers without a GPU are never parked';
+    return findParkObstacle?.(userId);
+  }
+
+  #describeSpares(
+    { deployment, userId }: Pick<DeployedEndpoint, 'deployment' | 'userId'>,
+    workersMax: number,
+  ): Pick<ScalerInput, 'spares'> {
+    const { spareWorkers: count } = deployment;
+    if (count === 0 || workersMax === 0) return {};
+    if (this.#sparePause && this.#options.clock.now() >= this.#sparePause.until) {
+      this.#sparePause = undefined;
+    }
+    const isHostFull = this.#workerList.parkedBytes > this.#options.tenants.findHostBytes();
+    const obstacle =
+      this.#findParkObstacle(userId, deployment) ??
+      this.#sparePause?.reason ??
+      (isHostFull ? 'the host has too little memory for one more parked model' : undefined);
+    return { spares: { count, ...(obstacle !== undefined && { obstacle }) } };
+  }
+
+  /** Time alone may let them start. */
+  #mayHaveSpares({ deployment, userId }: DeployedEndpoint): boolean {
+    const isPausing = this.#sparePause?.until !== Number.POSITIVE_INFINITY;
+    return isPausing && this.#findParkObstacle(userId, deployment) === undefined;
+  }
+
+  /** What was seen of workers says whether spare ones are of use. */
+  #learnOfSpares(
+    { ended, parking }: Observation,
+    load: WorkLoad,
+    workers: readonly PodState[],
+  ): void {
+    const until = this.#options.clock.now() + FULL_HOST_PAUSE_MS;
+    const canPark = load.workers.some((worker) => (worker.parking?.hostLimitBytes ?? 0) > 0);
+    if (canPark && this.#sparePause?.until === Number.POSITIVE_INFINITY) {
+      this.#sparePause = undefined;
+    }
+    if (ended.some(({ reason }) => reason === CANNOT_PARK)) {
+      const reason = 'the last spare worker could not be parked: its model offers no way';
+      this.#sparePause = { reason, until: Number.POSITIVE_INFINITY };
+    }
+    const left = parking.flatMap((each) => (each.step === 'left' ? [each] : []));
+    const isLost = left.some(
+      ({ bytes, podId }) => bytes === 0 && workers.some(({ id, spare }) => id === podId && spare),
+    );
+    if (!isLost) return;
+    const reason = "the model of the last spare worker did not fit the host's memory";
+    this.#sparePause = { reason, until };
+  }
+
+  #notePause({ drain }: ScalerDecision, { now, workers }: ScalerInput): void {
+    const isSpare = workers.some(({ id, parking }) => parking?.isStarting && drain.includes(id));
+    if (!isSpare) return;
+    const reason = 'the last one had to give its GPU to jobs of another endpoint a moment ago';
+    this.#sparePause = { reason, until: now + SPARE_PAUSE_MS };
   }
 
   #describeParking(worker: ScaledWorker): ScaledWorker {
     if (worker.state !== 'parked') return worker;
-    const parked = this.#options.pods.all().find(({ id }) => id === worker.id)?.parked;
+    const pod = this.#options.pods.all().find(({ id }) => id === worker.id);
+    if (pod?.spare) {
+      const given = { canWake: true, lacksMemory: false, isStarting: true as const };
+      return { ...worker, parking: { since: pod.createdAt, ...given } };
+    }
     const { homeless, wakeable } = this.#contention;
     const parking = {
-      since: parked?.since ?? this.#options.clock.now(),
+      since: pod?.parked?.since ?? this.#options.clock.now(),
       canWake: wakeable.has(worker.id),
       lacksMemory: homeless.has(worker.id),
     };
@@ -302,7 +382,11 @@ export class Workforce {
       view.park?.(id, podId, 'parked');
     }
     for (const podId of wake) {
-      if (await pods.returnGpus(podId)) view.park?.(id, podId, 'ready');
+      if (pods.all().some((pod) => pod.id === podId && pod.spare)) {
+        await pods.useSpare(podId);
+        this.#workerList.noteNeeded(podId);
+        view.park?.(id, podId, 'ready');
+      } else if (await pods.returnGpus(podId)) view.park?.(id, podId, 'ready');
     }
   }
 
@@ -340,6 +424,7 @@ export class Workforce {
         state: findNextState(worker, decision),
         since: this.#workerList.sinceOf(worker.id),
         isNew: seen.get(worker.id)?.isNew ?? false,
+        isSpare: (seen.get(worker.id)?.parking?.state ?? 'ready') === 'ready',
         hostLimitBytes: limitOf(worker.id) || 0,
       })),
       startMs: this.#workerList.startMs,
@@ -364,8 +449,9 @@ export class Workforce {
   async #start(
     endpoint: DeployedEndpoint,
     template: TemplateRecord | undefined,
-    { start: number, startOn = [] }: ScalerDecision,
+    { start, startOn = [], startSpares = 0 }: ScalerDecision,
   ): Promise<StartedWorker[]> {
+    const number = start + startSpares;
     if (number === 0) return [];
     const { clock, log } = this.#options;
     const { gpuTypeIds } = endpoint.deployment;
@@ -375,7 +461,9 @@ export class Workforce {
         ? new Array<null>(number).fill(null)
         : chooseGpuTypes(this.#countFree(gpuTypeIds), number, startOn);
     const results = await Promise.allSettled(
-      places.map((gpu) => this.#starter.start(endpoint, template, { gpu })),
+      places.map((gpu) =>
+        this.#starter.start(endpoint, template, { gpu, isSpare: startSpares > 0 }),
+      ),
     );
     const failed = results.find(
       (result) => result.status === 'rejected' && !isOverCapacity(result.reason),
@@ -430,8 +518,8 @@ export class Workforce {
       started,
     }: { decision: ScalerDecision; input: ScalerInput; started: StartedWorker[] },
   ): Promise<void> {
-    const { cause, drain, park = [], start, wake = [], want } = decision;
-    const hasMoves = start > 0 || [...drain, ...park, ...wake].length > 0;
+    const { cause, drain, park = [], start, startSpares = 0, wake = [], want } = decision;
+    const hasMoves = start + startSpares > 0 || [...drain, ...park, ...wake].length > 0;
     const isNews = hasMoves || cause !== (this.#last?.cause ?? 'enough');
     this.#last = { cause, want };
     if (!isNews) return;

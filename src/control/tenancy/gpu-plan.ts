@@ -42,6 +42,8 @@ export interface TenantEndpoint {
   wakeMs: number;
   /** A worker is parked for at most so long, ms. */
   parkMs: number;
+  /** So many parked workers stay longer. */
+  spares: number;
 }
 
 /** A worker with GPUs, or one that is parked and comes back to its GPUs. */
@@ -52,8 +54,11 @@ export interface Tenant {
   gpuType: string;
   /** UUIDs of the GPUs that it has; of a parked one, that it is bound to. */
   gpus: readonly string[];
-  /** `leaving`: drains or ends. `parking`, `waking`: its memory is on its way to the host or back. */
-  state: 'starting' | 'resident' | 'leaving' | 'parking' | 'parked' | 'waking';
+  /**
+   * `leaving`: drains or ends. `parking`, `waking`: its memory is on its way to the host or back. `spare`: starts to be parked, so
+   * nobody waits for it.
+   */
+  state: 'starting' | 'spare' | 'resident' | 'leaving' | 'parking' | 'parked' | 'waking';
   /** Since when it has been in this state; of a resident, since it was ready. */
   since: number;
   /** Null if it has jobs. */
@@ -213,10 +218,10 @@ class Planner {
       const { state } = chosen.holder;
       if (state === 'leaving') continue;
       const owner = chosen.tenant.endpointId;
-      add(this.#spare, owner, -1);
+      if (chosen.tenant.state === 'resident') add(this.#spare, owner, -1);
       this.#move(owner, gpuType, -gpus.length);
       this.plan.moves.push({
-        kind: this.#park(chosen.tenant) ? 'park' : 'drain',
+        kind: chosen.tenant.state !== 'spare' && this.#park(chosen.tenant) ? 'park' : 'drain',
         podId: chosen.tenant.podId,
         endpointId: owner,
         to: endpointId,
@@ -232,8 +237,10 @@ class Planner {
     for (const tenant of this.#listParked()) {
       const { endpointId, since } = tenant;
       // After a start of the platform, no pass over its endpoint may have told of it yet.
-      const parkMs = this.#endpoints.get(endpointId)?.parkMs ?? Number.POSITIVE_INFINITY;
-      const isOver = now - since >= parkMs;
+      const { parkMs = Number.POSITIVE_INFINITY, spares = 0 } =
+        this.#endpoints.get(endpointId) ?? {};
+      const own = this.#listParked().filter((each) => each.endpointId === endpointId);
+      const isOver = now - since >= parkMs && own.length > spares;
       if (isOver || this.#lacksMemory(tenant.node, 0)) this.#end(tenant);
     }
   }
@@ -278,6 +285,8 @@ class Planner {
       .map((each) => leave(each));
     const ending = leaving.find(({ tenant }) => tenant.idleSince !== null);
     if (ending) return ending;
+    const spare = open.find(({ state }) => state === 'spare');
+    if (spare) return { tenant: spare, holder: giveUp(spare) };
     const giving = open.filter(
       ({ endpointId, state }) => state === 'resident' && (this.#spare.get(endpointId) ?? 0) > 0,
     );
@@ -372,6 +381,7 @@ class Planner {
       .map((tenant): GpuHolder => {
         const { endpointId, podId, state } = tenant;
         if (isLeaving(tenant)) return leave(tenant).holder;
+        if (state === 'spare') return giveUp(tenant);
         if (state !== 'resident') return { podId, endpointId, state: 'starting', until: null };
         const { holder } = this.#judge(waiter, tenant);
         const isKept = (this.#spare.get(endpointId) ?? 0) <= 0 && !this.#taken.has(podId);
@@ -442,6 +452,11 @@ function isLeaving({ state }: Tenant): boolean {
 /** Its memory is on the host, or will be. */
 function isOnHost({ state }: Tenant): boolean {
   return state === 'parked' || state === 'parking' || state === 'waking';
+}
+
+/** A spare worker gives its GPU up at once. */
+function giveUp({ endpointId, podId, since }: Tenant): GpuHolder {
+  return { podId, endpointId, state: 'idle', until: since };
 }
 
 function leave(tenant: Tenant): Candidate {

@@ -26,7 +26,10 @@ export interface GpuTenantsOptions {
 export interface TenancyFacts {
   userId: string;
   name: string;
-  deployment: Pick<EndpointDeployment, 'gpuWeight' | 'minResidenceMs' | 'parkSeconds' | 'yields'>;
+  deployment: Pick<
+    EndpointDeployment,
+    'gpuWeight' | 'minResidenceMs' | 'parkSeconds' | 'spareWorkers' | 'yields'
+  >;
   workersMin: number;
   hasWork: boolean;
   /** GPUs that its jobs lack. */
@@ -44,6 +47,8 @@ export interface TenantWorker extends Pick<ScaledWorker, 'canPark' | 'id' | 'sta
   since: number;
   /** It may still say that it can be parked: until then it does not give way. */
   isNew: boolean;
+  /** It is a spare one, and its models are not on their way to the host yet. */
+  isSpare: boolean;
   /** Host memory for parked workers of its machine; 0: not known. */
   hostLimitBytes: number;
 }
@@ -134,6 +139,16 @@ export class GpuTenants {
       wakeable: idsOf(waking).union(this.#listWakeable(endpointId, kept)),
       homeless: idsOf(ending),
     };
+  }
+
+  /** Memory for one more parked worker, on the host that has most of it; Infinity if that is not known. */
+  findHostBytes(): number {
+    const pods = this.#options.pods.all();
+    const left = this.#listMemory().map(({ bytes, node }) => {
+      const own = pods.filter((pod) => (pod.node ?? null) === node);
+      return own.reduce((rest, { parked }) => rest - (parked?.bytes ?? 0), bytes);
+    });
+    return left.length === 0 ? Number.POSITIVE_INFINITY : Math.max(...left);
   }
 
   /** As many as there are GPUs that are not kept for others. */
@@ -267,6 +282,7 @@ function stateOf(pod: PodState, worker: TenantWorker | undefined): Tenant['state
   if (pod.desired !== 'running' || worker?.state === 'draining') return 'leaving';
   if (isParked(pod)) return 'parked';
   if (pod.parked) return 'waking';
+  if (pod.spare && worker?.isSpare !== false) return 'spare';
   if (worker?.state === 'parked') return 'parking';
   return worker?.state === 'ready' && !worker.isNew ? 'resident' : 'starting';
 }
@@ -287,9 +303,9 @@ function describe(
   { deployment, hasWork, startMs, userId, wakeMs, workersMin }: TenancyFacts,
   usedMs: number,
 ): TenantEndpoint {
-  const { gpuWeight: weight, minResidenceMs, parkSeconds, yields } = deployment;
-  const kept = yields ? 0 : workersMin;
+  const { gpuWeight: weight, minResidenceMs, parkSeconds, spareWorkers: spares } = deployment;
+  const kept = deployment.yields ? 0 : workersMin;
   const parkMs = parkSeconds * 1_000;
   const times = { minResidenceMs, usedMs, startMs, wakeMs, parkMs };
-  return { id, userId, weight, kept, hasWork, ...times };
+  return { id, userId, weight, kept, hasWork, spares, ...times };
 }

@@ -72,8 +72,10 @@ export interface PodControlOptions {
  * In a cluster, nobody else gets the GPUs of a container before it has ended. With Docker, a container that says that it has
  * left its GPUs can still use them, without paying: only the operator's own are believed.
  */
-function mayPark({ kind }: Engine, userId: string): boolean {
-  return kind === 'process' || (kind === 'docker' && userId === OWNER);
+function findParkObstacle({ kind }: Engine, userId: string): string | undefined {
+  if (kind === 'process' || (kind === 'docker' && userId === OWNER)) return undefined;
+  if (kind === 'docker') return "on Docker, only the operator's own workers are parked";
+  return 'a cluster gives the GPU of a container to nobody else, so its workers are not parked';
 }
 
 export class PodControl {
@@ -134,7 +136,7 @@ export class PodControl {
       catalog,
       clock,
       log,
-      mayPark: (userId) => mayPark(engine, userId),
+      findParkObstacle: (userId) => findParkObstacle(engine, userId),
       hasOldUrl: this.#workerPods.hasOldUrl.bind(this.#workerPods),
     });
     this.#closers = [

@@ -238,6 +238,12 @@ export const endpointHealth = z.object({
     inQueue: count,
     retried: count,
   }),
-  workers: z.object({ idle: count, running: count }),
+  workers: z.object({
+    idle: count,
+    running: count,
+    parked: count
+      .exactOptional()
+      .meta({ description: 'Workers that have left their GPUs. Absent: none' }),
+  }),
 });
 export type EndpointHealth = z.infer<typeof endpointHealth>;

@@ -35,6 +35,8 @@ const scaledWorker = z.object({
       canWake: z.boolean(),
       /** The host has too little memory for it. */
       lacksMemory: z.boolean(),
+      /** A spare worker that has its GPU, because it still starts. */
+      isStarting: z.literal(true).exactOptional(),
     })
     .exactOptional(),
   /** Set if a user has stopped or terminated the worker. */
@@ -63,6 +65,14 @@ const scalerInput = z.object({
   idleTimeoutMs: z.int(),
   /** Longest time for which a worker is parked; left out: no worker is. */
   parkMs: z.int().exactOptional(),
+  /** Workers to keep parked, ready for more load; left out: none. */
+  spares: z
+    .object({
+      count: z.int(),
+      /** Why none can start, or need not be tried now. */
+      obstacle: z.string().exactOptional(),
+    })
+    .exactOptional(),
   scaler: endpointScaler,
   load: z.object({
     /** Jobs that a worker could take now. */
@@ -124,6 +134,8 @@ const SCALER_CAUSES = [
   'above_maximum',
   'gives_way',
   'parked_ends',
+  'spare',
+  'no_spare',
   'at_maximum',
   'no_gpu',
   'no_capacity',
@@ -140,6 +152,8 @@ const scalerDecision = z.object({
   start: z.int(),
   /** GPU types of the first ones of these, if jobs need later types; the others get any type. */
   startOn: z.array(z.string()).exactOptional(),
+  /** Spare workers to start now; left out: none. */
+  startSpares: z.int().exactOptional(),
   /** Workers to drain now. */
   drain: z.array(z.string()),
   /** Workers to park now; left out: none. */

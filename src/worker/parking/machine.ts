@@ -39,6 +39,10 @@ export class LedgerMachine implements ParkingMachine {
     this.#process = { pid: process.pid, startTicks, bootId: readBootId() };
   }
 
+  async readUsedBytes(): Promise<number> {
+    return (await this.#readMemory()).usedBytes;
+  }
+
   hasHostRoom(bytes: number, isMoved: boolean): Promise<boolean> {
     const { hostLimitBytes: limitBytes, workerId: id } = this.#options;
     if (!isMoved && bytes > readAvailableBytes()) return Promise.resolve(false);

@@ -21,6 +21,8 @@ export interface RoomAnswer {
 export interface ParkingMachine {
   /** For all parked models. */
   readonly hostLimitBytes: number;
+  /** Memory of the device in use by anyone, bytes; 0: not known. */
+  readUsedBytes(): Promise<number>;
   /** `isMoved`: the memory is the host's already, so it is no longer among what is free. */
   hasHostRoom(bytes: number, isMoved: boolean): Promise<boolean>;
   /** False: others have the memory of the host by now, so the model must end. */
@@ -40,6 +42,8 @@ interface WorkerParkingOptions {
   /** Breaks off the open take, and resolves when no job runs; see `isQuiet` then. */
   untilQuiet: () => Promise<void>;
   isQuiet: () => boolean;
+  /** It is to be parked as soon as it is known how, before its first job. */
+  isSpare: boolean;
   /** The worker cannot go on: a new process must replace it. */
   onRecycle: (reason: string) => void;
 }
@@ -60,11 +64,12 @@ export class WorkerParker {
 
   constructor(options: WorkerParkingOptions) {
     this.#options = options;
+    if (options.isSpare) this.#wish = 'parked';
   }
 
   /** The worker takes no jobs. */
   get isHolding(): boolean {
-    return this.#state !== 'ready';
+    return this.#state !== 'ready' || this.#wish === 'parked';
   }
 
   /** For health; undefined if it cannot be parked. */
@@ -87,18 +92,22 @@ export class WorkerParker {
 
   /** Finds out whether the models can be parked; call it when they run. */
   async findWay(): Promise<void> {
-    const { executor, log, machine } = this.#options;
-    if (!machine || !executor.parking) return;
-    const way = await executor.parking.findWay();
-    if (!way || this.#stopping.signal.aborted) return;
+    const { executor, isSpare, log, machine } = this.#options;
+    const way = machine && (await executor.parking?.findWay());
+    if (this.#stopping.signal.aborted) return;
+    if (!way) {
+      if (isSpare) log.warn('spare worker cannot be parked, waiting for its end');
+      return;
+    }
     this.#way = way;
     log.info({ way }, 'worker can be parked');
     this.#notify();
+    void this.#move();
   }
 
   noteUsedBytes(bytes: number | undefined): void {
     // Without its model, the worker may be shown what others have on the device.
-    if (bytes !== undefined && !this.isHolding) this.#usedBytes = bytes;
+    if (bytes !== undefined && this.#state === 'ready') this.#usedBytes = bytes;
   }
 
   /** The platform says it in each reply. @returns whether it is news */
@@ -149,6 +158,8 @@ export class WorkerParker {
       if (this.#wish === 'ready') return this.#set('ready');
       if (this.#stopping.signal.aborted) return;
     }
+    // A worker that has just started has no sample.
+    if (this.#usedBytes === 0) this.#usedBytes = await machine.readUsedBytes();
     // Hooks have their memory in the host before they move.
     const fits = await this.#isTrue(machine.hasHostRoom(this.#usedBytes, this.#way === 'hooks'));
     const freed = await executor.parking.letGo(fits ? 'parked' : 'ended');

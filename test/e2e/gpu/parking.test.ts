@@ -85,9 +85,13 @@ it.skipIf(isLeftOut)('two models take turns on one GPU, and keep their processes
   const { gpus } = gpuTypeList.parse(await (await platform.fetch('/v2/catalog/gpus')).json());
   const gpuTypeIds = gpus.map(({ id }) => id);
   const shared = { templateId, gpuTypeIds, workersMax: 1, idleTimeout: 3_600, minResidenceMs: 0 };
-  const chat = await create('/v1/endpoints', { ...shared, name: 'chat' });
+  const chat = await create('/v1/endpoints', { ...shared, name: 'chat', spareWorkers: 1 });
+  // A spare worker is parked before the first job, which wakes it.
+  await until(() => device.tenants.some(({ state }) => state === 'checkpointed'));
+  const [spare] = device.tenants;
   const image = await create('/v1/endpoints', { ...shared, name: 'image' });
-  const first = [await startModel(chat), await startModel(image)];
+  const first = [await runJob(chat), await startModel(image)];
+  expect(first[0]).toBe(spare?.pid);
   for (let turn = 0; turn < 3; turn++) {
     expect([await runJob(chat), await runJob(image)]).toEqual(first);
     expect(device.tenants.map(({ state }) => state).sort()).toEqual(['checkpointed', 'running']);

@@ -332,6 +332,7 @@ export class ContainerWorker {
   readonly #habits: FleetWorld['habits'];
   readonly #hand: Hand;
   readonly #gpuType: string | undefined;
+  readonly #isSpare: boolean;
   readonly #dead = new AbortController();
   readonly #takes = new AbortController();
   #lease: Lease | undefined;
@@ -350,6 +351,8 @@ export class ContainerWorker {
     const { MILLRACE_ENDPOINT = '', MILLRACE_KEY = '', MILLRACE_WORKER_ID = '' } = env;
     const { MILLRACE_URL = '' } = env;
     this.#gpuType = env['MILLRACE_GPU_TYPE'];
+    this.#isSpare = env['MILLRACE_SPARE'] !== undefined;
+    if (this.#isSpare) this.#wish = 'parked';
     const openLink = () => {
       const { keys, queue } = world.platform;
       const isReached = MILLRACE_URL === world.url || world.oldUrls.has(MILLRACE_URL);
@@ -380,6 +383,7 @@ export class ContainerWorker {
     const devices = gpuTypeId === undefined ? [] : [gpu];
     await this.#persist(() => this.#hand.hello([], undefined, { devices }));
     void this.#renew();
+    if (this.#isSpare && this.#habits.parkMs !== undefined) void this.#move();
     while (!this.#isDraining && !this.#dead.signal.aborted) {
       if (this.#state === 'ready' && this.#wish === 'ready') await this.#workOnce();
       else await sleep(this.#world.clock, 10, this.#dead.signal);

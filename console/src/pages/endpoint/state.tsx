@@ -56,6 +56,7 @@ function Counts({ state: { health } }: { state: EndpointState }) {
   const { jobs, workers } = health;
   const connected = workers.idle + workers.running;
   const count = (value: number) => value.toLocaleString();
+  const parked = workers.parked === undefined ? '' : `, ${count(workers.parked)} parked`;
   return (
     <Figures
       figures={[
@@ -67,7 +68,7 @@ function Counts({ state: { health } }: { state: EndpointState }) {
         {
           name: 'Workers',
           value: count(connected),
-          note: `${count(workers.running)} busy, ${count(workers.idle)} idle`,
+          note: `${count(workers.running)} busy, ${count(workers.idle)} idle${parked}`,
         },
       ]}
     />

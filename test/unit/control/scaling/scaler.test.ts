@@ -51,6 +51,8 @@ const parked = (id: string, ms: number, changes: object = {}) =>
     ...{ state: 'parked', idleSince: NOW },
     parking: { since: NOW - ms, canWake: false, lacksMemory: false, ...changes },
   });
+/** A spare worker that still has its GPU. */
+const coming = (id: string, ms = 10) => parked(id, ms, { canWake: true, isStarting: true });
 const give = (worker: string, isTurnOver = false) => ({
   ...{ worker, to: 'image', since: NOW - 200, isTurnOver },
 });
@@ -64,6 +66,7 @@ interface Case {
     drain: string[];
     park?: string[];
     wake?: string[];
+    startSpares?: number;
     cause: string;
   };
 }
@@ -440,6 +443,94 @@ const cases: Case[] = [
     decision: { start: 0, drain: [], cause: 'enough' },
   },
   {
+    when: 'a spare worker is missing, and a GPU is free',
+    given: { spares: { count: 2 }, places: 1, workers: [busy('a'), parked('b', 10)] },
+    decision: { want: 1, start: 0, startSpares: 1, drain: [], cause: 'spare' },
+  },
+  {
+    when: 'a spare worker is missing, and no GPU is free',
+    given: { spares: { count: 1 }, places: 0 },
+    decision: { start: 0, drain: [], cause: 'no_spare' },
+  },
+  {
+    when: 'a spare worker is missing, and none can be parked',
+    given: { spares: { count: 1, obstacle: 'its model offers no way' }, places: 1 },
+    decision: { start: 0, drain: [], cause: 'no_spare' },
+  },
+  {
+    when: 'a spare worker is missing, and a budget is used up',
+    given: {
+      ...{ spares: { count: 1 }, places: 1 },
+      headroom: { places: 0, shortage: 'the budget is used up', budget: true },
+    },
+    decision: { start: 0, drain: [], cause: 'no_spare' },
+  },
+  {
+    when: 'two spare workers are missing, and the first one still starts',
+    given: { spares: { count: 2 }, parkMs: 60_000, places: 1, workers: [coming('a')] },
+    decision: { start: 0, drain: [], cause: 'enough' },
+  },
+  {
+    when: 'a spare worker and one for a job are missing: the job comes first',
+    given: { spares: { count: 1 }, places: 1, load: waiting(1, 0) },
+    decision: { want: 1, start: 1, drain: [], cause: 'first' },
+  },
+  {
+    when: 'a spare worker is missing, and workers crash',
+    given: { spares: { count: 1 }, places: 1, crashes: { streak: 1, notBefore: NOW + 500 } },
+    decision: { start: 0, drain: [], cause: 'enough' },
+  },
+  {
+    when: 'a job comes while its spare worker still starts: it is no longer spare',
+    given: { spares: { count: 1 }, places: 0, workers: [coming('a')], load: waiting(1, 0) },
+    decision: { want: 1, start: 0, drain: [], wake: ['a'], cause: 'first' },
+  },
+  {
+    when: 'one of the spare workers is parked, and the other one still starts',
+    given: {
+      ...{ spares: { count: 2 }, parkMs: 60_000, places: 1, load: waiting(1, 0) },
+      workers: [parked('a', 99_000, { canWake: true }), coming('b')],
+    },
+    decision: { start: 0, drain: [], wake: ['a'], cause: 'first' },
+  },
+  {
+    when: 'others wait for the GPU of a spare worker that starts',
+    given: { spares: { count: 1 }, parkMs: 60_000, workers: [coming('a')], giveWay: [give('a')] },
+    decision: { start: 0, drain: ['a'], cause: 'gives_way' },
+  },
+  {
+    when: 'others wait for the GPU of a spare worker, and so does a job of its own',
+    given: {
+      ...{ spares: { count: 1 }, parkMs: 60_000, workers: [coming('a')] },
+      ...{ giveWay: [give('a')], load: waiting(1, 0) },
+    },
+    decision: { start: 0, drain: [], wake: ['a'], cause: 'first' },
+  },
+  {
+    when: 'spare workers have been parked for long: only those beyond spareWorkers end',
+    given: {
+      ...{ spares: { count: 2 }, parkMs: 60_000 },
+      workers: [parked('a', 99_000), parked('b', 98_000), parked('c', 97_000)],
+    },
+    decision: { start: 0, drain: ['a'], cause: 'parked_ends' },
+  },
+  {
+    when: 'spare workers are parked beside the maximum of workers',
+    given: {
+      ...{ spares: { count: 2 }, parkMs: 60_000, workersMax: 1 },
+      workers: [busy('a'), parked('b', 10), parked('c', 10)],
+    },
+    decision: { start: 0, drain: [], cause: 'enough' },
+  },
+  {
+    when: 'parkSeconds is 0: idle workers are parked only as spare ones',
+    given: {
+      ...{ spares: { count: 1 }, parkMs: 0 },
+      workers: [idle('a', 9_000, { canPark: true }), idle('b', 8_000, { canPark: true })],
+    },
+    decision: { start: 0, drain: ['b'], park: ['a'], cause: 'idle' },
+  },
+  {
     when: 'the new ones crash: the old ones stay',
     given: {
       ...{ workersMax: 2, lastWant: 2, crashes: { streak: 1, notBefore: NOW + 500 } },
@@ -474,6 +565,18 @@ describe('the scaler', () => {
     );
     expect(reasonOf({ parkMs: 60_000, workers: [parked('a', 90_000)] })).toBe(
       'ending 1 parked worker: parked for 60 s, outdated, or beyond workersMax',
+    );
+    expect(reasonOf({ spares: { count: 2 }, workers: [parked('a', 10)] })).toBe(
+      'spareWorkers is 2, 1 parked: starting 1 spare worker',
+    );
+    expect(reasonOf({ spares: { count: 1, obstacle: 'its model offers no way' } })).toBe(
+      'spareWorkers is 1, 0 parked, and none starts: its model offers no way',
+    );
+    expect(reasonOf({ spares: { count: 1 }, places: 0 })).toBe(
+      "spareWorkers is 1, 0 parked, and none starts: no GPU of the endpoint's types is free",
+    );
+    expect(reasonOf({ workers: [coming('a')], giveWay: [give('a')] })).toBe(
+      'jobs of endpoint image wait for a GPU, and this endpoint has a spare worker that starts: draining 1 worker, 0 of at most 5',
     );
     const reason = 'it exited with code 1';
     const crashes = { streak: 3, notBefore: NOW + 4_000, reason };

@@ -30,6 +30,7 @@ function makeGuests(random: () => number, gpus: number): Guest[] {
       workersMax: Math.max(workersMin, pick(1, 2, 4)),
       startMs: pick(300, 3_000, SLOWEST_MS),
       ...{ canPark: random() < 0.5, moveMs: pick(250, 3_000), bytes: pick(1, 5, 20) },
+      spares: random() < 0.3 ? 1 + Math.floor(random() * 2) : 0,
       parkMs: pick(10_000, MINUTE_MS, 60 * MINUTE_MS),
       jobMs: () => jobMs * (0.5 + random()),
       everyMs: () => everyMs * 2 * random(),
@@ -54,7 +55,7 @@ describe('in every course of events', () => {
       world.play(seed % 50 === 0 ? 10 * MINUTE_MS : 30_000);
       const leastOf = new Map(guests.map(({ id, minResidenceMs }) => [id, minResidenceMs]));
       for (const move of world.moves) {
-        if (move.kind !== 'drain' && move.kind !== 'park') continue;
+        if (move.wasSpare || (move.kind !== 'drain' && move.kind !== 'park')) continue;
         const leastMs = Math.max(leastOf.get(move.endpointId) ?? 0, move.isTurnOver ? 1_000 : 0);
         expect(move.residedMs, `seed ${seed}: residence`).toBeGreaterThanOrEqual(leastMs);
       }
@@ -160,6 +161,26 @@ describe('users with more work than the GPUs can do', () => {
     const shares = many.map(({ id }) => share(id)).sort((a, b) => a - b);
     if (gpus === 1) expect(shares[0]).toBeGreaterThan(0.25 / endpoints);
   });
+});
+
+const parks = { canPark: true, moveMs: 250, bytes: 1, startMs: 20_000, parkMs: 10_000 };
+
+it('a spare worker that starts gives its GPU up within a step', () => {
+  const a = saturating('a', { ...parks, everyMs: () => 60 * MINUTE_MS, spares: 1 });
+  const b = saturating('b', { everyMs: () => 10_000 });
+  const world = new GpuWorld({ gpus: { A: 1 }, guests: [a, b], memory: 10 }).play(MINUTE_MS);
+  expect(world.moves).toMatchObject([{ kind: 'drain', endpointId: 'a', wasSpare: true }]);
+  expect(Math.max(...world.waits.map(({ ms }) => ms))).toBeLessThanOrEqual(2 * STEP_MS);
+});
+
+it('spare workers start on GPUs that nobody waits for, stay parked, and make no job wait', () => {
+  const rare = { everyMs: () => 5 * MINUTE_MS, jobMs: () => 1_000 };
+  const guests = ['a', 'b'].map((id) => saturating(id, { ...parks, ...rare, spares: 1 }));
+  const world = new GpuWorld({ gpus: { A: 1 }, guests, memory: 10 }).play(60 * MINUTE_MS);
+  expect(world.spares).toBeGreaterThanOrEqual(2);
+  expect(world.workers.map(({ endpointId }) => endpointId).sort()).toEqual(['a', 'b']);
+  // At most for a job of the other one.
+  expect(Math.max(...world.waits.map(({ ms }) => ms))).toBeLessThanOrEqual(2_000);
 });
 
 it('an idle worker gives way within a step, once its residence is over', () => {

@@ -15,7 +15,7 @@ const NOW = 10_000_000;
 function endpoint(id: string, changes: Partial<TenantEndpoint> = {}): TenantEndpoint {
   return {
     ...{ id, userId: 'u', weight: 1, minResidenceMs: 1_000, kept: 0, hasWork: false, usedMs: 0 },
-    ...{ startMs: 0, wakeMs: 0, parkMs: 60_000 },
+    ...{ startMs: 0, wakeMs: 0, parkMs: 60_000, spares: 0 },
     ...changes,
   };
 }
@@ -74,6 +74,22 @@ describe('for an endpoint that waits', () => {
     [
       'an idle one goes before a busy one',
       { tenants: [busy('b1'), idle('a1', 5_000)], waiters: [waiter('w')] },
+      ['drain a1'],
+    ],
+    [
+      'a spare one that starts goes before an idle one',
+      {
+        tenants: [idle('a1', 5_000), tenant('b1', { state: 'spare', canPark: true })],
+        waiters: [waiter('w')],
+      },
+      ['drain b1'],
+    ],
+    [
+      'a spare one that starts goes also within the minimum of its endpoint',
+      {
+        endpoints: [endpoint('a', { kept: 1 })],
+        ...{ tenants: [tenant('a1', { state: 'spare' })], waiters: [waiter('w')] },
+      },
       ['drain a1'],
     ],
     ['none of its own gives way', { tenants: [idle('w1', 5_000)], waiters: [waiter('w')] }, []],
@@ -362,6 +378,11 @@ describe('those that wait', () => {
       'a busy one, until the shares are even',
       { endpoints: [endpoint('a', { startMs: 1_000 })], tenants: [busy('a1')] },
       { state: 'busy', until: 2_000 },
+    ],
+    [
+      'a spare one, until now',
+      { tenants: [busy('a1', { state: 'spare', since: NOW })] },
+      { podId: 'a1', state: 'idle', until: 0 },
     ],
     ['one that starts', { tenants: [busy('a1', { state: 'starting' })] }, { state: 'starting' }],
     ['one that wakes', { tenants: [busy('a1', { state: 'waking' })] }, { state: 'starting' }],

@@ -24,6 +24,8 @@ export interface Guest {
   moveMs: number;
   bytes: number;
   parkMs: number;
+  /** Workers that it keeps parked. Default: none. */
+  spares?: number;
   /** How long a job takes, and when the next one comes, ms. */
   jobMs: () => number;
   everyMs: () => number;
@@ -51,11 +53,13 @@ export interface WorldOptions {
 
 export class GpuWorld {
   now = 0;
-  readonly moves: (GpuMove & { at: number; residedMs: number })[] = [];
+  readonly moves: (GpuMove & { at: number; residedMs: number; wasSpare: boolean })[] = [];
   /** Waits for a first GPU. */
   readonly waits: Wait[] = [];
   /** GPU time by endpoint, ms. */
   readonly held = new Map<string, number>();
+  /** Spare workers started. */
+  spares = 0;
   readonly jobs = { come: 0, done: 0 };
   readonly #options: WorldOptions;
   readonly #shares = new GpuShares();
@@ -105,7 +109,9 @@ export class GpuWorld {
     for (const { endpointId, granted } of plan.waits) {
       for (const type of granted) this.#start(endpointId, type);
     }
-    this.#startMinimum(plan.waits.flatMap(({ granted }) => granted).length);
+    const granted = plan.waits.flatMap((wait) => wait.granted).length;
+    this.#startMinimum(granted);
+    this.#startSpares(granted);
     this.#check();
   }
 
@@ -120,6 +126,10 @@ export class GpuWorld {
   #work(worker: Worker): void {
     const guest = this.#guest(worker.endpointId);
     if (worker.changesAt <= this.now) {
+      if (worker.state === 'spare') {
+        Object.assign(worker, { state: 'parking', changesAt: this.now + guest.moveMs });
+        return;
+      }
       const isUp = worker.state === 'starting' || worker.state === 'waking';
       if (isUp) Object.assign(worker, { state: 'resident', since: this.now, idleSince: this.now });
       if (worker.state === 'parking') Object.assign(worker, { state: 'parked', since: this.now });
@@ -166,6 +176,7 @@ export class GpuWorld {
         hasWork: (this.#queues.get(guest.id) ?? 0) > 0,
         usedMs: this.#shares.ofEndpoint(guest.userId, guest.id),
         ...{ startMs: guest.startMs, wakeMs: guest.moveMs, parkMs: guest.parkMs },
+        spares: guest.spares ?? 0,
       })),
       tenants: this.#workers.map(({ changesAt: _, jobEndsAt: __, ...tenant }) => tenant),
       waiters,
@@ -201,13 +212,20 @@ export class GpuWorld {
   #carryOut(move: GpuMove): void {
     const worker = this.#workers.find(({ podId }) => podId === move.podId);
     if (!worker) throw new Error(`${move.podId} does not exist`);
-    this.moves.push({ ...move, at: this.now, residedMs: this.now - worker.since });
+    const wasSpare = worker.state === 'spare';
+    this.moves.push({ ...move, at: this.now, residedMs: this.now - worker.since, wasSpare });
     const changesAt = this.now + this.#guest(worker.endpointId).moveMs;
     if (move.kind === 'end') {
       const isOver = this.now - worker.since >= this.#guest(worker.endpointId).parkMs;
       const parked = this.#workers.filter(({ state }) => state === 'parked');
       const oldest = Math.min(...parked.map(({ since }) => since));
       expect(isOver || oldest === worker.since, 'the oldest ends first').toBe(true);
+      const own = parked.filter(({ endpointId }) => endpointId === worker.endpointId);
+      const isKept = own.length <= (this.#guest(worker.endpointId).spares ?? 0);
+      const onHost = this.#workers.filter((each) => isOnHost(each));
+      const isFull = onHost.reduce((sum, { bytes }) => sum + bytes, 0) > 0;
+      if (isKept)
+        expect(isFull && oldest === worker.since, 'spares end only for others').toBe(true);
       this.#workers = this.#workers.filter((each) => each !== worker);
     } else if (move.kind === 'wake') {
       this.#endWait(worker.endpointId);
@@ -255,13 +273,31 @@ export class GpuWorld {
     }
   }
 
+  /** One at a time, on what nobody waits for, if the host has the memory. */
+  #startSpares(granted: number): void {
+    if (granted > 0 || this.#since.size > 0) return;
+    for (const { bytes, canPark, id, spares = 0 } of this.#options.guests) {
+      const own = this.#workers.filter(({ endpointId }) => endpointId === id);
+      const there = own.filter(({ state }) => ['spare', 'parking', 'parked'].includes(state));
+      const isStarting = own.some(({ state }) => state === 'spare' || state === 'starting');
+      const holding = this.#workers.filter(({ state }) => state !== 'parked');
+      const held = new Set(holding.flatMap(({ gpus }) => gpus));
+      const free = this.#devices.find(({ gpu }) => !held.has(gpu));
+      const onHost = this.#workers.filter((each) => isOnHost(each) || each.state === 'spare');
+      const used = onHost.reduce((sum, each) => sum + each.bytes, 0);
+      if (!free || !canPark || isStarting || there.length >= spares) continue;
+      if (used + bytes > this.#options.memory) continue;
+      this.#start(id, free.gpuType);
+      Object.assign(this.#workers.at(-1) ?? {}, { state: 'spare' });
+      this.spares++;
+    }
+  }
+
   #check(): void {
     const holding = this.#workers.filter(({ state }) => state !== 'parked');
     const gpus = holding.flatMap((each) => each.gpus);
     expect(new Set(gpus).size, 'a GPU has one holder').toBe(gpus.length);
-    const onHost = this.#workers.filter(({ state }) =>
-      ['parked', 'parking', 'waking'].includes(state),
-    );
+    const onHost = this.#workers.filter((each) => isOnHost(each));
     const bytes = onHost.reduce((sum, each) => sum + each.bytes, 0);
     expect(bytes, 'parked memory').toBeLessThanOrEqual(this.#options.memory);
   }
@@ -271,4 +307,8 @@ export class GpuWorld {
     if (!guest) throw new Error(`${id} is no guest`);
     return guest;
   }
+}
+
+function isOnHost({ state }: Tenant): boolean {
+  return state === 'parked' || state === 'parking' || state === 'waking';
 }

@@ -245,3 +245,133 @@ it('a busy worker is parked when its turn is over and its job has ended', async 
     expect(world.listPods(id)).toHaveLength(1);
   }
 });
+
+describe('spare workers', () => {
+  const TWO = { gpus: makeGpus(GPU, 2) };
+  const listParked = (world: FleetWorld, id: string) =>
+    world.listPods(id).filter(({ parked }) => parked);
+  const isComing = (world: FleetWorld, id: string) =>
+    world.listPods(id).some(({ parked, spare }) => spare && !parked);
+
+  it('start without load, are parked, and stay beyond parkSeconds', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ ...ON_GPU, spareWorkers: 1, parkSeconds: 10 });
+    await world.until(() => listParked(world, id).length === 1, 20_000);
+    const [pod] = world.listPods(id);
+    expect(pod).toMatchObject({ gpus: [], parked: { gpus: [`${GPU}-0`] } });
+    await world.run(60_000);
+    expect(world.listPods(id)).toMatchObject([{ id: pod?.id }]);
+    const [started] = (await world.explain(id)).filter(({ cause }) => cause === 'spare');
+    expect(started?.reason).toBe('spareWorkers is 1, 0 parked: starting 1 spare worker');
+    expect(started && decide(started.input)).toMatchObject({ startSpares: 1 });
+  });
+
+  it('are woken by a job, and replaced while it runs', async () => {
+    const world = await openWorld(TWO);
+    const id = await world.createEndpoint({ ...ON_GPU, spareWorkers: 1 });
+    await world.until(() => listParked(world, id).length === 1, 20_000);
+    const [spare] = world.listPods(id);
+    await world.submit(id);
+    await world.until(async () => (await world.countJobs(id)).completed === 1, 2_000);
+    await world.until(() => listParked(world, id).some((pod) => pod.id !== spare?.id), 20_000);
+    expect(world.listPods(id).find((pod) => pod.id === spare?.id)?.gpus).toHaveLength(1);
+  });
+
+  it('take no job before they are parked, though all workers are busy', async () => {
+    const world = await openWorld({ ...TWO, bootMs: 1_000, jobMs: 500 });
+    const id = await world.createEndpoint({ ...ON_GPU, spareWorkers: 1 });
+    await world.submit(id, 40);
+    await world.until(() => listParked(world, id).length === 1, 20_000);
+    const [spare] = listParked(world, id);
+    expect(world.worker(spare?.id ?? '').finished).toBe(0);
+    expect((await world.countJobs(id)).inQueue).toBeGreaterThan(0);
+  });
+
+  it('that still start take the job that comes', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ ...ON_GPU, spareWorkers: 1 });
+    await world.until(() => isComing(world, id), 5_000);
+    const [spare] = world.listPods(id);
+    await world.submit(id);
+    await world.until(async () => (await world.countJobs(id)).completed === 1, 7_000);
+    await world.run(1_000);
+    expect(world.listPods(id)).toMatchObject([{ id: spare?.id, gpus: [`${GPU}-0`] }]);
+    expect(world.listPods(id)[0]?.parked).toBeUndefined();
+  });
+
+  it('are woken by a job that comes while they are being parked', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ ...ON_GPU, spareWorkers: 1 });
+    await world.until(() => isComing(world, id), 5_000);
+    const [spare] = world.listPods(id);
+    await world.run(5_000);
+    const worker = world.worker(spare?.id ?? '');
+    while (worker.isResident) await world.clock.advance(1);
+    await world.submit(id);
+    await world.until(async () => (await world.countJobs(id)).completed === 1, 3_000);
+    expect(world.listPods(id)).toMatchObject([{ id: spare?.id }]);
+  });
+
+  it('that still start give their GPU up to a job of another endpoint', async () => {
+    const world = await openWorld({ bootMs: 30_000 });
+    const id = await world.createEndpoint({ ...ON_GPU, name: 'chat', spareWorkers: 1 });
+    await world.until(() => isComing(world, id), 5_000);
+    const [spare] = world.listPods(id);
+    const image = await world.createEndpoint({ ...ON_GPU, name: 'image' });
+    await world.submit(image);
+    await world.until(() => world.listPods(image).some(({ gpus }) => gpus.length > 0), 2_000);
+    expect(world.listPods(id)).toEqual([]);
+    const [given] = (await world.explain(id)).filter(({ cause }) => cause === 'gives_way');
+    expect(given).toMatchObject({ drain: [spare?.id] });
+  });
+
+  it('that still start are spare over a restart of the platform', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ ...ON_GPU, spareWorkers: 1 });
+    await world.until(() => isComing(world, id), 5_000);
+    await world.leave();
+    await world.start();
+    const [spare] = world.listPods(id);
+    await world.until(() => listParked(world, id).length === 1, 20_000);
+    expect(world.listPods(id)).toMatchObject([{ id: spare?.id }]);
+  });
+
+  it('are not started again and again if they cannot be parked', async () => {
+    const world = await FleetWorld.open({ gpus: makeGpus(GPU, 1) });
+    onTestFinished(() => world.close());
+    const id = await world.createEndpoint({ ...ON_GPU, spareWorkers: 1 });
+    await world.run(120_000);
+    const all = await world.explain(id);
+    expect(all.filter(({ startSpares }) => startSpares)).toHaveLength(1);
+    expect(all[0]?.reason).toContain('could not be parked: its model offers no way');
+    expect(world.listPods(id)).toEqual([]);
+  });
+
+  it('that crash are started again after growing pauses', async () => {
+    const world = await openWorld({ bootMs: 60_000 });
+    const id = await world.createEndpoint({ ...ON_GPU, spareWorkers: 1 });
+    for (let n = 0; n < 3; n++) {
+      await world.until(() => world.listRunning().length === 1, 60_000);
+      world.host.end(world.listRunning()[0] ?? '', 1);
+      await world.run(500);
+    }
+    const [last] = (await world.explain(id)).filter(({ startSpares }) => startSpares);
+    expect(last?.input.crashes.streak).toBe(2);
+  });
+
+  it('are as many as fit the memory of the host', async () => {
+    const world = await openWorld({ ...TWO, bootMs: 1_000, parkMemory: 1 });
+    const id = await world.createEndpoint({ ...ON_GPU, spareWorkers: 3 });
+    await world.run(60_000);
+    expect(listParked(world, id)).toHaveLength(1);
+    expect((await world.explain(id))[0]?.reason).toContain('the host has too little memory');
+  });
+
+  it('say why there are none', async () => {
+    const world = await openWorld();
+    const none = await world.createEndpoint({ name: 'cpu', spareWorkers: 1 });
+    await world.run(1_000);
+    const [last] = await world.explain(none);
+    expect(last?.reason).toContain('none starts: workers without a GPU are never parked');
+  });
+});

@@ -27,7 +27,12 @@ it.each(SEEDS)('no GPU has two models, and no job is lost: seed %i', async (seed
       await world.createEndpoint({
         ...{ name: `e${n}`, gpuTypeIds: [GPU], workersMax: pick(1, 1, 2) },
         ...{ idleTimeout: pick(1, 5, 3_600), minResidenceMs: pick(0, 1_000) },
-        ...{ parkSeconds: pick(0, 5, 3_600, 3_600), gpuWeight: pick(1, 3), yields: random() < 0.5 },
+        ...{
+          parkSeconds: pick(0, 5, 3_600, 3_600),
+          spareWorkers: pick(0, 0, 1),
+          gpuWeight: pick(1, 3),
+          yields: random() < 0.5,
+        },
         ...{ scaler: { type: 'REQUEST_COUNT', perWorker: pick(1, 5) }, maxAttempts: 100 },
       }),
     );

@@ -45,6 +45,11 @@ class ScriptedMachine implements ParkingMachine {
   /** Others take the host's memory while the model moves. */
   isTaken = false;
   isBroken = false;
+  usedBytes = 0;
+
+  async readUsedBytes() {
+    return this.usedBytes;
+  }
 
   async hasHostRoom(bytes: number, _isMoved: boolean) {
     return bytes <= this.hostLimitBytes;
@@ -77,12 +82,13 @@ interface Parked extends Script {
 }
 
 async function start(
-  changes: (parking: ScriptedParking) => void = () => undefined,
+  changes: (parking: ScriptedParking, machine: ScriptedMachine) => void = () => undefined,
+  options: { isSpare?: boolean } = {},
 ): Promise<Parked> {
   const parking = new ScriptedParking();
   const machine = new ScriptedMachine();
-  changes(parking);
-  const script = await startScript({ parking, parkingMachine: machine });
+  changes(parking, machine);
+  const script = await startScript({ parking, parkingMachine: machine, ...options });
   const { clock, link } = script;
   await clock.advance(0);
   const wish = async (parking: ParkingWish, more: Partial<RenewReply> = {}) => {
@@ -311,5 +317,54 @@ describe('a worker that can be parked', () => {
     await clock.advance(10);
     expect(parking.acts).toEqual([]);
     expect(worker.health()).not.toHaveProperty('parking');
+  });
+});
+
+describe('a spare worker', () => {
+  const spare = { isSpare: true };
+
+  it('is parked before it takes a job, and takes jobs when it has been woken', async () => {
+    const { clock, link, parking, states, wish, worker } = await start(undefined, spare);
+    await clock.advance(10);
+    expect(parking.acts).toEqual(['parked']);
+    expect(link.takes).toEqual([]);
+    expect(states()).toEqual(['none', 'parking', 'parked']);
+    expect(worker.health()).toMatchObject({ ready: true, parking: 'parked' });
+    await wish('ready');
+    expect(parking.acts).toEqual(['parked', 'woken']);
+    expect(link.takes).toHaveLength(1);
+  });
+
+  it('asks the driver how much memory its model has, because there is no sample yet', async () => {
+    const big = (_: ScriptedParking, machine: ScriptedMachine) => {
+      machine.usedBytes = 65 * GB;
+    };
+    const { clock, parking } = await start(big, spare);
+    await clock.advance(10);
+    expect(parking.acts).toEqual(['ended']);
+  });
+
+  it('that is needed before it is parked takes jobs', async () => {
+    const held = Promise.withResolvers<void>();
+    const hold = (parking: ScriptedParking) => {
+      parking.hold = held.promise;
+    };
+    const { clock, link, parking, states, wish } = await start(hold, spare);
+    await clock.advance(10);
+    await wish('ready');
+    held.resolve();
+    await clock.advance(10);
+    expect(parking.acts).toEqual(['parked', 'woken']);
+    expect(states().at(-1)).toBe('ready');
+    expect(link.takes).toHaveLength(1);
+  });
+
+  it('that cannot be parked takes no job', async () => {
+    const cannot = (parking: ScriptedParking) => {
+      parking.way = undefined;
+    };
+    const { clock, link } = await start(cannot, spare);
+    await clock.advance(10_000);
+    expect(link.takes).toEqual([]);
   });
 });
