@@ -34,6 +34,7 @@ import type { JobDetails, JobRecord, JobSummary } from './wire/job/job-records.t
 import { requireJsonInput } from './wire/job/json-input.ts';
 import type { Json } from './wire/json.ts';
 import type { EndpointHealth, InputSchemaRecord } from './wire/resources/endpoint.ts';
+import type { Pause, PauseList, PauseRequest } from './wire/resources/pause.ts';
 import { fillPath } from './wire/routes/route.ts';
 import { JOB_ROUTES } from './wire/routes/routes.ts';
 
@@ -131,6 +132,7 @@ export type { IssuedKeyRecord, KeyRecord } from './wire/resources/key.ts';
 export type { LimitsRecord } from './wire/resources/limits.ts';
 export type { NetworkVolumeRecord } from './wire/resources/network-volume.ts';
 export type { NodeList, NodeRecord } from './wire/resources/nodes.ts';
+export type { Pause } from './wire/resources/pause.ts';
 export type { PodAction, PodRecord, PodStatus } from './wire/resources/pod.ts';
 export type { RegistryRecord } from './wire/resources/registry.ts';
 export type { DecisionRecord } from './wire/resources/scaling.ts';
@@ -232,6 +234,15 @@ export interface Client<Handler = unknown> {
   retry(jobId: string, options?: CallOptions): Promise<JobReference>;
   /** Cancels all jobs that wait in the queue. */
   purgeQueue(options?: CallOptions): Promise<{ removed: number; status: string }>;
+  /**
+   * Holds back the jobs of the endpoint, or of one group, until `resume` or `until` (Unix ms). Running jobs go on. After the
+   * answer no worker gets another one of these jobs.
+   */
+  pause(options?: CallOptions & PauseRequest): Promise<Pause>;
+  /** Ends the pause of the endpoint, or that of one group; has no effect without a pause. */
+  resume(options?: CallOptions & { group?: string }): Promise<void>;
+  /** The pauses that hold now, that of the endpoint first. */
+  pauses(options?: CallOptions): Promise<Pause[]>;
   health(options?: CallOptions): Promise<EndpointHealth>;
   /** What the endpoint's handler accepts, as JSON Schema; its `schema` is null if the platform knows none. */
   inputSchema(options?: CallOptions): Promise<InputSchemaRecord>;
@@ -298,6 +309,15 @@ export function createClient<Handler = unknown>(options: ClientOptions): Client<
         repeatable: false,
         signal,
       }),
+    pause: ({ signal, ...body } = {}) =>
+      caller.json<Pause>({ ...callOf(JOB_ROUTES.pauseQueue, ofEndpoint), body, signal }),
+    resume: async ({ signal, ...body } = {}) => {
+      await caller.answer({ ...callOf(JOB_ROUTES.resumeQueue, ofEndpoint), body, signal });
+    },
+    pauses: async ({ signal } = {}) => {
+      const call = callOf(JOB_ROUTES.getPauses, ofEndpoint);
+      return (await caller.json<PauseList>({ ...call, signal })).pauses;
+    },
     health: ({ signal } = {}) =>
       caller.json<EndpointHealth>({ ...callOf(JOB_ROUTES.getEndpointHealth, ofEndpoint), signal }),
     inputSchema: ({ signal } = {}) =>

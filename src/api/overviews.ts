@@ -176,12 +176,13 @@ export function judgeEndpoint(
   deployment: LiveEndpoint['deployment'] | undefined,
 ): EndpointState {
   if (!activity) return 'unreachable';
-  const { failureRate, oldestWaitMs, running, workers } = activity;
+  const { failureRate, oldestWaitMs, paused, running, workers } = activity;
   const connected = workers.idle + workers.running;
   const isWaiting = oldestWaitMs !== null;
-  if (isWaiting && connected + workers.starting === 0) return 'blocked';
+  if (isWaiting && !paused && connected + workers.starting === 0) return 'blocked';
   if (deployment?.rollout?.state === 'FAILED') return 'rollout_failed';
   if (failureRate !== null && failureRate >= FAILING_RATE) return 'failing';
+  if (paused) return 'paused';
   if (isWaiting) return 'waiting';
   if (running > 0) return 'running';
   return connected > 0 ? 'ready' : 'idle';

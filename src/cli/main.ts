@@ -76,6 +76,14 @@ export const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'creates, lists, shows, updates and deletes endpoints; explains their scaling',
     load: async () => (await import('./endpoints/endpoints.ts')).endpointsCommands,
   },
+  pause: {
+    summary: 'holds back the jobs of an endpoint or one of its groups',
+    load: async () => (await import('./jobs/pause.ts')).pauseCommand,
+  },
+  resume: {
+    summary: 'ends a pause of an endpoint or one of its groups',
+    load: async () => (await import('./jobs/pause.ts')).resumeCommand,
+  },
   templates: {
     summary: 'creates, lists, updates and deletes templates of pods and workers',
     load: async () => (await import('./resources/pod-parts.ts')).templatesCommands,

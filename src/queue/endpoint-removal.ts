@@ -16,6 +16,7 @@ type EndpointRemovalOptions = Pick<
   | 'gpuTotals'
   | 'inputSchemas'
   | 'jobTimes'
+  | 'pauses'
   | 'presence'
   | 'signals'
 >;
@@ -80,6 +81,7 @@ export class EndpointRemoval {
     this.#options.gpuTotals.forgetEndpoint(endpointId);
     this.#options.jobTimes.forgetEndpoint(endpointId);
     this.#options.inputSchemas.forgetEndpoint(endpointId);
+    this.#options.pauses.forgetEndpoint(endpointId);
   }
 
   /** @returns whether all jobs are removed */

@@ -10,6 +10,8 @@ import { JobTimes } from './job-times.ts';
 import { JobTracing } from './job-tracing.ts';
 import { Presence } from './leases/presence.ts';
 import { GpuTotals, WorkerLoads } from './leases/worker-loads.ts';
+import { Limits } from './limits/limits.ts';
+import { Pauses } from './limits/pauses.ts';
 import { LargePayloads } from './payloads/large-payloads.ts';
 import { FreshOutputs } from './payloads/outputs.ts';
 import type { QueueOptions } from './queue.ts';
@@ -43,6 +45,8 @@ export interface QueueParts {
   /** Whether the endpoint's jobs are in this store: that of shard 0 names the endpoints of all shards. */
   owns: (endpointId: string) => boolean;
   presence: Presence;
+  pauses: Pauses;
+  limits: Limits;
   signals: Signals;
   deliveries: Deliveries;
   jobTimes: JobTimes;
@@ -71,6 +75,7 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
   const presence = new Presence();
   const signals = new Signals(clock, presence);
   const tracing = options.tracing && new JobTracing(options.tracing, clock);
+  const pauses = new Pauses({ clock, signals, store });
   const basic = {
     store,
     recordedTime,
@@ -85,6 +90,8 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
     findScaling,
     owns,
     presence,
+    pauses,
+    limits: new Limits({ pauses }),
     signals,
     closing,
     absence: new Absence({ store, clock, log }),

@@ -5,6 +5,7 @@ import type { Store, StoredEndpoint } from '../store/store.ts';
 import { type LeaseRef, RUNPOD_WORKER_VERSION, type WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { EndpointHealth, InputSchemaRecord } from '../wire/resources/endpoint.ts';
+import type { Pause } from '../wire/resources/pause.ts';
 import { QueueActivity } from './activity/activity.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import type { JobTimes } from './job-times.ts';
@@ -15,6 +16,7 @@ import { OpenLeases } from './leases/open-leases.ts';
 import { isHeldBack, type PresentWorker } from './leases/presence.ts';
 import { Renewals } from './leases/renewals.ts';
 import { drainWorker, type GpuTotals, type WorkerLoads } from './leases/worker-loads.ts';
+import type { Pauses } from './limits/pauses.ts';
 import { createParts, type QueueParts } from './queue-parts.ts';
 import type { RecordFormats } from './records.ts';
 import { Reports } from './reports/reports.ts';
@@ -66,6 +68,7 @@ export class Queue {
   readonly workerLoads: WorkerLoads;
   readonly activity: QueueActivity;
   readonly removal: EndpointRemoval;
+  readonly pauses: Pick<Pauses, 'list' | 'pause' | 'resume'>;
   readonly settings: QueueSettings;
   readonly #parts: QueueParts;
   readonly #leases: Leases;
@@ -82,6 +85,7 @@ export class Queue {
     this.#parts = parts;
     this.settings = parts.settings;
     this.removal = parts.removal;
+    this.pauses = parts.pauses;
     this.workerLoads = parts.workerLoads;
     this.submissions = new Submissions(parts);
     this.jobs = new Jobs(parts);
@@ -97,9 +101,11 @@ export class Queue {
 
   /** Continues an earlier run: extends leases and deadlines by `leaseMs`, then starts the sweeper. */
   async start(): Promise<void> {
-    const { absence, clock, deliveries, positions, presence, recordedTime, store } = this.#parts;
+    const { absence, clock, deliveries, pauses, positions } = this.#parts;
+    const { presence, recordedTime, store } = this.#parts;
     const wasSetBack = await recordedTime.resume();
     await positions.resume(store);
+    await pauses.load();
     for (const worker of await store.read((tx) => tx.workers())) {
       presence.arrive(worker, clock.now());
     }
@@ -228,7 +234,7 @@ export class Queue {
 
   /** `failed` counts FAILED and TIMED_OUT. @throws ProblemError `not_found` */
   async health(endpointId: string): Promise<EndpointHealth> {
-    const { clock, presence, settings, store } = this.#parts;
+    const { clock, pauses, presence, settings, store } = this.#parts;
     const endpoint = await store.read((tx) => readEndpoint(tx, endpointId));
     const workers = { idle: 0, running: 0 };
     let parked = 0;
@@ -241,9 +247,19 @@ export class Queue {
       else if (!worker.draining && !isHeldBack(worker)) workers.idle++;
     }
     const { completed, failed, timedOut, inProgress, inQueue, retried } = endpoint;
+    const paused = pauses.find({ endpointId, group: null });
+    const pausedGroups = pauses.list(endpointId).length - (paused ? 1 : 0);
     return {
       jobs: { completed, failed: failed + timedOut, inProgress, inQueue, retried },
       workers: { ...workers, ...(parked > 0 && { parked }) },
+      ...(paused && { paused }),
+      ...(pausedGroups > 0 && { pausedGroups }),
     };
+  }
+
+  /** Those that hold now. @throws ProblemError `not_found` */
+  async listPauses(endpointId: string): Promise<Pause[]> {
+    await this.#parts.store.read((tx) => readEndpoint(tx, endpointId));
+    return this.pauses.list(endpointId);
   }
 }

@@ -12,12 +12,13 @@ type MethodsOf<T> = { readonly [Name in keyof T]: T[Name] };
 
 type Parts = 'jobs' | 'openLeases' | 'streams' | 'submissions' | 'workerLoads';
 type OfAll = 'bridge' | 'close' | 'isClosing' | 'reached' | 'settings';
-type OfEndpoint = 'endPod' | 'health' | 'inputSchema' | 'isClosingAt' | 'link';
+type OfEndpoint = 'endPod' | 'health' | 'inputSchema' | 'isClosingAt' | 'link' | 'listPauses';
 type Listings = 'endpoints' | 'gpuTotals' | 'jobTimes' | 'webhookCounts';
 
 /** What callers may do with one queue or several. See queue.ts for each member. */
 export type Queues = { readonly [Part in Parts]: MethodsOf<Queue[Part]> } & {
   readonly activity: Pick<Queue['activity'], 'now' | 'series'>;
+  readonly pauses: Pick<Queue['pauses'], 'pause' | 'resume'>;
 } & Pick<Queue, OfAll | OfEndpoint | Listings>;
 
 export interface ShardedQueuesOptions {
@@ -117,6 +118,8 @@ export class ShardedQueues implements Queues {
 
   readonly workerLoads: Queues['workerLoads'] = {
     load: async (endpointId) => this.of(endpointId).workerLoads.load(endpointId),
+    oldestQueuedAt: async (endpointId) =>
+      this.of(endpointId).workerLoads.oldestQueuedAt(endpointId),
     isPresent: (endpointId, id) =>
       this.#find(endpointId)?.workerLoads.isPresent(endpointId, id) ?? false,
     drain: (endpointId, podId) => this.#find(endpointId)?.workerLoads.drain(endpointId, podId),
@@ -136,6 +139,15 @@ export class ShardedQueues implements Queues {
     now: async (endpointId) => this.of(endpointId).activity.now(endpointId),
     series: async (endpointId, range) => this.of(endpointId).activity.series(endpointId, range),
   };
+
+  readonly pauses: Queues['pauses'] = {
+    pause: async (request) => this.of(request.endpointId).pauses.pause(request),
+    resume: async (target) => this.of(target.endpointId).pauses.resume(target),
+  };
+
+  async listPauses(endpointId: string): ReturnType<Queues['listPauses']> {
+    return this.of(endpointId).listPauses(endpointId);
+  }
 
   get isClosing(): boolean {
     return this.#isClosing;

@@ -51,7 +51,7 @@ export class Signals {
 
   /**
    * Calls the listener, after the commit, with the due time of each written job, Unix ms, and with
-   * the time at which unused payloads are due. @returns the function that stops it
+   * the times at which unused payloads are due and pauses end. @returns the function that stops it
    */
   onDue(listener: (dueAt: number) => void): () => void {
     this.#dueListeners.add(listener);
@@ -79,7 +79,7 @@ export class Signals {
   inserted(job: StoredJob): void {
     this.#reportQueued(job.endpointId);
     this.#announceWork(job);
-    this.#reportDue(job.dueAt);
+    this.reportDue(job.dueAt);
   }
 
   /** Whether jobs of the endpoint wait for the end of a lease of their group. */
@@ -111,7 +111,7 @@ export class Signals {
     if (removed) return;
     const wasReady = before.status === 'IN_QUEUE' && !before.delayed;
     if (!wasReady) this.#announceWork(job);
-    this.#reportDue(job.dueAt);
+    this.reportDue(job.dueAt);
   }
 
   /** The job's timeline has more; nothing else of it has changed. */
@@ -121,7 +121,7 @@ export class Signals {
 
   /** A payload may have become unused: the sweeper deletes it soon. */
   payloadUnused(): void {
-    this.#reportDue(this.#clock.now() + UNUSED_MS);
+    this.reportDue(this.#clock.now() + UNUSED_MS);
   }
 
   /** What workers of the endpoint can do has changed: its scaler looks at them. */
@@ -172,7 +172,8 @@ export class Signals {
     for (const listener of this.#queuedListeners) listener(endpointId);
   }
 
-  #reportDue(dueAt: number): void {
+  /** Something is due then, Unix ms. */
+  reportDue(dueAt: number): void {
     for (const listener of this.#dueListeners) listener(dueAt);
   }
 }

@@ -1,4 +1,4 @@
-// Processes jobs when their time has come: expired leases and deadlines, ended delays and retentions.
+// Processes jobs when their time has come: expired leases and deadlines, ended delays and retentions. Ends pauses.
 import { AT_ONCE, Loop, MAX_SLEEP_MS, NEVER } from '../base/loop.ts';
 import { ENDING, logLevelOf, type StoredJob } from '../store/store.ts';
 import type { QueueParts } from './queue-parts.ts';
@@ -15,6 +15,7 @@ type SweeperOptions = Pick<
   | 'clock'
   | 'closing'
   | 'log'
+  | 'pauses'
   | 'payloads'
   | 'presence'
   | 'settings'
@@ -37,11 +38,12 @@ export async function sweep(options: SweeperOptions): Promise<void> {
 }
 
 function createPass(options: SweeperOptions): () => Promise<number> {
-  const { changes, clock, payloads, store } = options;
+  const { changes, clock, pauses, payloads, store } = options;
   const lateness = new Lateness(options);
   let hasFreedSpace = false;
   return async () => {
     hasFreedSpace = (await sweepOnce(options, lateness)) > 0 || hasFreedSpace;
+    const pauseEndsAt = await pauses.endDue();
     await forgetSilent(options);
     const hasDeleted = await changes.inSlice(() => payloads.deleteSome());
     hasFreedSpace ||= hasDeleted;
@@ -51,7 +53,8 @@ function createPass(options: SweeperOptions): () => Promise<number> {
       hasFreedSpace = await store.reclaim(RECLAIM_PAGES);
       return AT_ONCE;
     }
-    const nextDueAt = (await store.read((tx) => tx.nextDueAt())) ?? NEVER;
+    const jobDueAt = (await store.read((tx) => tx.nextDueAt())) ?? NEVER;
+    const nextDueAt = Math.min(jobDueAt, pauseEndsAt);
     const now = clock.now();
     lateness.expect(Math.max(now, Math.min(nextDueAt, now + MAX_SLEEP_MS)));
     return nextDueAt;

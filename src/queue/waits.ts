@@ -1,7 +1,8 @@
 // Says why a job waits: the reason follows from facts about its endpoint, its group, workers and GPUs.
-import { isOpen, isWaiting, type StoredJob } from '../store/store.ts';
+import { isOpen, isWaiting, NO_GROUP, type StoredJob } from '../store/store.ts';
 import { numberAttempt } from '../wire/job/job.ts';
 import type { WaitReason } from '../wire/job/job-records.ts';
+import type { Pause } from '../wire/resources/pause.ts';
 import type { KnownScaling, ScalingFacts } from '../wire/resources/scaling.ts';
 import { isHeldBack, type Presence } from './leases/presence.ts';
 import { nameParent } from './lifecycle/links.ts';
@@ -15,7 +16,7 @@ const MAX_COUNTED = 1_000;
 /** The scaler's view of an endpoint's workers. Never rejects. */
 export type FindScaling = (endpointId: string) => KnownScaling | Promise<KnownScaling>;
 
-type WaitsOptions = Pick<QueueParts, 'clock' | 'findScaling' | 'presence' | 'settings'>;
+type WaitsOptions = Pick<QueueParts, 'clock' | 'findScaling' | 'pauses' | 'presence' | 'settings'>;
 
 export class Waits {
   readonly #options: WaitsOptions;
@@ -32,11 +33,18 @@ export class Waits {
   ): Promise<WaitReason> {
     const { clock, findScaling } = this.#options;
     const { laterGpus } = facts;
+    const paused = this.#findPause(job);
     const scaling = await findScaling(job.endpointId);
     const workers = laterGpus
       ? this.#countOfTypes(job.endpointId, laterGpus.types)
       : this.#countWorkers(job.endpointId);
-    return describeWait(job, { workers, scaling, ...facts }, clock.now());
+    return describeWait(job, { workers, scaling, paused, ...facts }, clock.now());
+  }
+
+  #findPause({ endpointId, group }: StoredJob): Pause | undefined {
+    const { pauses } = this.#options;
+    const ofAll = pauses.find({ endpointId, group: null });
+    return ofAll ?? pauses.find({ endpointId, group: group ?? NO_GROUP });
   }
 
   #countOfTypes(endpointId: string, types: readonly string[]): WorkerFacts {
@@ -99,6 +107,8 @@ export interface WorkerFacts {
 export interface WaitFacts {
   workers: WorkerFacts;
   scaling: KnownScaling;
+  /** The pause of the endpoint, or else of the job's group. Default: none holds. */
+  paused?: Pause | undefined;
   /** Undefined if the job has no group, or groups have no limit. */
   group: { limit: number; leases: number } | undefined;
   /** Undefined if any worker may take the job. Otherwise `workers` are those of the later types. */
@@ -121,11 +131,12 @@ export function describeWait(job: StoredJob, facts: WaitFacts, now: number): Wai
 
 function findJobReason(
   job: StoredJob,
-  { group, laterGpus, scaling, workers }: WaitFacts,
+  { group, laterGpus, paused, scaling, workers }: WaitFacts,
   now: number,
 ): WaitReason | undefined {
   if (isWaiting(job)) return describeParents(job);
-  if (job.delayed && job.availableAt > now) return describePause(job);
+  if (job.delayed && job.availableAt > now) return describeDelay(job);
+  if (paused) return describePause(paused);
   if (group && group.leases >= group.limit) {
     const message = `Group ${job.group} has ${count(group.leases, 'running job')}, and groupConcurrency of the endpoint is ${group.limit}.`;
     return { code: 'group_at_limit', message };
@@ -156,7 +167,20 @@ function describeParents(job: StoredJob): WaitReason {
   return { code: 'waits_for_parent', message, since: job.submittedAt };
 }
 
-function describePause({ availableAt, failures, history, queuedAt, submittedAt }: StoredJob) {
+function describePause({ group, reason, since, until }: Pause): WaitReason {
+  const what =
+    group === null
+      ? 'The endpoint is'
+      : group === NO_GROUP
+        ? 'Jobs without a group are'
+        : `Group ${group} is`;
+  const end = until === null ? 'until someone resumes it' : `until ${isoTime(until)}`;
+  const message = `${what} paused ${end}${reason === null ? '.' : `: ${endSentence(reason)}`}`;
+  const code = group === null ? 'paused' : 'group_paused';
+  return { code, message, since, ...(until !== null && { until }) };
+}
+
+function describeDelay({ availableAt, failures, history, queuedAt, submittedAt }: StoredJob) {
   const last = history.at(-1);
   const until = availableAt;
   if (failures === 0 || !last) {

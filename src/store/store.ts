@@ -32,6 +32,7 @@ export {
   isWaiting,
   NEW_JOB,
   NEXT_TURN,
+  NO_GROUP,
   NO_TURN,
   numberGpuType,
 } from './stored-records.ts';
@@ -192,8 +193,18 @@ export interface TakeableRequest {
   limit: number;
   /** Most leases of one group. Default: any number. */
   groupLimit?: number | undefined;
+  /** What else limits the leases of groups. Default: nothing. */
+  gate?: GroupGate | undefined;
   /** Whether jobs that have outgrown the GPU type with this number may be leased. Default: none. */
   acceptsOutgrown?: ((gpuType: number) => boolean) | undefined;
+}
+
+/** Limits of groups that the caller knows. NO_GROUP stands for the jobs without a group. */
+export interface GroupGate {
+  /** Number of further leases that a group may have now. */
+  capacity: (group: string) => number;
+  /** Groups whose capacity may have grown since the last request. */
+  grown: Iterable<string>;
 }
 
 /** Ready jobs that have outgrown a GPU type. */
@@ -328,7 +339,7 @@ export interface Reader {
  * list of records that it has changed is an error. An endpoint has the counters from before the operation.
  */
 export interface Transaction extends Reader {
-  /** The best ready jobs that a worker may take, without more than `groupLimit` leases of a group. */
+  /** The best ready jobs that a worker may take, within the limits of their groups. */
   takeableJobs(request: TakeableRequest): TakeableJobs;
   /** Adds the endpoint, or replaces the given members of an existing one; counters and owner stay. */
   putEndpoint(endpoint: EndpointBase): void;

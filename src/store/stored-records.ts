@@ -50,6 +50,9 @@ export interface JobLinks {
   delayMs: number;
 }
 
+/** Stands for the group of the jobs that have none; the name of a group is never empty. */
+export const NO_GROUP = '';
+
 /** All times are Unix ms, all durations ms. */
 export interface StoredJob {
   endpointId: string;

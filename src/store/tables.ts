@@ -103,7 +103,7 @@ export interface Tables
   lastTurn(key: TurnKey): Step<number | null | undefined>;
   /** Like `Reader.readyJobs`, from this place on, which is included. */
   readyJobsFrom(endpointId: string, from: Rank, limit: number): Step<StoredJob[]>;
-  /** Like `Reader.readyJobs`, of one group. */
+  /** Like `Reader.readyJobs`, of one group; NO_GROUP: of the jobs without one. */
   readyJobsOfGroup(endpointId: string, group: string, limit: number): Step<StoredJob[]>;
   /** In the order of the queue. */
   outgrownJobs(range: OutgrownRange): Step<StoredJob[]>;

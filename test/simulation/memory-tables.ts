@@ -1,7 +1,7 @@
 // The tables of a store on maps. Every change records how to undo it.
 // biome-ignore-all lint/correctness/useYield: a step without a database query yields nothing
 import { type Counts, type CountsRow, noCounts } from '../../src/store/live/live-endpoint.ts';
-import { compareRanks, isReady, type Rank } from '../../src/store/live/ready-window.ts';
+import { compareRanks, groupOf, isReady, type Rank } from '../../src/store/live/ready-window.ts';
 import type { InlinePayloads } from '../../src/store/sql/job-row.ts';
 import {
   type ChunkBatch,
@@ -176,7 +176,7 @@ export class MemoryTables implements Tables {
 
   *readyJobsOfGroup(endpointId: string, group: string, limit: number): Step<StoredJob[]> {
     const ready = yield* this.readyJobs(endpointId, Number.MAX_SAFE_INTEGER);
-    return ready.filter((job) => job.group === group).slice(0, limit);
+    return ready.filter((job) => groupOf(job) === group).slice(0, limit);
   }
 
   *outgrownJobs({ endpointId, from, gpuType, limit }: OutgrownRange): Step<StoredJob[]> {
@@ -371,7 +371,7 @@ export class MemoryTables implements Tables {
       if (delivery.endpointId === id) yield* this.removeDelivery(delivery);
     }
     for (const resource of [...this.#resources.values()]) {
-      const kinds = ['decision', 'input_schema', 'series', 'version'];
+      const kinds = ['decision', 'input_schema', 'pause', 'series', 'version'];
       const isOf = kinds.includes(resource.kind) && resource.parent === id;
       if (isOf) yield* this.removeResource(resource);
     }

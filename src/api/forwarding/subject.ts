@@ -56,6 +56,8 @@ const IDEMPOTENT_PATHS = new Set<string>([
   JOB_ROUTES.cancelJob.path,
   JOB_ROUTES.retryJob.path,
   JOB_ROUTES.purgeQueue.path,
+  JOB_ROUTES.pauseQueue.path,
+  JOB_ROUTES.resumeQueue.path,
   JOB_ROUTES.getJobStatus.path,
   '/v2/:endpoint/status-sync/:job',
 ]);

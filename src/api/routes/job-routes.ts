@@ -8,6 +8,7 @@ import { ERROR_CODES, JOB_STATUSES, LIMITS } from '../../wire/job/job.ts';
 import { idempotencyHeader, JOB_ID_PART } from '../../wire/job/job-schemas.ts';
 import { JOB_OPERATIONS } from '../../wire/operations/job-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import { pauseRequest, resumeRequest } from '../../wire/resources/pause.ts';
 import { type JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes/routes.ts';
 import { hashRequest, readSubmission } from '../body/body.ts';
 import { forgetBody, useBody } from '../body/body-reader.ts';
@@ -23,6 +24,7 @@ import {
   readChoice,
   readInteger,
   readPageRequest,
+  readResourceBody,
   readText,
   readTrace,
   readUser,
@@ -209,7 +211,13 @@ function handleReading({
   watches,
 }: JobRoutesOptions): Pick<
   JobHandlers,
-  'getJobStatus' | 'getEndpointHealth' | 'getInputSchema' | 'listJobs' | 'getJob' | 'getJobLog'
+  | 'getJobStatus'
+  | 'getPauses'
+  | 'getEndpointHealth'
+  | 'getInputSchema'
+  | 'listJobs'
+  | 'getJob'
+  | 'getJobLog'
 > {
   return {
     getJobStatus: async (request, reply) => {
@@ -221,6 +229,8 @@ function handleReading({
       if (waitMs === undefined) return sendRecord(reply, shown);
       return sendEnd(request, reply, { ...shown, watches, waitMs });
     },
+    getPauses: async (request, reply) =>
+      sendJson(reply, { pauses: await queue.listPauses(request.params.endpoint) }),
     getEndpointHealth: async (request, reply) =>
       sendJson(reply, await queue.health(request.params.endpoint)),
     getInputSchema: async (request, reply) =>
@@ -262,8 +272,25 @@ function handleReading({
 
 function handleChanging({
   queue,
-}: JobRoutesOptions): Pick<JobHandlers, 'cancelJob' | 'retryJob' | 'purgeQueue'> {
+}: JobRoutesOptions): Pick<
+  JobHandlers,
+  'cancelJob' | 'retryJob' | 'purgeQueue' | 'pauseQueue' | 'resumeQueue'
+> {
   return {
+    pauseQueue: async (request, reply) => {
+      const {
+        group = null,
+        reason = null,
+        until = null,
+      } = readResourceBody(request.body, pauseRequest);
+      const target = { endpointId: request.params.endpoint, group };
+      return sendJson(reply, await queue.pauses.pause({ ...target, until, reason }));
+    },
+    resumeQueue: async (request, reply) => {
+      const { group = null } = readResourceBody(request.body, resumeRequest);
+      await queue.pauses.resume({ endpointId: request.params.endpoint, group });
+      return reply.code(204).send();
+    },
     cancelJob: async (request, reply) =>
       sendJson(reply, await queue.jobs.cancel(readJobKey(request.params))),
     retryJob: async (request, reply) => sendJson(reply, await retryJob(queue, request)),

@@ -284,10 +284,13 @@ async function purgeQueue(request: JobRequest<typeof purgeOptions>): Promise<num
 async function printHealth({ client, json }: JobRequest<OptionTable>): Promise<number> {
   const health = await client.health();
   if (json) return printLine(JSON.stringify(health));
-  const lines = Object.entries(health).map(([name, counts]) => {
+  const { jobs, paused, pausedGroups = 0, workers } = health;
+  const lines = Object.entries({ jobs, workers }).map(([name, counts]) => {
     const each = Object.entries(counts).map(([state, count]) => `${state} ${count}`);
     return `${name}: ${each.join(', ')}`;
   });
+  if (paused) lines.push(`paused since ${toIso(paused.since)}`);
+  if (pausedGroups > 0) lines.push(`paused groups: ${pausedGroups}`);
   return printLine(lines.join('\n'));
 }
 

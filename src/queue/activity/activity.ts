@@ -33,7 +33,7 @@ export async function readActivity(
 }
 
 type ActivityOptions = Omit<RecorderOptions, 'countWorkers' | 'oldestQueuedAt'> &
-  Pick<QueueParts, 'presence' | 'settings' | 'waits' | 'workerLoads'>;
+  Pick<QueueParts, 'pauses' | 'presence' | 'settings' | 'waits' | 'workerLoads'>;
 
 export class QueueActivity {
   readonly #options: ActivityOptions;
@@ -45,7 +45,7 @@ export class QueueActivity {
     this.#recorder = new ActivityRecorder({
       ...options,
       countWorkers: (id, scaling) => this.#countWorkers(id, scaling),
-      oldestQueuedAt: async (id) => (await workerLoads.load(id)).oldestQueuedAt,
+      oldestQueuedAt: (id) => workerLoads.oldestQueuedAt(id),
     });
   }
 
@@ -56,19 +56,19 @@ export class QueueActivity {
 
   /** @throws ProblemError `not_found` */
   async now(endpointId: string): Promise<EndpointActivity> {
-    const { clock, findScaling, store, waits, workerLoads } = this.#options;
+    const { clock, findScaling, pauses, store, waits, workerLoads } = this.#options;
     const { endpoint, next } = await store.read((tx) => {
       const [job] = tx.readyJobs(endpointId, 1);
       return { endpoint: readEndpoint(tx, endpointId), next: job };
     });
-    const load = endpoint.inQueue > 0 ? await workerLoads.load(endpointId) : undefined;
-    const oldest = load?.oldestQueuedAt ?? null;
+    const oldest = endpoint.inQueue > 0 ? await workerLoads.oldestQueuedAt(endpointId) : null;
     const now = clock.now();
     return {
       waiting: endpoint.inQueue,
       running: endpoint.inProgress,
       oldestWaitMs: oldest === null ? null : Math.max(0, now - oldest),
       waitReason: next ? await waits.describe(next) : null,
+      ...(pauses.find({ endpointId, group: null }) && { paused: true as const }),
       jobsPerSecond: this.#recorder.jobsPerSecond(endpointId),
       ...this.#recorder.countFailures(endpointId),
       workers: this.#countWorkers(endpointId, await findScaling(endpointId)),

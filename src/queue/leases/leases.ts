@@ -1,6 +1,6 @@
 // Gives leases to workers and ends them: hello, take, bye. renewals.ts extends leases.
 import type { Waiter } from '../../base/waiters.ts';
-import type { StoredJob, TakeableJobs, Transaction } from '../../store/store.ts';
+import type { StoredJob, Transaction } from '../../store/store.ts';
 import {
   CAPABILITIES,
   type Lease,
@@ -15,7 +15,7 @@ import type { StepOn } from '../changes.ts';
 import { putInputSchema } from '../input-schemas.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import { completeLeases, endLeases, type GivenLease, leaseJob, repeatLeases } from './handover.ts';
-import { acceptOutgrown, type HeldLease, isHeldBack, type PresentWorker } from './presence.ts';
+import { type HeldLease, isHeldBack, type PresentWorker } from './presence.ts';
 
 /**
  * A take returns no more leases after their inputs reach this total size, so that the first job does
@@ -46,6 +46,7 @@ export type LeasesOptions = Pick<
   | 'clock'
   | 'closing'
   | 'inputSchemas'
+  | 'limits'
   | 'payloads'
   | 'presence'
   | 'removal'
@@ -232,7 +233,7 @@ export class Leases {
     step: StepOn,
     { request, worker }: { worker: PresentWorker; request: TakeRequest },
   ): Handover {
-    const { payloads, presence, signals, tracing } = this.#options;
+    const { limits, payloads, presence, signals, tracing } = this.#options;
     const held = [...worker.leases.values()];
     const given = held.filter(({ takeId }) => takeId === request.takeId);
     const again = repeatLeases(tx, given, { payloads, tracing });
@@ -241,8 +242,9 @@ export class Leases {
     if (isBarred) return { ...NOTHING, isBarred };
     const running = new Set(request.held);
     const limit = request.max + presence.claimedCount;
-    const { hasMore, isBlocked, jobs } = findJobs(tx, worker, limit);
-    signals.noteBlocked(worker.endpointId, isBlocked);
+    const { endpointId } = worker;
+    const { hasMore, isAtLimit, isBlocked, jobs } = limits.find(tx, worker, limit);
+    signals.noteBlocked(endpointId, isBlocked);
     // The lease expired while this take waited: the worker still runs the job.
     const free = jobs.filter(({ lease }) => !lease || !running.has(lease.token));
     const { takeId } = request;
@@ -252,7 +254,8 @@ export class Leases {
     );
     // A worker that may take nothing needs no more jobs.
     const needsMore = hasMore && !choice.isBarred;
-    return { leases, isBarred: choice.isBarred, isBlocked, hasMore: needsMore };
+    limits.noteLearned(endpointId);
+    return { leases, isBarred: choice.isBarred, isBlocked: isAtLimit, hasMore: needsMore };
   }
 
   /** Reads their inputs too, before any of them is leased. */
@@ -347,18 +350,4 @@ function settleHeld(
     if (job?.lease?.token !== token) continue;
     step(job, { type: held.has(token) ? 'renew' : 'not_received' });
   }
-}
-
-/** The best ready jobs that the worker may take, within the endpoint's limit for each group. */
-function findJobs(
-  tx: Transaction,
-  { endpointId, gpuType }: PresentWorker,
-  limit: number,
-): TakeableJobs {
-  const endpoint = tx.endpoint(endpointId);
-  const groupLimit = endpoint?.settings.groupConcurrency ?? undefined;
-  const deployment = endpoint?.deployment ?? null;
-  // Without a deployment, no job has outgrown a GPU type.
-  const acceptsOutgrown = deployment === null ? undefined : acceptOutgrown(deployment, gpuType);
-  return tx.takeableJobs({ endpointId, limit, groupLimit, acceptsOutgrown });
 }

@@ -8,12 +8,15 @@ import { listLaterTypes, type ParkWish, type PresentWorker } from './presence.ts
 
 /** Upper bound of the count: no endpoint has so many workers. */
 const MAX_READY = 10_000;
+/** Of an endpoint with limits, jobs are counted one by one up to this number; more are as many as wait. */
+const MAX_TAKEABLE = 256;
+const LATER = { onDisk: 'later' } as const;
 const MS_PER_S = 1_000;
 /** A worker that has not renewed so long after its arrival is not waited for, ms. */
 const NEW_MS = 5_000;
 
 export interface QueueLoad {
-  /** Jobs that a worker could take now. If some jobs are delayed, the count ends at MAX_READY. */
+  /** Jobs that a worker could take now, within their limits. If some jobs are delayed, the count ends at MAX_READY. */
   waiting: number;
   running: number;
   /** When the oldest waiting job was queued, Unix ms. */
@@ -25,6 +28,8 @@ export interface QueueLoad {
   /** Workers that have called within a lease. */
   workers: WorkerLoad[];
 }
+
+type JobCounts = Omit<QueueLoad, 'workers' | 'gpuCount'>;
 
 /** Jobs that ran out of memory on a GPU type of the endpoint, and need a later one of its list. */
 export interface OutgrownJobs {
@@ -59,7 +64,7 @@ export interface WorkerLoad {
 
 type WorkerLoadsOptions = Pick<
   QueueParts,
-  'clock' | 'gpuTotals' | 'presence' | 'settings' | 'signals' | 'store'
+  'clock' | 'gpuTotals' | 'limits' | 'pauses' | 'presence' | 'settings' | 'signals' | 'store'
 >;
 
 export class WorkerLoads {
@@ -69,19 +74,51 @@ export class WorkerLoads {
     this.#options = options;
   }
 
-  /** An unknown endpoint has no load. */
+  /** Without the jobs that a pause or a limit holds back. An unknown endpoint has no load. */
   async load(endpointId: string): Promise<QueueLoad> {
-    const counts = await this.#options.store.read((tx): Omit<QueueLoad, 'workers' | 'gpuCount'> => {
-      const endpoint = tx.endpoint(endpointId);
-      if (!endpoint?.inQueue) return addUp([], 0, undefined, endpoint);
-      const oldest = tx.oldestQueuedAt(endpointId);
-      const ready = oldest === undefined ? 0 : tx.countReady(endpointId, MAX_READY);
-      const apart = endpoint.deployment === null ? [] : tx.outgrownLoads(endpointId);
-      return addUp(apart, ready, oldest, endpoint);
-    });
+    const counts = await this.#count(endpointId);
     const now = this.#options.clock.now();
     const workers = this.#listWorkers(endpointId).map((worker) => describe(worker, now));
     return { ...counts, ...this.#countGpus(endpointId), workers };
+  }
+
+  /** When the job that has waited longest was queued, Unix ms; null if none waits. */
+  oldestQueuedAt(endpointId: string): Promise<number | null> {
+    return this.#options.store.read((tx) => {
+      const endpoint = tx.endpoint(endpointId);
+      if (!endpoint?.inQueue) return null;
+      const apart = endpoint.deployment === null ? [] : tx.outgrownLoads(endpointId);
+      return addUp(apart, 0, tx.oldestQueuedAt(endpointId), endpoint).oldestQueuedAt;
+    });
+  }
+
+  async #count(endpointId: string): Promise<JobCounts> {
+    const { limits, pauses, store } = this.#options;
+    const isPaused = pauses.find({ endpointId, group: null }) !== undefined;
+    const { counts, isLimited } = await store.read((tx) => {
+      const endpoint = tx.endpoint(endpointId);
+      if (!endpoint?.inQueue || isPaused) {
+        return { counts: addUp([], 0, undefined, endpoint), isLimited: false };
+      }
+      const oldest = tx.oldestQueuedAt(endpointId);
+      const ready = oldest === undefined ? 0 : tx.countReady(endpointId, MAX_READY);
+      const apart = endpoint.deployment === null ? [] : tx.outgrownLoads(endpointId);
+      const isLimited = ready > 0 && limits.concerns(endpoint);
+      return { counts: addUp(apart, ready, oldest, endpoint), isLimited };
+    });
+    if (!isLimited) return counts;
+    // A search changes what is in memory, as a take does.
+    const { hasMore, jobs } = await store.write(
+      (tx) => limits.find(tx, { endpointId, gpuType: null }, MAX_TAKEABLE),
+      LATER,
+    );
+    if (hasMore || jobs.length === MAX_TAKEABLE) return counts;
+    const times = [...jobs, ...(counts.outgrown ?? [])].map((job) =>
+      'queuedAt' in job ? job.queuedAt : job.oldestQueuedAt,
+    );
+    const apart = sum((counts.outgrown ?? []).map(({ waiting }) => waiting));
+    const oldestQueuedAt = times.length === 0 ? null : Math.min(...times);
+    return { ...counts, waiting: jobs.length + apart, oldestQueuedAt };
   }
 
   /** Whether a worker has said hello and has neither left nor been forgotten. */
@@ -143,19 +180,23 @@ export class WorkerLoads {
   }
 }
 
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, number) => total + number, 0);
+}
+
 function addUp(
   apart: readonly OutgrownLoad[],
   ready: number,
   oldest: number | undefined,
   endpoint: StoredEndpoint | undefined,
-): Omit<QueueLoad, 'workers' | 'gpuCount'> {
+): JobCounts {
   const times = [
     ...apart.map(({ oldestQueuedAt }) => oldestQueuedAt),
     ...(oldest === undefined ? [] : [oldest]),
   ];
   const outgrown = nameTypes(apart, endpoint?.deployment ?? null);
   return {
-    waiting: apart.reduce((sum, { waiting }) => sum + waiting, ready),
+    waiting: ready + sum(apart.map(({ waiting }) => waiting)),
     running: endpoint?.inProgress ?? 0,
     oldestQueuedAt: times.length === 0 ? null : Math.min(...times),
     ...(outgrown.length > 0 && { outgrown }),

@@ -1,10 +1,15 @@
 // One endpoint in memory: its counters, its live jobs, and the changes that the database does not have yet.
 import type { JobStatus } from '../../wire/job/job.ts';
 import type { InlinePayloads } from '../sql/job-row.ts';
-import { outgrownNumber, type StoredEndpoint, type StoredJob } from '../stored-records.ts';
+import {
+  NO_GROUP,
+  outgrownNumber,
+  type StoredEndpoint,
+  type StoredJob,
+} from '../stored-records.ts';
 import { GroupTurns, type KnownGroups } from './group-turns.ts';
 import { holdsValidLease, type LeasedJobs } from './leased-jobs.ts';
-import { ReadyWindow } from './ready-window.ts';
+import { type GroupCapacity, ReadyWindow } from './ready-window.ts';
 
 /** A job that changed in this commit. Undefined: it does not exist. */
 export interface ChangedJob {
@@ -29,6 +34,10 @@ export class LiveEndpoint {
   readonly turns: GroupTurns;
   /** Most leases of a group, when takeable jobs were asked for last. */
   groupLimit = Number.POSITIVE_INFINITY;
+  /** What else limited the leases of groups then. */
+  gate: GroupCapacity | undefined;
+  /** Most takeable jobs that were asked for at once: a window needs no more of a group. */
+  mostWanted = 0;
   /** Complete jobs, as they are now. */
   readonly jobs = new Map<string, StoredJob>();
   /** Jobs that this commit has changed. */
@@ -73,7 +82,11 @@ export class LiveEndpoint {
 
   /** Further leases that the group may have. */
   capacity(group: string): number {
-    return Math.max(0, this.groupLimit - this.#leased.countOfGroup(this.id, group));
+    const free =
+      group === NO_GROUP
+        ? Number.POSITIVE_INFINITY
+        : this.groupLimit - this.#leased.countOfGroup(this.id, group);
+    return Math.max(0, this.gate ? Math.min(free, this.gate(group)) : free);
   }
 
   get counts(): Counts | undefined {

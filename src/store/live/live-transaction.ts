@@ -170,12 +170,13 @@ export class LiveTransaction extends LiveReader implements Transaction {
 
   takeableJobs(request: TakeableRequest): TakeableJobs {
     this.#changes.refuseJobs('takeableJobs');
-    const { acceptsOutgrown, endpointId, groupLimit, limit } = request;
-    if (groupLimit !== undefined) this.loadLeased();
-    const ready: TakeableJobs =
-      groupLimit === undefined
-        ? { jobs: this.readyJobs(endpointId, limit), isBlocked: false, hasMore: false }
-        : this.#findReady({ endpointId, groupLimit, limit });
+    const { acceptsOutgrown, endpointId, gate, limit } = request;
+    const isLimited = request.groupLimit !== undefined || gate !== undefined;
+    const { groupLimit = Number.POSITIVE_INFINITY } = request;
+    if (request.groupLimit !== undefined) this.loadLeased();
+    const ready: TakeableJobs = isLimited
+      ? this.#findReady({ endpointId, groupLimit, gate, limit })
+      : { jobs: this.readyJobs(endpointId, limit), isBlocked: false, hasMore: false };
     if (!acceptsOutgrown) return ready;
     const live = this.live.search(endpointId);
     live.outgrown ??= this.list('outgrownTypes', endpointId, () =>
@@ -183,7 +184,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
     );
     const gpuTypes = [...live.outgrown].filter(acceptsOutgrown);
     if (gpuTypes.length === 0) return ready;
-    const capacity = (group: string) => (groupLimit === undefined ? limit : live.capacity(group));
+    const capacity = (group: string) => (isLimited ? live.capacity(group) : limit);
     const search = { gpuTypes, limit, capacity, maxRows: MAX_TAKEABLE_ROWS };
     const outgrown = this.list('outgrownJobs', [endpointId, gpuTypes, limit], () =>
       findOutgrown(this.tables, live, search),

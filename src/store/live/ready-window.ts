@@ -1,5 +1,5 @@
 // The ready jobs of one endpoint that are next, in their order, as far as they are in memory.
-import { outgrownNumber, type StoredJob } from '../stored-records.ts';
+import { NO_GROUP, outgrownNumber, type StoredJob } from '../stored-records.ts';
 
 /**
  * Which ready jobs the window has: `none`, `all`, or those up to a place. The others are only in the
@@ -48,14 +48,13 @@ export class ReadyWindow {
     const passed: StoredJob[] = [];
     for (const job of this.#jobs) {
       if (jobs.length === limit) break;
-      if (job.group !== null) {
-        const free = left.get(job.group) ?? capacity(job.group);
-        if (free <= 0) {
-          passed.push(job);
-          continue;
-        }
-        left.set(job.group, free - 1);
+      const group = groupOf(job);
+      const free = left.get(group) ?? capacity(group);
+      if (free <= 0) {
+        passed.push(job);
+        continue;
       }
+      left.set(group, free - 1);
       jobs.push(job);
     }
     return { jobs, passed };
@@ -87,16 +86,14 @@ export class ReadyWindow {
     const added: StoredJob[] = [];
     for (const job of jobs) {
       if (this.has(job)) continue;
-      const { group } = job;
-      if (group !== null) {
-        if (this.#short.has(group)) continue;
-        const count = held.get(group) ?? 0;
-        if (count >= capacity(group)) {
-          this.#short.add(group, this.#jobs);
-          continue;
-        }
-        held.set(group, count + 1);
+      const group = groupOf(job);
+      if (this.#short.has(group)) continue;
+      const count = held.get(group) ?? 0;
+      if (count >= capacity(group)) {
+        this.#short.add(group, this.#jobs);
+        continue;
       }
+      held.set(group, count + 1);
       this.#jobs.splice(this.#find(job), 0, job);
       added.push(job);
     }
@@ -110,9 +107,7 @@ export class ReadyWindow {
     const { passed } = this.select(Number.POSITIVE_INFINITY, capacity);
     const dropped = new Set(passed);
     this.#jobs = this.#jobs.filter((job) => !dropped.has(job));
-    for (const group of new Set(passed.map((job) => job.group))) {
-      if (group !== null) this.#short.add(group, this.#jobs);
-    }
+    for (const group of new Set(passed.map(groupOf))) this.#short.add(group, this.#jobs);
     return passed;
   }
 
@@ -147,7 +142,7 @@ export class ReadyWindow {
     if (before && isReady(before)) this.#remove(before);
     if (after && isReady(after) && this.#covers(after)) {
       this.#jobs.splice(this.#find(after), 0, after);
-      this.#short.count(after.group, 1);
+      this.#short.count(groupOf(after), 1);
     }
   }
 
@@ -171,9 +166,7 @@ export class ReadyWindow {
 
   #countGroups(): Map<string, number> {
     const counts = new Map<string, number>();
-    for (const { group } of this.#jobs) {
-      if (group !== null) counts.set(group, (counts.get(group) ?? 0) + 1);
-    }
+    for (const job of this.#jobs) counts.set(groupOf(job), (counts.get(groupOf(job)) ?? 0) + 1);
     return counts;
   }
 
@@ -188,7 +181,7 @@ export class ReadyWindow {
 
   #remove(job: StoredJob): void {
     if (!this.#splice(job)) return;
-    this.#short.count(job.group, -1);
+    this.#short.count(groupOf(job), -1);
   }
 
   #splice(job: StoredJob): boolean {
@@ -216,6 +209,11 @@ export class ReadyWindow {
     }
     return low;
   }
+}
+
+/** NO_GROUP for a job without a group. */
+export function groupOf({ group }: Pick<StoredJob, 'group'>): string {
+  return group ?? NO_GROUP;
 }
 
 /** Whether any worker may take the job. */
@@ -272,7 +270,7 @@ class ShortGroups {
     let extent = NOWHERE;
     let held = 0;
     for (const job of jobs) {
-      if (job.group !== group) continue;
+      if (groupOf(job) !== group) continue;
       extent = rankOf(job);
       held++;
     }
@@ -303,13 +301,11 @@ class ShortGroups {
 
   /** Whether the window has, or may have, a job at this place. */
   covers(job: StoredJob): boolean {
-    if (job.group === null) return true;
-    const short = this.#groups.get(job.group);
+    const short = this.#groups.get(groupOf(job));
     return !short || compareRanks(job, short.extent) <= 0;
   }
 
-  count(group: string | null, times: number): void {
-    if (group === null) return;
+  count(group: string, times: number): void {
     const short = this.#groups.get(group);
     if (!short) return;
     short.held += times;

@@ -1,15 +1,16 @@
 // Chooses the ready jobs of an endpoint that can be leased without exceeding the limit of any group, and says which rows
 // the window must read from the database for that.
-import type { Step, StoredJob, TakeableJobs } from '../store.ts';
+import type { GroupGate, Step, StoredJob, TakeableJobs } from '../store.ts';
 import type { Tables } from '../tables.ts';
 import { FIRST_WINDOW_JOBS, type LiveEndpoint } from './live-endpoint.ts';
-import { compareRanks, type GroupCapacity, type Rank, rankOf } from './ready-window.ts';
+import { compareRanks, type GroupCapacity, groupOf, type Rank, rankOf } from './ready-window.ts';
 
 export interface LimitedRequest {
   endpointId: string;
   limit: number;
   /** Most leases of one group. */
   groupLimit: number;
+  gate: GroupGate | undefined;
 }
 
 /** The first jobs of a group, or those from a place on, in the order of the queue. */
@@ -35,17 +36,22 @@ const MAX_PASSED = 64;
 /** `windowJobs`: number of jobs to read when the window ends too early. */
 export function findTakeable(
   live: LiveEndpoint,
-  { groupLimit, limit }: LimitedRequest,
+  { gate, groupLimit, limit }: LimitedRequest,
   windowJobs: number,
 ): Found {
   const { window } = live;
-  if (live.groupLimit !== groupLimit) window.noteRooms();
+  // Without a gate, groups may have grown that no later request names.
+  const isOther = live.groupLimit !== groupLimit || (live.gate && !gate) || limit > live.mostWanted;
+  if (isOther) window.noteRooms();
+  for (const group of gate?.grown ?? []) window.noteRoom(group);
   live.groupLimit = groupLimit;
+  live.gate = gate?.capacity;
+  live.mostWanted = Math.max(limit, live.mostWanted);
   const capacity = (group: string) => live.capacity(group);
-  const short = window.findShort(capacity);
+  const short = window.findShort((group) => Math.min(capacity(group), live.mostWanted));
   if (short) {
     // Its jobs may be before all others.
-    const need = { ofGroup: short.group, limit: Math.max(short.capacity, FIRST_WINDOW_JOBS) };
+    const need = { ofGroup: short.group, limit: Math.max(short.capacity, windowJobs) };
     return { jobs: [], isBlocked: true, need, dropped: [] };
   }
   const { jobs, passed } = window.select(limit, capacity);
@@ -62,16 +68,16 @@ export function findTakeable(
 export function addNeeded(live: LiveEndpoint, need: Need, jobs: readonly StoredJob[]): StoredJob[] {
   const known = jobs.map((job) => live.jobs.get(job.id) ?? job);
   const end = { isAll: jobs.length < need.limit };
-  if (need.ofGroup !== undefined) return live.window.fill(need.ofGroup, known, end);
   live.nextWindowJobs = 2 * need.limit;
+  if (need.ofGroup !== undefined) return live.window.fill(need.ofGroup, known, end);
   return live.window.extend(known, (group) => live.capacity(group), end);
 }
 
 /** The jobs that fit into the capacity of their groups, in their order. */
 function fitGroups(jobs: readonly StoredJob[], capacity: GroupCapacity): StoredJob[] {
   const left = new Map<string, number>();
-  return jobs.filter(({ group }) => {
-    if (group === null) return true;
+  return jobs.filter((job) => {
+    const group = groupOf(job);
     const free = left.get(group) ?? capacity(group);
     left.set(group, free - 1);
     return free > 0;

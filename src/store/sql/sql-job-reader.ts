@@ -11,6 +11,7 @@ import type {
   StoredJob,
   TurnKey,
 } from '../store.ts';
+import { NO_GROUP } from '../stored-records.ts';
 import type { OutgrownRange, TableListing, TableSearch } from '../tables.ts';
 import { allJobColumns, READY_LANE, readJob, slimJobColumns } from './job-row.ts';
 import { number, numberOrNull, readFirst, textOrNull } from './rows.ts';
@@ -127,10 +128,12 @@ export class SqlJobReader {
   }
 
   *readyJobsOfGroup(endpointId: string, group: string, limit: number): Step<StoredJob[]> {
+    const [condition, names] =
+      group === NO_GROUP ? ['group_key is null', []] : ['group_key = ?', [group]];
     const rows = yield {
-      sql: `select ${allJobColumns} from job where endpoint_id = ? and group_key = ?
+      sql: `select ${allJobColumns} from job where endpoint_id = ? and ${condition}
         and status = 'IN_QUEUE' and lane = 0 order by priority desc, turn, position limit ?`,
-      params: [endpointId, group, limit],
+      params: [endpointId, ...names, limit],
     };
     return rows.map(readJob);
   }

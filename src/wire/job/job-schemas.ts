@@ -18,7 +18,7 @@ export const executionTimeoutMs = z
 export const ttlMs = z.int().min(LIMITS.ttlMs.min).max(LIMITS.ttlMs.max);
 
 /** Lone surrogates and control characters would not survive a store, a log or a table. */
-const jobGroup = wellFormedText
+export const jobGroup = wellFormedText
   .min(1)
   .max(LIMITS.groupCharacters)
   .regex(NO_CONTROL_CHARACTERS, 'must not have control characters')

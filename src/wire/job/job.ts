@@ -46,6 +46,8 @@ export const LIMITS = {
   /** Longest wait of a job for its parents, ms: 30 days. */
   parentWaitMs: 2_592_000_000,
   groupCharacters: 64,
+  /** Groups of an endpoint that are paused at once. */
+  pausesOfEndpoint: 1_000,
   retentionMs: { run: 30 * 60_000, runsync: 60_000 },
 } as const;
 
@@ -184,6 +186,10 @@ export const WAIT_CODES = [
   'delayed',
   /** The last attempt failed; the next one comes later. */
   'backing_off',
+  /** The endpoint is paused. */
+  'paused',
+  /** The group of the job is paused. */
+  'group_paused',
   /** As many jobs of its group run as the endpoint allows. */
   'group_at_limit',
   /** It ran out of memory on a GPU type, and no worker of a later type of the endpoint's list is connected. */

@@ -13,9 +13,12 @@ import {
 } from '../job/job-records.ts';
 import { idempotencyHeader, JOB_ID_PART, runJobsRequest, runRequest } from '../job/job-schemas.ts';
 import { endpointHealth, inputSchemaRecord } from '../resources/endpoint.ts';
+import { pause, pauseList, pauseRequest, resumeRequest } from '../resources/pause.ts';
 import { JOB_ROUTES } from '../routes/routes.ts';
 import {
+  ANSWER_NOTHING,
   answerJson,
+  bodyJson,
   describeOperations,
   JSON_TYPE,
   PAGE_PARAMETERS,
@@ -44,6 +47,13 @@ const RECORD_EXAMPLE: JobRecord = {
   attempt: 1,
   output: { url: 'https://files.example.com/lighthouse.png' },
   workerId: 'gpu-1',
+};
+
+const PAUSE_EXAMPLE = {
+  group: 'customer-7',
+  since: 1_768_469_400_000,
+  until: null,
+  reason: 'their quota is used up',
 };
 
 const ANY_TIME = z.int().min(0).exactOptional();
@@ -216,6 +226,26 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
       removed: 7,
       status: 'completed',
     }),
+  },
+  pauseQueue: {
+    summary: 'Pause an endpoint, or one of its groups',
+    description:
+      'The endpoint goes on to accept jobs. After the answer no worker gets one of the paused jobs, and running jobs go on to their ' +
+      'end. The pause is stored, and lasts until it is resumed or until `until`. A second call replaces `until` and `reason`. ' +
+      `At most ${LIMITS.pausesOfEndpoint} groups of an endpoint are paused at once.`,
+    body: bodyJson(pauseRequest, { group: 'customer-7', reason: 'their quota is used up' }),
+    answers: answerJson(pause, 'The pause.', PAUSE_EXAMPLE),
+    refusals: [409],
+  },
+  resumeQueue: {
+    summary: 'Resume an endpoint, or one of its groups',
+    description: 'Without `group` it ends the pause of the endpoint; paused groups stay paused.',
+    body: bodyJson(resumeRequest, { group: 'customer-7' }),
+    answers: ANSWER_NOTHING,
+  },
+  getPauses: {
+    summary: 'Show the pauses of an endpoint and its groups',
+    answers: answerJson(pauseList, 'The pauses that hold now.', { pauses: [PAUSE_EXAMPLE] }),
   },
   getEndpointHealth: {
     summary: 'Count jobs and workers',

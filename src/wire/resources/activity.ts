@@ -18,6 +18,7 @@ export const ENDPOINT_STATES = [
   'blocked',
   'rollout_failed',
   'failing',
+  'paused',
   'waiting',
   'running',
   'ready',
@@ -38,6 +39,7 @@ export const endpointActivity = z.object({
   running: count,
   oldestWaitMs: ms.nullable().describe('Of the job that has waited longest; null if none waits'),
   waitReason: waitReason.nullable().describe('Why the next job waits; null if none waits'),
+  paused: z.literal(true).exactOptional().describe('The endpoint is paused'),
   jobsPerSecond: z.number().min(0).describe('Ended jobs, over about the last minute'),
   failedLastHour: count.describe('FAILED and TIMED_OUT jobs'),
   failureRate: z
@@ -62,7 +64,7 @@ const endpointOverview = z.object({
     .describe(
       '`unreachable`: no node answers for the endpoint now. `blocked`: jobs wait, and no worker is connected or starting. ' +
         '`rollout_failed`: the last deployment of a version failed; `rollout` of the endpoint has the reason. ' +
-        `\`failing\`: \`failureRate\` is ${FAILING_RATE} or more. \`waiting\`: jobs wait for workers. \`running\`: jobs run. ` +
+        `\`failing\`: \`failureRate\` is ${FAILING_RATE} or more. \`paused\`: no job starts until it is resumed. \`waiting\`: jobs wait for workers. \`running\`: jobs run. ` +
         '`ready`: no jobs, and a worker is connected. `idle`: no jobs and no workers',
     ),
   ...endpointActivity.shape,

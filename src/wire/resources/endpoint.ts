@@ -20,6 +20,7 @@ import {
   SCALER_FIELDS,
   WORKER_FIELDS,
 } from './fields.ts';
+import { pause } from './pause.ts';
 
 export const endpointId = z
   .string()
@@ -245,5 +246,9 @@ export const endpointHealth = z.object({
       .exactOptional()
       .meta({ description: 'Workers that have left their GPUs. Absent: none' }),
   }),
+  paused: pause.exactOptional().describe('The pause of the endpoint. Absent: it is not paused'),
+  pausedGroups: count
+    .exactOptional()
+    .describe('Number of its groups that are paused. Absent: none'),
 });
 export type EndpointHealth = z.infer<typeof endpointHealth>;

@@ -84,6 +84,23 @@ const CASES: Record<string, Case> = {
         'The job was submitted with a delay and starts at 2026-01-01T00:01:14.000Z at the earliest.',
     },
   },
+  'a paused endpoint': {
+    facts: { workers: FREE, paused: { group: null, since: T0, until: null, reason: null } },
+    is: {
+      ...{ code: 'paused', since: T0 },
+      message: 'The endpoint is paused until someone resumes it.',
+    },
+  },
+  'a paused group': {
+    facts: {
+      workers: FREE,
+      paused: { group: 'a', since: T0, until: NOW + 9_000, reason: 'their quota is used up' },
+    },
+    is: {
+      ...{ code: 'group_paused', since: T0, until: NOW + 9_000 },
+      message: 'Group a is paused until 2026-01-01T00:01:14.000Z: their quota is used up.',
+    },
+  },
   'a delay that is just over': {
     job: { delayed: true, availableAt: NOW },
     facts: { workers: FREE },

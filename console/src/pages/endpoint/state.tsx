@@ -8,6 +8,7 @@ import type { PageProps } from '../../routing/routes.ts';
 import { Charts } from './charts.tsx';
 import { Decisions } from './decisions.tsx';
 import { EndpointFrame, type EndpointState, LoadProblem, useEndpointState } from './frame.tsx';
+import { PauseAction, PausedGroups } from './pauses.tsx';
 import { RolloutState } from './rollout-state.tsx';
 import { RunningJobs } from './running-jobs.tsx';
 import { Workers } from './workers.tsx';
@@ -15,15 +16,23 @@ import { Workers } from './workers.tsx';
 export function Page({ parameters: { endpoint: id = '' } }: PageProps) {
   const polled = useEndpointState(id);
   const state = polled.data ?? undefined;
+  const isQueue = state?.endpoint.type === 'QUEUE';
   const isManaged = state !== undefined && state.endpoint.templateId !== null;
   return (
-    <EndpointFrame id={id} tab="" endpoint={state?.endpoint} state={state?.activity?.state}>
+    <EndpointFrame
+      id={id}
+      tab=""
+      endpoint={state?.endpoint}
+      state={state?.activity?.state}
+      actions={isQueue && state.health && <PauseAction id={id} health={state.health} />}
+    >
       <LoadProblem polled={polled} />
       {state && <Counts state={state} />}
       {state?.endpoint.rollout?.state === 'FAILED' && (
         <RolloutState rollout={state.endpoint.rollout} />
       )}
       {state?.activity?.waitReason && <Waits reason={state.activity.waitReason} />}
+      {state?.health && (state.health.pausedGroups ?? 0) > 0 && <PausedGroups id={id} />}
       {state?.health && <Charts id={id} isPriced={isManaged} />}
       {isManaged && may('pods:read') && (
         <Workers id={id} canStart={state.endpoint.workersMax > 0} />

@@ -14,6 +14,7 @@ const JUDGEMENTS: Readonly<Record<EndpointOverview['state'], Judgement>> = {
   blocked: { text: 'No workers', tone: 'bad', title: 'Jobs wait, and no worker is connected' },
   rollout_failed: { text: 'Rollout failed', tone: 'bad' },
   failing: { text: 'Failing', tone: 'warn', title: '10 % or more of the last hour’s jobs failed' },
+  paused: { text: 'Paused', tone: 'warn', title: 'No job starts until it is resumed' },
   waiting: { text: 'Waiting', tone: 'warn', title: 'Jobs wait for a worker' },
   running: { text: 'Running', tone: 'busy' },
   ready: { text: 'Ready', tone: 'good' },
