@@ -193,7 +193,7 @@ const limitOptions = defineGroup('Stopping and limits', {
     min: 0,
     max: 65_536,
     unit: 'GB',
-    help: 'host memory that all parked models of this machine may use together, while other models use their GPUs; 0: the worker is never parked; default: half of the free memory at the start',
+    help: 'host memory that all parked models of this machine may use together, while other models use their GPUs; 0: the worker is never parked; default: half of the memory that was free when the first of the workers of this machine started',
   }),
   gpuLedger: text({
     placeholder: 'FOLDER',

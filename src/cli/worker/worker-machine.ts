@@ -204,18 +204,19 @@ interface Parked {
 export async function openParkingMachine({ devices, log, values, workerId }: Parked) {
   const [device, ...others] = devices;
   if (device?.kind !== 'gpu' || others.length > 0 || values.parkMemory === 0) return undefined;
-  const [{ LedgerMachine, readAvailableBytes }, { locateLedger }] = await Promise.all([
+  const [{ LedgerMachine, shareHostLimit }, { locateLedger }] = await Promise.all([
     import('../../worker/parking/machine.ts'),
     import('../../worker/parking/ledger-file.ts'),
   ]);
   const { gpuLedger, nvidiaSmi = 'nvidia-smi', parkMemory } = values;
-  const half = Math.floor(readAvailableBytes() / 2);
   try {
+    const folder = locateLedger(gpuLedger);
     return new LedgerMachine({
-      folder: locateLedger(gpuLedger),
+      folder,
       workerId,
       device: device.uuid,
-      hostLimitBytes: parkMemory === undefined ? half : parkMemory * 2 ** 30,
+      hostLimitBytes:
+        parkMemory === undefined ? await shareHostLimit(folder) : parkMemory * 2 ** 30,
       nvidiaSmi: await findProgram(nvidiaSmi, readVariable('PATH') ?? ''),
     });
   } catch (error) {

@@ -104,8 +104,11 @@ export interface ExecutorParking {
    * @returns device memory that came free, 0 if all are ended; undefined if hooks have parked a model and do not tell its size
    */
   letGo(how: 'parked' | 'ended'): Promise<number | undefined>;
-  /** @throws NoDeviceRoomError; then all are parked */
-  wakeUp(): Promise<void>;
+  /**
+   * `together` is as fast as the device copies, and needs room that somebody has checked for all models; `in turn`: each model checks
+   * its own before it moves. @throws NoDeviceRoomError; then all are parked
+   */
+  wakeUp(how: 'together' | 'in turn'): Promise<void>;
 }
 
 export interface Executor {

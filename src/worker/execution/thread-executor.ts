@@ -141,7 +141,7 @@ export class ThreadExecutor implements Executor {
     return {
       findWay: () => this.#findParkWay(),
       letGo: (how) => this.#letGo(how),
-      wakeUp: () => this.#wakeUp(),
+      wakeUp: (how) => this.#wakeUp(how),
     };
   }
 
@@ -164,8 +164,10 @@ export class ThreadExecutor implements Executor {
     return freed.reduce((sum, bytes) => addKnown(sum, bytes), 0);
   }
 
-  async #wakeUp(): Promise<void> {
-    const failures = (await this.#askLanes('wake')).flatMap((answer) => answer?.failure ?? []);
+  async #wakeUp(how: 'together' | 'in turn'): Promise<void> {
+    const answers =
+      how === 'together' ? await this.#askLanes('wake') : await this.#wakeLanesInTurn();
+    const failures = answers.flatMap((answer) => answer?.failure ?? []);
     const [failure] = failures;
     if (failures.some(({ hasNoRoom }) => hasNoRoom)) {
       // Those that have woken would hold a part of the room that all wait for.
@@ -179,6 +181,16 @@ export class ThreadExecutor implements Executor {
 
   #askLanes(act: ParkingAct): Promise<(ParkingAnswer | undefined)[]> {
     return Promise.all([...this.#lanes].map((lane) => lane.askParking(act)));
+  }
+
+  async #wakeLanesInTurn(): Promise<(ParkingAnswer | undefined)[]> {
+    const answers: (ParkingAnswer | undefined)[] = [];
+    for (const lane of [...this.#lanes]) {
+      const answer = await lane.askParking('wake');
+      answers.push(answer);
+      if (answer?.failure?.hasNoRoom) break;
+    }
+    return answers;
   }
 
   onChange(listener: () => void): void {

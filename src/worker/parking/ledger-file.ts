@@ -5,11 +5,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { makeOwnFolder } from '../../base/make-folder.ts';
-import { isAlive } from '../../base/process/process-table.ts';
+import { isAlive, type ProcessIdentity } from '../../base/process/process-table.ts';
 import { FolderInUseError, lockFolder } from '../outbox/folder-owner.ts';
 import { dropDead, type Ledger, type LedgerEntry } from './ledger.ts';
 
 const FILE = 'gpu-ledger.json';
+const HOST_FILE = 'host-memory.json';
 /** A change takes a few milliseconds. */
 const LOCK_MS = 10_000;
 const RETRY_MS = 5;
@@ -54,8 +55,25 @@ export class LedgerFile {
     try {
       const before = dropDead(this.#read(), isAlive);
       const [after, result] = await act(before);
-      this.#write(after);
+      this.#replace(FILE, after);
       return result;
+    } finally {
+      lock.release();
+    }
+  }
+
+  /**
+   * A bound of the host's memory that all workers of the machine share: the first one measures it. Whoever comes when all of them are
+   * gone measures it again.
+   */
+  async shareLimit(measure: () => number, own: ProcessIdentity): Promise<number> {
+    const lock = await this.#lock();
+    try {
+      const known = this.#readHost();
+      const users = (known?.users ?? []).filter(isAlive);
+      const bytes = known && users.length > 0 ? known.bytes : measure();
+      this.#replace(HOST_FILE, { bytes, users: [...users, own] } satisfies HostLimit);
+      return bytes;
     } finally {
       lock.release();
     }
@@ -88,22 +106,46 @@ export class LedgerFile {
     }
   }
 
-  #write(ledger: Ledger): void {
-    const path = join(this.#folder, FILE);
-    writeFileSync(`${path}.new`, JSON.stringify(ledger), { mode: 0o600 });
+  #readHost(): HostLimit | undefined {
+    try {
+      const value: unknown = JSON.parse(readFileSync(join(this.#folder, HOST_FILE), 'utf8'));
+      return isHostLimit(value) ? value : undefined;
+    } catch {
+      return undefined;
+    }
+  }
+
+  #replace(file: string, content: object): void {
+    const path = join(this.#folder, file);
+    writeFileSync(`${path}.new`, JSON.stringify(content), { mode: 0o600 });
     renameSync(`${path}.new`, path);
   }
+}
+
+interface HostLimit {
+  bytes: number;
+  /** Workers that go by it. */
+  users: ProcessIdentity[];
+}
+
+function isHostLimit(value: unknown): value is HostLimit {
+  if (typeof value !== 'object' || value === null) return false;
+  const { bytes, users } = value as Record<string, unknown>;
+  return typeof bytes === 'number' && Array.isArray(users) && users.every(isProcess);
+}
+
+function isProcess(value: unknown): value is ProcessIdentity {
+  return typeof value === 'object' && value !== null && 'startTicks' in value;
 }
 
 function isEntry(value: unknown): value is LedgerEntry {
   if (typeof value !== 'object' || value === null) return false;
   const { bytes, device, id, process, since, state } = value as Record<string, unknown>;
   const isState = ['resident', 'parked', 'ended', 'waking'].includes(String(state));
-  const isProcess = typeof process === 'object' && process !== null && 'startTicks' in process;
   return (
     [id, device].every((each) => typeof each === 'string') &&
     isState &&
-    isProcess &&
+    isProcess(process) &&
     [bytes, since].every((each) => typeof each === 'number' && each >= 0)
   );
 }

@@ -4,13 +4,21 @@ import { freemem } from 'node:os';
 import { systemClock } from '../../base/clock.ts';
 import { readBootId, readProcess } from '../../base/process/process-table.ts';
 import { runProgram } from '../gpu/program.ts';
-import { grantWake, hasArrival, hasHostRoom, type LedgerEntry, put } from './ledger.ts';
+import {
+  grantWake,
+  hasArrival,
+  hasHostRoom,
+  type LedgerEntry,
+  put,
+  type WakeRequest,
+} from './ledger.ts';
 import { LedgerFile } from './ledger-file.ts';
 import type { ParkingMachine, RoomAnswer } from './worker-parking.ts';
 
 /** Stays free on a device: for what grows in the processes that run, and for the driver. */
 const RESERVE_BYTES = 256 * 2 ** 20;
 const SMI_MS = 10_000;
+const UNKNOWN = { totalBytes: Number.MAX_SAFE_INTEGER, usedBytes: 0 };
 
 interface MachineOptions {
   /** Folder of the ledger. */
@@ -35,12 +43,11 @@ export class LedgerMachine implements ParkingMachine {
     this.#options = options;
     this.hostLimitBytes = options.hostLimitBytes;
     this.#file = new LedgerFile(options.folder);
-    const { startTicks = '' } = readProcess(process.pid) ?? {};
-    this.#process = { pid: process.pid, startTicks, bootId: readBootId() };
+    this.#process = identifyOwn();
   }
 
   async readUsedBytes(): Promise<number> {
-    return (await this.#readMemory()).usedBytes;
+    return (await this.#readMemory())?.usedBytes ?? 0;
   }
 
   hasHostRoom(bytes: number, isMoved: boolean): Promise<boolean> {
@@ -70,19 +77,23 @@ export class LedgerMachine implements ParkingMachine {
     const { device, workerId: id } = this.#options;
     // Not under the lock: nvidia-smi may take seconds, and others leave the device meanwhile.
     const seen = this.#file.list();
-    const memory = await this.#readMemory();
+    const measured = await this.#readMemory();
+    const memory = measured ?? UNKNOWN;
+    const isMeasured = measured !== undefined;
     return this.#file.change<RoomAnswer>((before) => {
       const ledger = put(before, this.#describe('ended'));
       if (hasArrival(seen, before, { device, id })) {
         const holders = before.filter(
           (each) => each.device === device && each.state === 'resident',
         );
-        return [before, { isGranted: false, holders: holders.map((each) => each.id) }];
+        return [before, { isGranted: false, isMeasured, holders: holders.map((each) => each.id) }];
       }
       const request = { id, memory, reserveBytes: RESERVE_BYTES, now: Date.now() };
       const answer = grantWake(ledger, request);
-      if (answer.kind === 'granted') return [answer.ledger, { isGranted: true, holders: [] }];
-      return [before, { isGranted: false, holders: answer.others }];
+      if (answer.kind === 'granted') {
+        return [answer.ledger, { isGranted: true, isMeasured, holders: [] }];
+      }
+      return [before, { isGranted: false, isMeasured, holders: answer.others }];
     });
   }
 
@@ -95,23 +106,30 @@ export class LedgerMachine implements ParkingMachine {
     return { id, device, process: this.#process, state, bytes: this.#bytes, since: Date.now() };
   }
 
-  async #readMemory(): Promise<{ totalBytes: number; usedBytes: number }> {
+  /** Undefined: nothing tells it. */
+  async #readMemory(): Promise<WakeRequest['memory'] | undefined> {
     const { device, nvidiaSmi } = this.#options;
-    const unknown = { totalBytes: Number.MAX_SAFE_INTEGER, usedBytes: 0 };
-    if (nvidiaSmi === undefined) return unknown;
+    if (nvidiaSmi === undefined) return undefined;
     const args = ['--query-gpu=uuid,memory.total,memory.used', '--format=csv,noheader,nounits'];
     const run = { file: nvidiaSmi, args, timeoutMs: SMI_MS, clock: systemClock };
     const end = await runProgram(run);
-    if (end.kind !== 'exited') return unknown;
-    return parseMemory(end.stdout, device) ?? unknown;
+    return end.kind === 'exited' ? parseMemory(end.stdout, device) : undefined;
   }
 }
 
+/** Half of the memory of the host that was free when the first of the machine's workers started. */
+export function shareHostLimit(folder: string): Promise<number> {
+  const measure = () => Math.floor(readAvailableBytes() / 2);
+  return new LedgerFile(folder).shareLimit(measure, identifyOwn());
+}
+
+function identifyOwn(): LedgerEntry['process'] {
+  const { startTicks = '' } = readProcess(process.pid) ?? {};
+  return { pid: process.pid, startTicks, bootId: readBootId() };
+}
+
 /** Undefined for a device that is not listed, as a MIG instance. */
-export function parseMemory(
-  output: string,
-  device: string,
-): { totalBytes: number; usedBytes: number } | undefined {
+export function parseMemory(output: string, device: string): WakeRequest['memory'] | undefined {
   for (const line of output.split('\n')) {
     const [uuid, total, used] = line.split(',').map((part) => part.trim());
     if (uuid !== device) continue;

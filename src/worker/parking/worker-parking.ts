@@ -13,6 +13,8 @@ const ROOM_MS = 60_000;
 
 export interface RoomAnswer {
   isGranted: boolean;
+  /** So much memory was seen free; false: nobody tells what is in use. */
+  isMeasured: boolean;
   /** IDs of the workers that have the memory. */
   holders: string[];
 }
@@ -192,8 +194,8 @@ export class WorkerParker {
     this.#set('waking');
     const askedAt = clock.now();
     for (let tries = 0; ; tries += 1) {
-      const { holders, isGranted } = await machine.reserve();
-      if (isGranted && (await this.#tryWake())) break;
+      const { holders, isGranted, isMeasured } = await machine.reserve();
+      if (isGranted && (await this.#tryWake(isMeasured ? 'together' : 'in turn'))) break;
       if (clock.now() - askedAt > ROOM_MS)
         throw new Error(`the GPU has had no room for ${ROOM_MS} ms`);
       if (tries === 0) log.warn({ holders }, 'no room on the GPU, waiting');
@@ -210,10 +212,10 @@ export class WorkerParker {
   }
 
   /** False if the device has no room after all. */
-  async #tryWake(): Promise<boolean> {
+  async #tryWake(how: 'together' | 'in turn'): Promise<boolean> {
     const { executor, machine } = this.#options;
     try {
-      await executor.parking?.wakeUp();
+      await executor.parking?.wakeUp(how);
       return true;
     } catch (error) {
       if (!(error instanceof NoDeviceRoomError)) throw error;

@@ -8,6 +8,7 @@ import {
   LedgerMachine,
   parseMemory,
   readAvailableBytes,
+  shareHostLimit,
 } from '../../../../src/worker/parking/machine.ts';
 
 const MB = 2 ** 20;
@@ -53,14 +54,14 @@ it('promises a worker the memory that its model held, less the reserve', async (
   await a.noteParked(6_000 * MB);
   await b.noteParked(3_000 * MB);
   say(3_745);
-  expect(await a.reserve()).toEqual({ isGranted: false, holders: [] });
+  expect(await a.reserve()).toMatchObject({ isGranted: false, holders: [] });
   say(3_744);
-  expect(await a.reserve()).toEqual({ isGranted: true, holders: [] });
+  expect(await a.reserve()).toMatchObject({ isGranted: true, holders: [] });
   // The memory of the first one is promised, though the driver does not show it yet.
-  expect(await b.reserve()).toEqual({ isGranted: false, holders: ['a'] });
+  expect(await b.reserve()).toMatchObject({ isGranted: false, holders: ['a'] });
   await a.noteResident();
   say(6_000);
-  expect(await b.reserve()).toEqual({ isGranted: true, holders: [] });
+  expect(await b.reserve()).toMatchObject({ isGranted: true, holders: [] });
   expect(
     list()
       .map(({ id, state }) => `${id} ${state}`)
@@ -89,7 +90,7 @@ it('lets others change the ledger while nvidia-smi is slow, and does not rely on
   expect((await b.reserve()).isGranted).toBe(true);
   await b.noteResident();
   go();
-  expect(await reserving).toEqual({ isGranted: false, holders: ['b'] });
+  expect(await reserving).toMatchObject({ isGranted: false, holders: ['b'] });
   say(3_000);
   expect((await a.reserve()).isGranted).toBe(true);
 });
@@ -140,4 +141,21 @@ it('refuses a folder that others can write to', () => {
   expect(() => locateLedger(folder)).toThrow(
     `${folder} belongs to another user, or other users can write to it`,
   );
+});
+
+it('says when nobody tells the memory in use', async () => {
+  const { enter } = open();
+  expect(await enter('a').reserve()).toMatchObject({ isMeasured: true });
+  expect(await enter('b', '').reserve()).toMatchObject({ isMeasured: false });
+});
+
+it('shares the bound that the first worker has measured, until all of them are gone', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-host-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const gone = { pid: 2 ** 22 - 1, startTicks: '1', bootId: 'another' };
+  const file = new LedgerFile(folder);
+  expect(await file.shareLimit(() => 5, gone)).toBe(5);
+  const measured = await shareHostLimit(folder);
+  expect(measured).toBeGreaterThan(5);
+  expect(await file.shareLimit(() => 7, gone)).toBe(measured);
 });

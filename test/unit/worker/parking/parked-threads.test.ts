@@ -53,7 +53,7 @@ describe.skipIf(isLeftOut)('handler threads with model processes', () => {
     expect(await executor.parking?.findWay()).toBe('driver');
     expect(await executor.parking?.letGo('parked')).toBe(2 * 1_024 * MB);
     expect(device.tenants.map(({ state }) => state)).toEqual(['checkpointed', 'checkpointed']);
-    await executor.parking?.wakeUp();
+    await executor.parking?.wakeUp('together');
     expect(readOutput(await threads.begin({}).end)).toMatchObject({ mb: 1_024 });
     await executor.stop();
     expect(device.tenants).toEqual([]);
@@ -67,12 +67,32 @@ describe.skipIf(isLeftOut)('handler threads with model processes', () => {
     await executor.parking?.letGo('parked');
     const other = createThreads({ handlerPath: TENANT, devices: [gpu] });
     await other.executor.start();
-    await expect(executor.parking?.wakeUp()).rejects.toMatchObject({ name: 'NoDeviceRoomError' });
+    await expect(executor.parking?.wakeUp('together')).rejects.toMatchObject({
+      name: 'NoDeviceRoomError',
+    });
     expect(device.tenants.map(({ state }) => state).sort()).toEqual(['checkpointed', 'running']);
     await other.executor.parking?.letGo('ended');
     expect(device.tenants).toHaveLength(1);
-    await executor.parking?.wakeUp();
+    await executor.parking?.wakeUp('together');
     expect(readOutput(await threads.begin({}).end)).toMatchObject({ mb: 1_024 });
+  });
+
+  it('check the room one after the other if nobody has checked it for all', async () => {
+    const device = open({ totalMb: 2_500 });
+    const threads = createThreads({ handlerPath: TENANT, threads: 2, devices: [gpu] });
+    const { executor } = threads;
+    await executor.start();
+    await executor.parking?.letGo('parked');
+    const pids = device.tenants.map(({ pid }) => pid);
+    const other = createThreads({ handlerPath: TENANT, devices: [gpu] });
+    await other.executor.start();
+    device.order('Restore sleep-500');
+    const woken = executor.parking?.wakeUp('in turn');
+    await expect(woken).rejects.toMatchObject({ name: 'NoDeviceRoomError' });
+    await other.executor.parking?.letGo('ended');
+    await executor.parking?.wakeUp('in turn');
+    expect(device.tenants.map(({ pid }) => pid)).toEqual(pids);
+    expect(device.tenants.map(({ state }) => state)).toEqual(['running', 'running']);
   });
 
   /** Two model processes in one thread. */
@@ -95,11 +115,13 @@ describe.skipIf(isLeftOut)('handler threads with model processes', () => {
     expect(await executor.parking?.letGo('parked')).toBe(2 * 1_024 * MB);
     const other = createThreads({ handlerPath: TENANT, devices: [gpu] });
     await other.executor.start();
-    await expect(executor.parking?.wakeUp()).rejects.toMatchObject({ name: 'NoDeviceRoomError' });
+    await expect(executor.parking?.wakeUp('together')).rejects.toMatchObject({
+      name: 'NoDeviceRoomError',
+    });
     const states = device.tenants.map(({ state }) => state);
     expect(states.sort()).toEqual(['checkpointed', 'checkpointed', 'running']);
     await other.executor.parking?.letGo('ended');
-    await executor.parking?.wakeUp();
+    await executor.parking?.wakeUp('together');
     expect(readOutput(await threads.begin({}).end)).toMatchObject([{ mb: 1_024 }, { mb: 1_024 }]);
   });
 
@@ -111,7 +133,7 @@ describe.skipIf(isLeftOut)('handler threads with model processes', () => {
     await executor.parking?.letGo('parked');
     // The first one is destroyed, and its successor gets no memory.
     device.order('Restore 700', 'MemAlloc 2');
-    await executor.parking?.wakeUp();
+    await executor.parking?.wakeUp('together');
     expect(readOutput(await threads.begin({}).end)).toMatchObject([{ mb: 1_024 }, { mb: 1_024 }]);
   });
 
@@ -147,7 +169,7 @@ describe.skipIf(isLeftOut)('handler threads with model processes', () => {
     writeFileSync(join(dirname(handlerPath), 'die'), '');
     await gone.promise;
     await vi.waitFor(() => expect(device.tenants).toEqual([]), 10_000);
-    await executor.parking?.wakeUp();
+    await executor.parking?.wakeUp('together');
     expect(readOutput(await threads.begin({}).end)).toMatchObject({ mb: 1_024 });
   });
 
@@ -174,7 +196,7 @@ describe.skipIf(isLeftOut)('handler threads with model processes', () => {
     expect(await executor.parking?.letGo('parked')).toBe(0);
     await vi.waitFor(() => expect(device.tenants).toEqual([]), 10_000);
     rmSync(at('slow'));
-    await executor.parking?.wakeUp();
+    await executor.parking?.wakeUp('together');
     expect(readOutput(await threads.begin({}).end)).toMatchObject({ mb: 1_024 });
   });
 

@@ -18,6 +18,7 @@ class ScriptedParking implements ExecutorParking {
   /** How the next wakes end. */
   wakes: ('no room' | 'broken')[] = [];
   hold: Promise<void> | undefined;
+  readonly hows: string[] = [];
 
   async findWay() {
     return this.way;
@@ -29,7 +30,8 @@ class ScriptedParking implements ExecutorParking {
     return how === 'parked' ? this.bytes : 0;
   }
 
-  async wakeUp() {
+  async wakeUp(how: 'together' | 'in turn') {
+    this.hows.push(how);
     const end = this.wakes.shift();
     this.acts.push(end ?? 'woken');
     if (end === 'no room') throw new NoDeviceRoomError('full');
@@ -46,6 +48,7 @@ class ScriptedMachine implements ParkingMachine {
   isTaken = false;
   isBroken = false;
   usedBytes = 0;
+  isMeasured = true;
 
   async readUsedBytes() {
     return this.usedBytes;
@@ -68,7 +71,8 @@ class ScriptedMachine implements ParkingMachine {
   async reserve() {
     const isGranted = this.rooms.shift() ?? true;
     this.notes.push(isGranted ? 'granted' : 'refused');
-    return { isGranted, holders: isGranted ? [] : ['b'] };
+    const { isMeasured } = this;
+    return { isGranted, isMeasured, holders: isGranted ? [] : ['b'] };
   }
 }
 
@@ -367,4 +371,14 @@ describe('a spare worker', () => {
     await clock.advance(10_000);
     expect(link.takes).toEqual([]);
   });
+});
+
+it('wakes its models one after the other if nobody tells the memory in use', async () => {
+  const unknown = (_: ScriptedParking, machine: ScriptedMachine) => {
+    machine.isMeasured = false;
+  };
+  const { clock, parking, wish } = await start(unknown, { isSpare: true });
+  await clock.advance(10);
+  await wish('ready');
+  expect(parking.hows).toEqual(['in turn']);
 });
