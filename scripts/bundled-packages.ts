@@ -6,6 +6,7 @@ export const BUNDLED_PACKAGES = [
   '@grpc/grpc-js',
   '@grpc/proto-loader',
   '@grpc/reflection',
+  'croner',
   'fast-xml-parser',
   'fastify',
   'grpc-health-check',

@@ -61,6 +61,7 @@ export type {
   PodLogOptions,
   PodsClient,
   RotationOptions,
+  SchedulesClient,
   VersionsClient,
 } from './client/platform-client.ts';
 export { createPlatform, type FailedJobsOptions, type Platform } from './client/platform-client.ts';
@@ -136,6 +137,7 @@ export type { Pause } from './wire/resources/pause.ts';
 export type { PodAction, PodRecord, PodStatus } from './wire/resources/pod.ts';
 export type { RegistryRecord } from './wire/resources/registry.ts';
 export type { DecisionRecord } from './wire/resources/scaling.ts';
+export type { ScheduleRecord } from './wire/resources/schedule.ts';
 export type { TemplateRecord } from './wire/resources/template.ts';
 export type { VersionRecord } from './wire/resources/version.ts';
 export { composeTopic, type TopicKind } from './wire/routes/event-topics.ts';

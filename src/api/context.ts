@@ -24,6 +24,7 @@ import { Overviews } from './overviews.ts';
 import { checkReports } from './report-check.ts';
 import { type EventRoutesOptions, openEvents } from './routes/event-routes.ts';
 import { StreamCursors } from './routes/stream-answers.ts';
+import { type ScheduleHost, Schedules } from './schedules.ts';
 import type { ApiServerOptions } from './server-options.ts';
 import type { WorkerRoutesOptions } from './worker/worker-routes.ts';
 
@@ -36,6 +37,7 @@ type Defaulted =
   | 'readFailed'
   | 'readUse'
   | 'registry'
+  | 'scheduleHost'
   | 'store';
 
 /** The options with all defaults. */
@@ -54,6 +56,7 @@ export interface ApiContext extends ApiServices {
   /** Undefined without other nodes. */
   forwarder: Forwarder | undefined;
   overviews: Overviews;
+  schedules: Schedules;
   events: EventRoutesOptions;
   cursors: StreamCursors;
   /** Undefined if the endpoint does not exist. */
@@ -83,6 +86,7 @@ export function openContext(options: BoundedOptions, connections: Connections): 
     read: services.readActivity,
     readFailed: services.readFailed,
   });
+  const schedules = new Schedules({ ...services, host: services.scheduleHost });
   const events = openEvents({ ...services, overviews, forwarder, watches });
   metrics.countEvents(events.hub);
   const cursors = new StreamCursors({ queue, log, clock });
@@ -93,13 +97,24 @@ export function openContext(options: BoundedOptions, connections: Connections): 
   const findUser = findKnownUser(services, origins);
   const named = listNamed(services);
   const ofApi = { connections, isShuttingDown, origins, flows, scheduler, metrics, watches };
-  const ofRoutes = { forwarder, overviews, events, cursors, linkTo, workers, findUser, named };
+  const ofRoutes = {
+    forwarder,
+    overviews,
+    schedules,
+    events,
+    cursors,
+    linkTo,
+    workers,
+    findUser,
+    named,
+  };
   return { ...services, ...ofApi, ...ofRoutes };
 }
 
 function completeServices(options: BoundedOptions): ApiServices {
   const { clock, endpoints, keys, pods, queue, resources } = options;
   const { served = [], versions } = resources ?? {};
+  const scheduleHost = options.scheduleHost ?? hostSchedules(queue);
   return {
     ...options,
     about: options.about ?? (() => ({ engine: null, nodes: 1 })),
@@ -115,9 +130,20 @@ function completeServices(options: BoundedOptions): ApiServices {
       })),
     readUse:
       options.readUse ??
-      ((userId) => countUse(userId, { clock, endpoints, keys, pods, served, versions })),
+      ((userId) =>
+        countUse(userId, { clock, endpoints, keys, pods, scheduleHost, served, versions })),
     registry: options.registry ?? new Registry(),
+    scheduleHost,
     store: options.store ?? SOUND_STORE,
+  };
+}
+
+/** The schedules of the queues that are here. */
+function hostSchedules({ schedules }: Pick<ApiServerOptions['queue'], 'schedules'>): ScheduleHost {
+  return {
+    call: (endpointId, call) => schedules.call(endpointId, call),
+    entries: async (userId) => ({ entries: schedules.entries(userId), isComplete: true }),
+    page: (userId, page) => schedules.page(userId, page),
   };
 }
 

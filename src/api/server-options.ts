@@ -26,6 +26,7 @@ import type { StoreStatus } from './metrics/store-status.ts';
 import type { ReadFailed } from './overviews.ts';
 import type { AboutPlatform } from './routes/session-routes.ts';
 import type { CatalogServices } from './routes/system-routes.ts';
+import type { ScheduleHost } from './schedules.ts';
 import type { WorkerAllowance } from './worker/worker-allowance.ts';
 
 export interface ApiServerOptions {
@@ -77,6 +78,8 @@ export interface ApiServerOptions {
   readFailed?: ReadFailed | undefined;
   /** What a user uses of the quotas, whichever node counts it. Default: counted here. */
   readUse?: ((userId: string) => Promise<UseCounts>) | undefined;
+  /** Reaches the schedules of all queues. Default: those of the queue. */
+  scheduleHost?: ScheduleHost | undefined;
   /** The nodes that serve the platform. Default: none is known. */
   listNodes?: (() => Promise<NodeRecord[]>) | undefined;
   /** Version of the package. */

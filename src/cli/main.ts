@@ -100,6 +100,10 @@ export const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'creates, lists, changes and deletes logins of image registries',
     load: async () => (await import('./resources/pod-parts.ts')).registriesCommands,
   },
+  schedules: {
+    summary: 'creates, lists, changes, pauses and triggers schedules of jobs',
+    load: async () => (await import('./resources/schedules.ts')).schedulesCommands,
+  },
   budgets: {
     summary: 'limits what pods, endpoints and network volumes may cost',
     load: async () => (await import('./resources/usage.ts')).budgetsCommands,

@@ -16,6 +16,7 @@ import type { LimitsRecord } from '../wire/resources/limits.ts';
 import type { NodeList } from '../wire/resources/nodes.ts';
 import type { PodAction, PodRecord } from '../wire/resources/pod.ts';
 import type { DecisionRecord } from '../wire/resources/scaling.ts';
+import type { ScheduleTiming } from '../wire/resources/schedule.ts';
 import type { VersionRecord } from '../wire/resources/version.ts';
 import { fillPath, listResourceRoutes } from '../wire/routes/route.ts';
 import {
@@ -28,6 +29,7 @@ import {
   POD_ROUTES,
   RESOURCES,
   SCALER_ROUTES,
+  SCHEDULE_ROUTES,
   SESSION_ROUTES,
   VERSION_ROUTES,
 } from '../wire/routes/routes.ts';
@@ -51,7 +53,7 @@ import {
 } from './resource-calls.ts';
 
 /** Resources with only the five verbs: templates. */
-type PlainName = Exclude<ResourceName, 'pods' | 'endpoints' | 'budgets'>;
+type PlainName = Exclude<ResourceName, 'pods' | 'endpoints' | 'budgets' | 'schedules'>;
 type PlainResources = { readonly [Name in PlainName]: ResourcesOf<Name> };
 
 /** Filter of failed jobs. */
@@ -82,6 +84,7 @@ export interface Platform extends PlainResources {
   readonly keys: KeysClient;
   readonly billing: BillingClient;
   readonly budgets: BudgetsClient;
+  readonly schedules: SchedulesClient;
   readonly limits: LimitsClient;
   readonly nodes: NodesClient;
   readonly session: SessionClient;
@@ -113,6 +116,7 @@ export function createPlatform(options: ApiCallerOptions): Platform {
     keys: connectKeys(caller),
     billing: connectBilling(caller),
     budgets: connectBudgets(caller),
+    schedules: connectSchedules(caller),
     limits: connectLimits(caller),
     nodes: connectNodes(caller),
     session: connectSession(caller),
@@ -130,7 +134,13 @@ function connectPlain(caller: ApiCaller): PlainResources {
 }
 
 /** Resources with further operations, or without some of the five verbs. */
-const OWN_CLIENTS: ReadonlySet<string> = new Set(['pods', 'endpoints', 'keys', 'budgets']);
+const OWN_CLIENTS: ReadonlySet<string> = new Set([
+  'pods',
+  'endpoints',
+  'keys',
+  'budgets',
+  'schedules',
+]);
 
 export interface PodLogOptions extends ResourceOptions {
   /** Bytes from the end of the log; 1 to 1,048,576. Default 65,536. */
@@ -246,6 +256,27 @@ export function connectBudgets(caller: ApiCaller): BudgetsClient {
   return {
     ...connectResources(caller, 'budgets'),
     ofUser: (userId) => connectList({ caller, path, member, query: { userId } }),
+  };
+}
+
+export interface SchedulesClient extends ResourcesOf<'schedules'> {
+  /** Makes a job now. */
+  trigger(id: string, options?: ResourceOptions): Promise<{ jobId: string }>;
+  /** The next ticks that a schedule would have: ISO 8601. */
+  preview(
+    timing: Partial<ScheduleTiming>,
+    options?: ResourceOptions,
+  ): Promise<{ nextTicks: string[] }>;
+}
+
+export function connectSchedules(caller: ApiCaller): SchedulesClient {
+  const { previewSchedule, triggerSchedule } = SCHEDULE_ROUTES;
+  return {
+    ...connectResources(caller, 'schedules'),
+    trigger: (schedule, { signal } = {}) =>
+      caller.json({ ...callOf(triggerSchedule, { schedule }), repeatable: false, signal }),
+    preview: (body, { signal } = {}) =>
+      caller.json({ ...callOf(previewSchedule, {}), body, signal }),
   };
 }
 

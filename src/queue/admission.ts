@@ -3,6 +3,7 @@
 import { createUuidV7 } from '../base/id.ts';
 import {
   type JobAttachment,
+  type JobTick,
   NEW_JOB,
   NEXT_TURN,
   NO_TURN,
@@ -150,6 +151,8 @@ export interface Submission {
   attachment?: JobAttachment | undefined;
   /** The job waits for these. */
   after?: readonly ParentReference[] | undefined;
+  /** Of a schedule. */
+  tick?: JobTick | undefined;
   /**
    * ID for the job, chosen by the caller. `isRepeated`: an earlier attempt may have added the job; then that job
    * is returned. Default: the queue chooses the ID.
@@ -170,7 +173,7 @@ export function createId({ mode }: Submission, now: number): string {
 }
 
 function createJob(
-  { attachment, endpointId, idempotency, mode, policy, trace, webhook }: Submission,
+  { attachment, endpointId, idempotency, mode, policy, tick, trace, webhook }: Submission,
   { settings }: Pick<StoredEndpoint, 'settings'>,
   { id, now, position, turn }: QueuedAs,
 ): StoredJob {
@@ -203,6 +206,7 @@ function createJob(
     traceparent: trace?.traceparent ?? null,
     tracestate: trace?.tracestate ?? null,
     webhook: webhook ?? null,
+    tick: tick ?? null,
     attachment: attachment ?? null,
   };
 }

@@ -18,6 +18,7 @@ type EndpointRemovalOptions = Pick<
   | 'jobTimes'
   | 'pauses'
   | 'presence'
+  | 'schedules'
   | 'signals'
 >;
 
@@ -46,8 +47,9 @@ export class EndpointRemoval {
    * signal or the close of the queue interrupted the removal; then call `drop` again.
    */
   async drop(endpointId: string, signal: AbortSignal): Promise<boolean> {
-    const { closing, presence, signals } = this.#options;
+    const { closing, presence, schedules, signals } = this.#options;
     this.#gone.add(endpointId);
+    schedules.forgetEndpoint(endpointId);
     for (const worker of presence.all()) {
       if (worker.endpointId !== endpointId) continue;
       worker.draining = true;

@@ -17,6 +17,7 @@ import { FreshOutputs } from './payloads/outputs.ts';
 import type { QueueOptions } from './queue.ts';
 import { Absence, RecordedTime } from './recorded-time.ts';
 import type { RecordFormats } from './records.ts';
+import { Schedules } from './schedules/schedules.ts';
 import { completeSettings, type QueueSettings } from './settings.ts';
 import { Signals } from './signals.ts';
 import { type Arrivals, Positions } from './submissions.ts';
@@ -53,6 +54,7 @@ export interface QueueParts {
   gpuTotals: GpuTotals;
   changes: Changes;
   inputSchemas: InputSchemas;
+  schedules: Schedules;
   removal: EndpointRemoval;
   arrivals: Arrivals;
   positions: Positions;
@@ -101,13 +103,16 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
   };
   const deliveries = new Deliveries(basic);
   const changes = new Changes({ ...basic, deliveries });
+  const positions = new Positions(clock);
+  const schedules = new Schedules({ ...basic, changes, positions });
   return {
     ...basic,
     deliveries,
     changes,
-    removal: new EndpointRemoval({ ...basic, deliveries, changes }),
+    schedules,
+    removal: new EndpointRemoval({ ...basic, deliveries, changes, schedules }),
     arrivals: new Map(),
-    positions: new Positions(clock),
+    positions,
     payloads: new LargePayloads({ store, settings, onUnused: () => signals.payloadUnused() }),
     outputs: new FreshOutputs(clock),
     waits: new Waits(basic),

@@ -21,6 +21,7 @@ import { createParts, type QueueParts } from './queue-parts.ts';
 import type { RecordFormats } from './records.ts';
 import { Reports } from './reports/reports.ts';
 import { Streams } from './reports/streams.ts';
+import type { Schedules } from './schedules/schedules.ts';
 import type { QueueSettings } from './settings.ts';
 import { Submissions } from './submissions.ts';
 import { extendLeases, sweep } from './sweeper.ts';
@@ -67,6 +68,7 @@ export class Queue {
   readonly openLeases: OpenLeases;
   readonly workerLoads: WorkerLoads;
   readonly activity: QueueActivity;
+  readonly schedules: Schedules;
   readonly removal: EndpointRemoval;
   readonly pauses: Pick<Pauses, 'list' | 'pause' | 'resume'>;
   readonly settings: QueueSettings;
@@ -84,6 +86,7 @@ export class Queue {
     const parts = createParts(options, this.#closing.signal);
     this.#parts = parts;
     this.settings = parts.settings;
+    this.schedules = parts.schedules;
     this.removal = parts.removal;
     this.pauses = parts.pauses;
     this.workerLoads = parts.workerLoads;
@@ -113,6 +116,7 @@ export class Queue {
     const leased = await extendLeases(this.#parts, 0);
     for (const job of leased) presence.jobChanged(undefined, job);
     this.#sweeping = sweep(this.#parts);
+    await this.schedules.start();
     await deliveries.start();
     if (this.#isRecording) this.#recording = this.activity.record();
   }
@@ -144,7 +148,12 @@ export class Queue {
   async close(): Promise<void> {
     const { absence, deliveries } = this.#parts;
     this.#closing.abort();
-    await Promise.all([this.#sweeping, this.#recording, deliveries.close()]);
+    await Promise.all([
+      this.#sweeping,
+      this.#recording,
+      this.schedules.closed(),
+      deliveries.close(),
+    ]);
     await absence.begin();
   }
 

@@ -5,12 +5,14 @@ import type { LeaseRef, WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { mergeFailed } from './job-lists.ts';
 import { type Queue, StoreUnavailableError, type WebhookCounts } from './queue.ts';
+import { cutSchedules } from './schedules/schedules.ts';
 import type { QueueSettings } from './settings.ts';
 
 /** The methods of a class, without its private members, so that another class can have them too. */
 type MethodsOf<T> = { readonly [Name in keyof T]: T[Name] };
 
 type Parts = 'jobs' | 'openLeases' | 'streams' | 'submissions' | 'workerLoads';
+type OfSchedules = 'call' | 'counts' | 'entries' | 'page';
 type OfAll = 'bridge' | 'close' | 'isClosing' | 'reached' | 'settings';
 type OfEndpoint = 'endPod' | 'health' | 'inputSchema' | 'isClosingAt' | 'link' | 'listPauses';
 type Listings = 'endpoints' | 'gpuTotals' | 'jobTimes' | 'webhookCounts';
@@ -19,6 +21,7 @@ type Listings = 'endpoints' | 'gpuTotals' | 'jobTimes' | 'webhookCounts';
 export type Queues = { readonly [Part in Parts]: MethodsOf<Queue[Part]> } & {
   readonly activity: Pick<Queue['activity'], 'now' | 'series'>;
   readonly pauses: Pick<Queue['pauses'], 'pause' | 'resume'>;
+  readonly schedules: Pick<Queue['schedules'], OfSchedules>;
 } & Pick<Queue, OfAll | OfEndpoint | Listings>;
 
 export interface ShardedQueuesOptions {
@@ -147,6 +150,20 @@ export class ShardedQueues implements Queues {
 
   async listPauses(endpointId: string): ReturnType<Queues['listPauses']> {
     return this.of(endpointId).listPauses(endpointId);
+  }
+
+  readonly schedules: Queues['schedules'] = {
+    call: async (endpointId, call) => this.of(endpointId).schedules.call(endpointId, call),
+    counts: () => new Map(this.#listQueues().flatMap((each) => [...each.schedules.counts()])),
+    entries: (userId) => this.#listQueues().flatMap((each) => each.schedules.entries(userId)),
+    page: async (userId, page) => {
+      const pages = this.#listQueues().map((each) => each.schedules.page(userId, page));
+      return cutSchedules(await Promise.all(pages), page.limit);
+    },
+  };
+
+  #listQueues(): Queue[] {
+    return [...this.#served.values()];
   }
 
   get isClosing(): boolean {

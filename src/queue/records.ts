@@ -1,6 +1,6 @@
 // Formats a stored job as clients see it. The output's bytes are inserted unparsed.
 import { Buffer } from 'node:buffer';
-import { isWaiting, type JobAttachment, type StoredJob } from '../store/store.ts';
+import { isWaiting, type JobAttachment, type JobTick, type StoredJob } from '../store/store.ts';
 import { isTerminal } from '../wire/job/job.ts';
 import type { JobDetailsHead, JobSummary, WaitReason } from '../wire/job/job-records.ts';
 import { describeTimeline, numberRun } from './timeline.ts';
@@ -95,7 +95,7 @@ export function describeDetails(
   now: number,
   waitReason?: WaitReason,
 ): JobDetailsHead {
-  const { availableAt, endedAt, executionTimeoutMs, expiresAt, maxAttempts, priority } = job;
+  const { availableAt, endedAt, executionTimeoutMs, expiresAt, maxAttempts, priority, tick } = job;
   return {
     ...toSummary(job, now),
     ...numberRun(job),
@@ -109,6 +109,7 @@ export function describeDetails(
     priority,
     ...(job.group !== null && { group: job.group }),
     ...describeLinks(job),
+    ...(tick && { schedule: describeTick(tick) }),
     chunks: job.chunkCount,
     logBytes: job.logBytes,
     timeline: describeTimeline(job),
@@ -132,6 +133,14 @@ function describeLinks({ links }: StoredJob): Pick<JobDetailsHead, 'parents' | '
       children: children.map(({ endpointId, id }) => ({ endpoint: endpointId, id })),
     }),
   };
+}
+
+function describeTick({
+  at,
+  isTriggered,
+  scheduleId,
+}: JobTick): NonNullable<JobDetailsHead['schedule']> {
+  return { id: scheduleId, tickAt: at, ...(isTriggered && { triggered: true }) };
 }
 
 export function toSummary(job: StoredJob, now: number): JobSummary {

@@ -131,7 +131,17 @@ export interface StoredJob {
   /** The job has `links`; lists do not read them. */
   linked: boolean;
   links: JobLinks | null;
+  /** The tick that made the job; null: a client did. */
+  tick: JobTick | null;
   attachment: JobAttachment | null;
+}
+
+/** A tick of a schedule: no two jobs have the same one, unless a caller has triggered them. */
+export interface JobTick {
+  scheduleId: string;
+  /** When the tick was due, or triggered, Unix ms. */
+  at: number;
+  isTriggered?: true;
 }
 
 /** Members that have columns of their own. */
@@ -190,6 +200,7 @@ export const JOB_BODY: Readonly<Omit<StoredJob, JobKeyMember | JobDetailsMember>
   tracestate: null,
   webhook: null,
   linked: false,
+  tick: null,
 };
 
 /** The error comes first: a preview reads the start of the text. */

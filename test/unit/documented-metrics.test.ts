@@ -44,6 +44,7 @@ async function readPlatform(): Promise<string> {
   const worker = new Hand(() => queue.link(ENDPOINT));
   await worker.hello();
   await submitJob(platform);
+  await platform.post('/v1/schedules', { name: 's', endpointId: ENDPOINT, every: 3_600_000 });
   const report = outcomeOf(await worker.takeOne({ held: [] }), 1, completed, '1');
   const gpu = { seconds: 1, energyJoules: 300, shared: false };
   await worker.reportOne({ ...report, usage: { gpu } });

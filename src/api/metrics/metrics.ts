@@ -60,6 +60,7 @@ export function createMetrics(options: MetricsOptions): ApiMetrics {
   registerProcessMetrics(registry, version);
   const refreshes: Refresh[] = [
     registerEndpointMetrics(options),
+    registerScheduleMetrics(options),
     registerWebhookMetrics(options),
     registerGpuMetrics(options),
     registerPodMetrics(options),
@@ -158,6 +159,25 @@ function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions)
       workers.set({ endpoint, state: 'running' }, healths[index]?.workers.running ?? 0);
       const state = judgeEndpoint(activities[endpoint], endpoints.find(endpoint)?.deployment);
       states.set({ endpoint, state }, 1);
+    }
+  };
+}
+
+function registerScheduleMetrics({ queue, registry }: MetricsOptions): Refresh {
+  const { counter, gauge } = createMeters(registry);
+  const schedules = gauge('millrace_schedules', 'Schedules of each endpoint.', ['endpoint']);
+  const ticks = counter(
+    'millrace_schedule_ticks_total',
+    'Ticks of schedules since the start of the platform, by result: a job, or why there is none.',
+    ['endpoint', 'result'],
+  );
+  return () => {
+    for (const metric of [schedules, ticks]) metric.reset();
+    for (const [endpoint, counts] of queue.schedules.counts()) {
+      schedules.set({ endpoint }, counts.schedules);
+      for (const [result, count] of Object.entries(counts.ticks)) {
+        ticks.inc({ endpoint, result }, count);
+      }
     }
   };
 }

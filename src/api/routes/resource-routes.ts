@@ -1,5 +1,5 @@
-// Serves resources by their descriptions: the five verbs of each; API keys, which are issued once and rotated; and pods
-// with their actions and logs. control/ checks what the caller may do.
+// Serves resources by their descriptions: the five verbs of each; API keys, which are issued once and rotated; pods
+// with their actions and logs; and schedules with their ticks. control/ checks what the caller may do.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { KeyHolder } from '../../control/keys/keys.ts';
@@ -24,6 +24,11 @@ import {
   podActionRequest,
   pods as podResource,
 } from '../../wire/resources/pod.ts';
+import {
+  SCHEDULE_OPERATIONS,
+  schedulePreview,
+  schedules as scheduleResource,
+} from '../../wire/resources/schedule.ts';
 import { nameParameter, type ResourceOutline } from '../../wire/routes/route.ts';
 import { LOG_CUT_HEADER } from '../../wire/routes/routes.ts';
 import { check } from '../body/body.ts';
@@ -40,6 +45,7 @@ import {
   readUser,
   requireHolder,
 } from '../http/requests.ts';
+import type { Schedules } from '../schedules.ts';
 import { type BoundOperation, bindOperation, bindOperations } from './operation-routes.ts';
 
 /** Carries out the verbs for the holder of a key. */
@@ -171,6 +177,22 @@ export function bindKeys(userKeys: UserKeys): BoundOperation[] {
     },
   });
   return [...verbs, ...rotation];
+}
+
+export function bindSchedules(schedules: Schedules): BoundOperation[] {
+  return [
+    ...bindResource(scheduleResource, serveCallers(forCallers(schedules))),
+    ...bindOperations(SCHEDULE_OPERATIONS, {
+      triggerSchedule: async (request, reply) => {
+        const jobId = await schedules.trigger(readUser(request), request.params.schedule);
+        return sendJson(reply, { jobId });
+      },
+      previewSchedule: async (request, reply) => {
+        const timing = readResourceBody(request.body, schedulePreview);
+        return sendJson(reply, { nextTicks: schedules.preview(timing) });
+      },
+    }),
+  ];
 }
 
 const LOG_MEDIA_TYPE = 'text/plain; charset=utf-8';

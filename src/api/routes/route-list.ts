@@ -7,7 +7,13 @@ import type { ApiContext } from '../context.ts';
 import { bindEvents } from './event-routes.ts';
 import { bindJobs } from './job-routes.ts';
 import type { BoundOperation } from './operation-routes.ts';
-import { bindKeys, bindPods, bindResource, serveCallers } from './resource-routes.ts';
+import {
+  bindKeys,
+  bindPods,
+  bindResource,
+  bindSchedules,
+  serveCallers,
+} from './resource-routes.ts';
 import { bindSessions } from './session-routes.ts';
 import { handleStream } from './stream-routes.ts';
 import { bindCatalog, bindNodes, bindSystem } from './system-routes.ts';
@@ -22,6 +28,7 @@ const ROUTES: readonly Bind[] = [
   ({ endpoints }) => bindResource(endpointResource, serveCallers(forCallers(endpoints))),
   ({ pods }) => bindPods(pods),
   ({ sessions, ...context }) => (sessions ? bindSessions({ ...context, sessions }) : []),
+  ({ schedules }) => bindSchedules(schedules),
   bindLimits,
   bindNodes,
   bindActivity,

@@ -110,19 +110,23 @@ interface UseSources {
   keys: Pick<Keys, 'ofUser'>;
   /** Undefined: endpoints have no versions. */
   versions: { bytesOf(userId: string): Promise<number> } | undefined;
+  /** Default: there are no schedules. */
+  scheduleHost?: { entries(userId: string): Promise<{ entries: readonly unknown[] }> } | undefined;
   clock: Clock;
 }
 
 /** By the name of the quota, in its unit. */
 export async function countUse(userId: string, sources: UseSources): Promise<UseCounts> {
-  const { clock, endpoints, keys, pods, served, versions } = sources;
+  const { clock, endpoints, keys, pods, scheduleHost, served, versions } = sources;
   const counted = served.map(
     ({ resource, service }) => [resource.outline.plural, service.countOf(userId)] as const,
   );
   const own = keys.ofUser(userId).map(({ holder }) => holder);
   const bytes = (await versions?.bytesOf(userId)) ?? 0;
+  const schedules = (await scheduleHost?.entries(userId))?.entries.length ?? 0;
   return {
     ...Object.fromEntries(counted),
+    schedules,
     endpoints: endpoints.countOf(userId),
     pods: pods?.countOf(userId) ?? 0,
     keys: countKeys(own, clock.now()),

@@ -1,6 +1,7 @@
-// Reads over all nodes: the list of nodes, and the activity of a user's endpoints.
+// Reads over all nodes: the list of nodes, the activity of a user's endpoints, and their schedules, which it also changes.
 import type { Placement } from '../../api/forwarding/forwarding-options.ts';
-import type { NodeClient } from '../../api/nodes/node-client.ts';
+import { NodeCallError, type NodeClient } from '../../api/nodes/node-client.ts';
+import type { ScheduleHost } from '../../api/schedules.ts';
 import type { ClusterView, NodeView } from '../../cluster/cluster-rows.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { describeMachine } from '../../control/limits/capacity.ts';
@@ -8,6 +9,8 @@ import type { Pods } from '../../control/pods/pods.ts';
 import { readActivity } from '../../queue/activity/activity.ts';
 import { type FailedListing, type FailedPage, mergeFailed } from '../../queue/job-lists.ts';
 import type { Queues } from '../../queue/queues.ts';
+import { cutSchedules } from '../../queue/schedules/schedules.ts';
+import { ProblemError } from '../../wire/problem.ts';
 import type { EndpointActivity } from '../../wire/resources/activity.ts';
 import type { NodeRecord, NodeSelf } from '../../wire/resources/nodes.ts';
 import { findNameInId } from '../files/data-folder.ts';
@@ -119,6 +122,71 @@ export async function readClusterFailed(
     }),
   ]);
   return { ...mergeFailed(pages, limit), unreachable };
+}
+
+interface ScheduleHostOptions extends Pick<ClusterActivityOptions, 'client' | 'placement'> {
+  queues: Pick<Queues, 'schedules'>;
+  endpoints: Pick<Endpoints, 'all'>;
+}
+
+const RETRY = { retryAfterMs: 1_000 };
+
+/** Reaches the schedules of all nodes. */
+export function createScheduleHost(options: ScheduleHostOptions): ScheduleHost {
+  const { client, endpoints, placement, queues } = options;
+  const groupOf = (userId: string) => {
+    const own = endpoints.all().filter((endpoint) => endpoint.userId === userId);
+    return group(
+      placement,
+      own.map(({ id }) => id),
+    );
+  };
+  return {
+    async call(endpointId, call) {
+      const owner = placement.find(endpointId);
+      if (owner.kind === 'here') return queues.schedules.call(endpointId, call);
+      if (owner.kind === 'none') throw unreachable();
+      const asked = { endpointId, call };
+      const answer = await askNode(client, owner.url, NODE_CALLS.schedule, asked).catch(refuse);
+      if (!('problem' in answer)) return answer;
+      const { code, detail, errors } = answer.problem;
+      throw new ProblemError(code, detail, { ...(errors && { errors }) });
+    },
+    async entries(userId) {
+      const { elsewhere, nowhere } = groupOf(userId);
+      let isComplete = nowhere.length === 0;
+      const others = [...elsewhere.keys()].map((url) =>
+        askNode(client, url, NODE_CALLS.scheduleEntries, { userId }).catch(() => {
+          isComplete = false;
+          return [];
+        }),
+      );
+      const entries = [queues.schedules.entries(userId), ...(await Promise.all(others))].flat();
+      return { entries, isComplete };
+    },
+    async page(userId, page) {
+      const { elsewhere, nowhere } = groupOf(userId);
+      if (nowhere.length > 0) throw unreachable();
+      const { before, limit } = page;
+      const asked = { userId, limit, ...(before !== undefined && { before }) };
+      const pages = await Promise.all([
+        queues.schedules.page(userId, page),
+        ...[...elsewhere.keys()].map((url) =>
+          askNode(client, url, NODE_CALLS.schedulePage, asked).catch(refuse),
+        ),
+      ]);
+      return cutSchedules(pages, limit);
+    },
+  };
+}
+
+function refuse(cause: unknown): never {
+  throw cause instanceof NodeCallError ? unreachable(cause) : cause;
+}
+
+function unreachable(cause?: unknown): ProblemError {
+  const detail = 'the node that has the schedule does not answer';
+  return new ProblemError('unavailable', detail, { ...RETRY, cause });
 }
 
 /** Groups endpoints by the URL of the node that serves them. */

@@ -3,13 +3,15 @@ import { z } from 'zod';
 import type { OwnerNode } from '../../api/forwarding/forwarding-options.ts';
 import { NodeCallError, type NodeClient } from '../../api/nodes/node-client.ts';
 import { sessionChange } from '../../control/keys/sessions.ts';
+import type { ScheduleCall } from '../../queue/schedules/schedules.ts';
 import { ERROR_CODES } from '../../wire/job/job.ts';
-import { jobSummary } from '../../wire/job/job-records.ts';
+import { jobSummary, problem } from '../../wire/job/job-records.ts';
 import { describeIssues, ProblemError } from '../../wire/problem.ts';
 import { endpointActivity, FAILED_LIMIT } from '../../wire/resources/activity.ts';
 import { useCounts } from '../../wire/resources/limits.ts';
 import { nodeSelf } from '../../wire/resources/nodes.ts';
 import { scalingFacts } from '../../wire/resources/scaling.ts';
+import { scheduleCreation, scheduleUpdate, storedSchedule } from '../../wire/resources/schedule.ts';
 import {
   machineAnswer,
   machineBody,
@@ -62,6 +64,23 @@ const failedPage = z.object({
   next: z.number().exactOptional(),
 });
 
+const id = z.string();
+const scheduleCall: z.ZodType<ScheduleCall> = z.discriminatedUnion('verb', [
+  z.object({ verb: z.literal('create'), userId: z.string(), creation: scheduleCreation }),
+  z.object({ verb: z.enum(['get', 'remove', 'trigger']), id }),
+  z.object({ verb: z.literal('update'), id, update: scheduleUpdate }),
+]);
+/** The answer of the queue, or why it refuses the call. */
+const scheduleAnswer = z.union([
+  z.object({ schedule: storedSchedule, jobId: z.string().exactOptional() }),
+  z.object({ problem }),
+]);
+const scheduleEntries = z.array(z.object({ id, name: z.string(), endpointId: z.string() }));
+const schedulePage = z.object({
+  listed: z.array(z.object({ position: z.number(), schedule: storedSchedule })),
+  next: z.number().exactOptional(),
+});
+
 /** Answered when it is done. */
 const done = z.unknown();
 
@@ -100,6 +119,26 @@ export const NODE_CALLS = {
   ),
   /** Failed jobs of endpoints; for their owner. */
   failed: call('failed', z.object({ endpointIds, listing: failedListing }), failedPage, 5_000),
+  /** An operation on the schedules of an endpoint; for its owner. */
+  schedule: call(
+    'schedule',
+    z.object({ endpointId: z.string(), call: scheduleCall }),
+    scheduleAnswer,
+    10_000,
+  ),
+  /** The schedules of a user at the node. */
+  scheduleEntries: call(
+    'scheduleEntries',
+    z.object({ userId: z.string() }),
+    scheduleEntries,
+    5_000,
+  ),
+  schedulePage: call(
+    'schedulePage',
+    z.object({ userId: z.string(), before: z.number().exactOptional(), limit: z.int().min(1) }),
+    schedulePage,
+    5_000,
+  ),
   /** Version, start and store of the node. */
   self: call('self', z.null(), nodeSelf, 2_000),
   /** What a user uses of the quotas; for the leader. */

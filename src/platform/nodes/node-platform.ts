@@ -10,7 +10,12 @@ import { type Listening, listen } from '../listeners.ts';
 import { PlatformOptionError } from '../option-error.ts';
 import type { NodeOptions, NodePlatformOptions } from '../platform-options.ts';
 import { declare, type RunningPlatform } from '../running-platform.ts';
-import { listNodes, readClusterActivity, readClusterFailed } from './cluster-reads.ts';
+import {
+  createScheduleHost,
+  listNodes,
+  readClusterActivity,
+  readClusterFailed,
+} from './cluster-reads.ts';
 import { type JoinedNode, joinCluster, type NodeParts } from './joined-node.ts';
 import { askNode, NODE_CALLS } from './node-calls.ts';
 import { openRouting, type Routing, type ShardOwners } from './node-routing.ts';
@@ -77,7 +82,10 @@ function openPorts(node: JoinedNode & Routing, stack: AsyncDisposableStack): Pro
 /** What the API reads from all nodes. */
 function readCluster(
   node: JoinedNode & Routing,
-): Pick<ApiServerOptions, 'listNodes' | 'readActivity' | 'readFailed' | 'readUse'> {
+): Pick<
+  ApiServerOptions,
+  'listNodes' | 'readActivity' | 'readFailed' | 'readUse' | 'scheduleHost'
+> {
   const { calls, client, compute, membership: cluster, placement, pods, queues, readSelf } = node;
   const findMachine = (id: string) => pods?.machines.infoOf(id);
   const { endpoints } = compute;
@@ -86,6 +94,7 @@ function readCluster(
     listNodes: () => listNodes(listed),
     readActivity: (ids) => readClusterActivity({ client, placement, queues }, ids),
     readFailed: (ids, listing) => readClusterFailed({ client, placement, queues }, ids, listing),
+    scheduleHost: createScheduleHost({ client, endpoints, placement, queues }),
     readUse: (userId) => calls.askLeader(NODE_CALLS.userUse, { userId }),
   };
 }

@@ -13,10 +13,12 @@ import { readActivity } from '../../queue/activity/activity.ts';
 import { ShardedQueues } from '../../queue/queues.ts';
 import { completeSettings } from '../../queue/settings.ts';
 import type { FindScaling } from '../../queue/waits.ts';
+import { ProblemError } from '../../wire/problem.ts';
 import { LeaderScaling, NodeWork } from '../machines/node-work.ts';
 import { createSelfReader, type ReadSelf } from '../node-list.ts';
 import { NodeStatus } from '../postgres-store.ts';
 import { declare } from '../running-platform.ts';
+import { createScheduleHost } from './cluster-reads.ts';
 import { ControlCopies } from './control-store.ts';
 import type { JoinedNode } from './joined-node.ts';
 import { NODE_CALLS } from './node-calls.ts';
@@ -125,6 +127,7 @@ function answerCalls(node: JoinedNode, routing: Routing): void {
   const { calls, clock, compute, keys, pods, webhookSecrets } = node;
   const { placement, queues, readSelf, work } = routing;
   const { endpoints, remains, served, versions } = compute;
+  const scheduleHost = createScheduleHost({ client: node.client, endpoints, placement, queues });
   calls.answer(NODE_CALLS.shards, () => placement.refresh());
   calls.answer(NODE_CALLS.changed, () => placement.refresh());
   calls.answer(NODE_CALLS.declare, ({ endpointId, maxAttempts }) =>
@@ -134,9 +137,27 @@ function answerCalls(node: JoinedNode, routing: Routing): void {
   calls.answer(NODE_CALLS.failed, ({ endpointIds, listing }) =>
     queues.jobs.listFailed(endpointIds, listing),
   );
+  calls.answer(NODE_CALLS.schedule, ({ call, endpointId }) =>
+    queues.schedules.call(endpointId, call).catch((error: unknown) => {
+      if (error instanceof ProblemError) return { problem: error.toProblem() };
+      throw error;
+    }),
+  );
+  calls.answer(NODE_CALLS.scheduleEntries, async ({ userId }) => queues.schedules.entries(userId));
+  calls.answer(NODE_CALLS.schedulePage, ({ userId, ...page }) =>
+    queues.schedules.page(userId, page),
+  );
   calls.answer(NODE_CALLS.self, readSelf);
   calls.answer(NODE_CALLS.userUse, ({ userId }) =>
-    countUse(userId, { endpoints, pods: compute.pods, served, versions, keys, clock }),
+    countUse(userId, {
+      endpoints,
+      pods: compute.pods,
+      served,
+      versions,
+      keys,
+      clock,
+      scheduleHost,
+    }),
   );
   calls.answer(NODE_CALLS.webhooks, async (digests) => ({
     secrets: compareSecrets(digests, webhookSecrets),

@@ -146,6 +146,7 @@ function writeBody(job: StoredJob): string {
     tracestate: job.tracestate ?? undefined,
     webhook: job.webhook ?? undefined,
     linked: job.linked || undefined,
+    tick: job.tick ?? undefined,
   };
   return JSON.stringify(written);
 }

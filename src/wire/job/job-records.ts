@@ -196,6 +196,14 @@ export const jobDetails = jobSummary.extend({
     .exactOptional()
     .describe('Jobs that must end before this one starts'),
   children: z.array(linkedJob).exactOptional().describe('Jobs that wait for the end of this one'),
+  schedule: z
+    .object({
+      id: z.string().describe('ID of the schedule, which may be deleted by now'),
+      tickAt: z.int().describe('When the tick was due, Unix ms'),
+      triggered: z.literal(true).exactOptional().describe('A call of `trigger` made the job'),
+    })
+    .exactOptional()
+    .describe('The tick of a schedule that made the job; absent if a client did'),
   chunks: count.describe('Chunks of the last attempt so far'),
   logBytes: count.describe('Size of the log so far, bytes'),
   timeline: z.array(timelineEntry).describe('What happened, the oldest first'),

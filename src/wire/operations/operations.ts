@@ -16,6 +16,7 @@ import { NODE_OPERATIONS } from '../resources/nodes.ts';
 import { POD_OPERATIONS, pods } from '../resources/pod.ts';
 import { registries } from '../resources/registry.ts';
 import { SCALER_OPERATIONS } from '../resources/scaling.ts';
+import { SCHEDULE_OPERATIONS, schedules } from '../resources/schedule.ts';
 import { templates } from '../resources/template.ts';
 import { VERSION_OPERATIONS } from '../resources/version.ts';
 import { LB_ROUTE, OPENAI_ROUTES, SYSTEM_ROUTES } from '../routes/routes.ts';
@@ -204,6 +205,7 @@ export const DESCRIBED_RESOURCES = {
   networkVolumes,
   registries,
   budgets,
+  schedules,
 } satisfies Readonly<Record<string, FixedResource>>;
 
 export const OPERATIONS: readonly Operation[] = [
@@ -212,6 +214,7 @@ export const OPERATIONS: readonly Operation[] = [
   ...Object.values(DESCRIBED_RESOURCES).flatMap(({ operations }) => Object.values(operations)),
   ...Object.values(POD_OPERATIONS),
   ...Object.values(SCALER_OPERATIONS),
+  ...Object.values(SCHEDULE_OPERATIONS),
   ...Object.values(VERSION_OPERATIONS),
   ...Object.values(CATALOG_OPERATIONS),
   ...Object.values(BILLING_OPERATIONS),

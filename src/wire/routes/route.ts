@@ -37,7 +37,7 @@ export interface ResourceOutline {
   /** Path of the list; a record's path is one segment longer. */
   readonly path: string;
   /** `<scope>:read` reads them, `<scope>:write` changes them. */
-  readonly scope: 'endpoints' | 'pods' | 'keys';
+  readonly scope: 'endpoints' | 'pods' | 'keys' | 'jobs';
   /** How many one user may have, by default. */
   readonly quota: number;
 }

@@ -43,6 +43,13 @@ export const RESOURCES = {
     scope: 'endpoints',
     quota: 20,
   },
+  schedules: {
+    plural: 'schedules',
+    singular: 'schedule',
+    path: '/v1/schedules',
+    scope: 'jobs',
+    quota: 1_000,
+  },
 } as const satisfies Readonly<Record<string, ResourceOutline>>;
 
 /** A value for each resource, from its outline. */
@@ -152,6 +159,20 @@ export const EVENT_ROUTES = {
 /** What resources cost. */
 export const BILLING_ROUTES = {
   getBilling: { method: 'GET', path: '/v1/billing', access: 'endpoints:read' },
+} as const satisfies Routes;
+
+/** Operations of schedules besides the five verbs of a resource. */
+export const SCHEDULE_ROUTES = {
+  triggerSchedule: {
+    method: 'POST',
+    access: 'jobs:write',
+    path: `${RESOURCES.schedules.path}/:schedule/trigger`,
+  },
+  previewSchedule: {
+    method: 'POST',
+    access: 'jobs:read',
+    path: `${RESOURCES.schedules.path}/preview`,
+  },
 } as const satisfies Routes;
 
 const VERSIONS_PATH = `${RESOURCES.endpoints.path}/:endpoint/versions` as const;

@@ -88,10 +88,12 @@ async function furnishAlice(platform: PlatformProcess, { cpu, key }: Start): Pro
   });
   const volume = await make(platform, key, '/v1/network-volumes', { name: 'alice', size: 1 });
   const budget = await make(platform, key, '/v1/budgets', { name: 'alice', limit: 1_000 });
+  const hourly = { name: 'alice', endpointId: queue, every: 3_600_000 };
+  const schedule = await make(platform, key, '/v1/schedules', hourly);
   return {
     key,
     ids: {
-      budget: [budget],
+      ...{ budget: [budget], schedule: [schedule] },
       networkvolume: [volume],
       ...{ endpoint: [queue, balanced], template: [idle], pod: [pod], key: [] },
       job: await Promise.all(jobs),
@@ -125,6 +127,11 @@ async function furnishBob(platform: PlatformProcess, { cpu, key }: Start): Promi
       ...{ endpoint: [endpoint], job: [job], key: [spare], pod: [pod], template: [template] },
       networkvolume: [volume],
       budget: [await make(platform, key, '/v1/budgets', { name: SECRET, limit: 1_000 })],
+      schedule: [
+        await make(platform, key, '/v1/schedules', {
+          ...{ name: SECRET, endpointId: endpoint, every: 3_600_000 },
+        }),
+      ],
     },
   };
 }

@@ -22,6 +22,7 @@ export const RESOURCE_KINDS = [
   'key',
   'networkvolume',
   'budget',
+  'schedule',
 ] as const;
 export type ResourceKind = (typeof RESOURCE_KINDS)[number];
 

@@ -184,6 +184,7 @@ export class FuzzWorld {
     if (route === 'POST /v2/pods') ids.pod.push(made.id);
     if (route === 'POST /v1/templates') ids.template.push(made.id);
     if (route === 'POST /v1/budgets') ids.budget.push(made.id);
+    if (route === 'POST /v1/schedules') ids.schedule.push(made.id);
     if (route === 'POST /v1/network-volumes') ids.networkvolume.push(made.id);
     if (route === 'POST /v1/endpoints') ids.endpoint.push(made.id);
     if (isJobOfHers) ids.job.push(made.id);

@@ -38,6 +38,11 @@ async function startStage(): Promise<Stage> {
   const key = await make('/v1/keys', { name: 'k', scopes: ['worker'] });
   const pod = await make('/v2/pods', { name: 'p', image: 'i', cpu: CPU });
   const budget = await make('/v1/budgets', { name: 'b', limit: 1 });
+  const schedule = await make('/v1/schedules', {
+    name: 's',
+    endpointId: endpoint,
+    every: 3_600_000,
+  });
   const networkvolume = await make('/v1/network-volumes', { name: 'v', size: 1 });
   const registry = await make('/v1/registries', {
     ...{ name: 'r', server: 'r.example.com' },
@@ -54,6 +59,7 @@ async function startStage(): Promise<Stage> {
     networkvolume,
     registry,
     budget,
+    schedule,
     '*': 'w1/j1',
   };
   return { platform, ann: { key: ann, things }, bob: { key: await admin('bob') } };
