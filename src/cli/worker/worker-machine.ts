@@ -204,20 +204,23 @@ interface Parked {
 export async function openParkingMachine({ devices, log, values, workerId }: Parked) {
   const [device, ...others] = devices;
   if (device?.kind !== 'gpu' || others.length > 0 || values.parkMemory === 0) return undefined;
-  const [{ LedgerMachine, shareHostLimit }, { locateLedger }] = await Promise.all([
-    import('../../worker/parking/machine.ts'),
-    import('../../worker/parking/ledger-file.ts'),
-  ]);
+  const [{ LedgerMachine, readMemory, shareHostLimit }, { LedgerFile, locateLedger }] =
+    await Promise.all([
+      import('../../worker/parking/machine.ts'),
+      import('../../worker/parking/ledger-file.ts'),
+    ]);
   const { gpuLedger, nvidiaSmi = 'nvidia-smi', parkMemory } = values;
   try {
     const folder = locateLedger(gpuLedger);
+    const program = await findProgram(nvidiaSmi, readVariable('PATH') ?? '');
     return new LedgerMachine({
-      folder,
+      ledger: new LedgerFile(folder),
       workerId,
       device: device.uuid,
       hostLimitBytes:
         parkMemory === undefined ? await shareHostLimit(folder) : parkMemory * 2 ** 30,
-      nvidiaSmi: await findProgram(nvidiaSmi, readVariable('PATH') ?? ''),
+      readMemory: async () =>
+        program === undefined ? undefined : readMemory(program, device.uuid),
     });
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);

@@ -1,8 +1,8 @@
 // The memory of one machine as its workers share it: the ledger, what the driver says is in use, and the memory of the host.
 import { readFileSync } from 'node:fs';
 import { freemem } from 'node:os';
-import { systemClock } from '../../base/clock.ts';
-import { readBootId, readProcess } from '../../base/process/process-table.ts';
+import { type Clock, systemClock } from '../../base/clock.ts';
+import { type ProcessIdentity, readBootId, readProcess } from '../../base/process/process-table.ts';
 import { runProgram } from '../gpu/program.ts';
 import {
   grantWake,
@@ -20,47 +20,52 @@ const RESERVE_BYTES = 256 * 2 ** 20;
 const SMI_MS = 10_000;
 const UNKNOWN = { totalBytes: Number.MAX_SAFE_INTEGER, usedBytes: 0 };
 
+export type DeviceMemory = WakeRequest['memory'];
+
 interface MachineOptions {
-  /** Folder of the ledger. */
-  folder: string;
+  ledger: Pick<LedgerFile, 'change' | 'list'>;
   workerId: string;
   /** UUID of the worker's only device. */
   device: string;
   hostLimitBytes: number;
-  /** Path of nvidia-smi; undefined: nothing tells the memory in use, and only the driver's helper checks it. */
-  nvidiaSmi: string | undefined;
+  /** Undefined: nothing tells the memory in use, and only the driver's helper checks it. */
+  readMemory: () => Promise<DeviceMemory | undefined>;
+  /** Default: this one. */
+  process?: ProcessIdentity;
+  clock?: Clock;
 }
 
 export class LedgerMachine implements ParkingMachine {
   readonly hostLimitBytes: number;
   readonly #options: MachineOptions;
-  readonly #file: LedgerFile;
-  readonly #process: LedgerEntry['process'];
+  readonly #process: ProcessIdentity;
   /** Device memory that the model held when it was last parked. */
   #bytes = 0;
 
   constructor(options: MachineOptions) {
     this.#options = options;
     this.hostLimitBytes = options.hostLimitBytes;
-    this.#file = new LedgerFile(options.folder);
-    this.#process = identifyOwn();
+    this.#process = options.process ?? identifyOwn();
   }
 
   async readUsedBytes(): Promise<number> {
-    return (await this.#readMemory())?.usedBytes ?? 0;
+    return (await this.#options.readMemory())?.usedBytes ?? 0;
   }
 
   hasHostRoom(bytes: number, isMoved: boolean): Promise<boolean> {
     const { hostLimitBytes: limitBytes, workerId: id } = this.#options;
     if (!isMoved && bytes > readAvailableBytes()) return Promise.resolve(false);
-    return this.#file.change((ledger) => [ledger, hasHostRoom(ledger, { id, bytes, limitBytes })]);
+    return this.#options.ledger.change((ledger) => [
+      ledger,
+      hasHostRoom(ledger, { id, bytes, limitBytes }),
+    ]);
   }
 
   /** `bytes`: 0 if the model's process has ended; then its start needs what it held before. */
   noteParked(bytes: number): Promise<boolean> {
     const { hostLimitBytes: limitBytes, workerId: id } = this.#options;
     if (bytes > 0) this.#bytes = bytes;
-    return this.#file.change((ledger) => {
+    return this.#options.ledger.change((ledger) => {
       if (bytes === 0) return [put(ledger, this.#describe('ended')), true];
       // One that has not come back to its device after all is in the host already.
       const isThere = ledger.some((tenant) => tenant.id === id && tenant.state === 'waking');
@@ -76,11 +81,11 @@ export class LedgerMachine implements ParkingMachine {
   async reserve(): Promise<RoomAnswer> {
     const { device, workerId: id } = this.#options;
     // Not under the lock: nvidia-smi may take seconds, and others leave the device meanwhile.
-    const seen = this.#file.list();
-    const measured = await this.#readMemory();
+    const seen = this.#options.ledger.list();
+    const measured = await this.#options.readMemory();
     const memory = measured ?? UNKNOWN;
     const isMeasured = measured !== undefined;
-    return this.#file.change<RoomAnswer>((before) => {
+    return this.#options.ledger.change<RoomAnswer>((before) => {
       const ledger = put(before, this.#describe('ended'));
       if (hasArrival(seen, before, { device, id })) {
         const holders = before.filter(
@@ -88,7 +93,7 @@ export class LedgerMachine implements ParkingMachine {
         );
         return [before, { isGranted: false, isMeasured, holders: holders.map((each) => each.id) }];
       }
-      const request = { id, memory, reserveBytes: RESERVE_BYTES, now: Date.now() };
+      const request = { id, memory, reserveBytes: RESERVE_BYTES, now: this.#now() };
       const answer = grantWake(ledger, request);
       if (answer.kind === 'granted') {
         return [answer.ledger, { isGranted: true, isMeasured, holders: [] }];
@@ -98,23 +103,28 @@ export class LedgerMachine implements ParkingMachine {
   }
 
   #enter(state: LedgerEntry['state']): Promise<void> {
-    return this.#file.change((ledger) => [put(ledger, this.#describe(state)), undefined]);
+    return this.#options.ledger.change((ledger) => [put(ledger, this.#describe(state)), undefined]);
   }
 
   #describe(state: LedgerEntry['state']): LedgerEntry {
     const { device, workerId: id } = this.#options;
-    return { id, device, process: this.#process, state, bytes: this.#bytes, since: Date.now() };
+    return { id, device, process: this.#process, state, bytes: this.#bytes, since: this.#now() };
   }
 
-  /** Undefined: nothing tells it. */
-  async #readMemory(): Promise<WakeRequest['memory'] | undefined> {
-    const { device, nvidiaSmi } = this.#options;
-    if (nvidiaSmi === undefined) return undefined;
-    const args = ['--query-gpu=uuid,memory.total,memory.used', '--format=csv,noheader,nounits'];
-    const run = { file: nvidiaSmi, args, timeoutMs: SMI_MS, clock: systemClock };
-    const end = await runProgram(run);
-    return end.kind === 'exited' ? parseMemory(end.stdout, device) : undefined;
+  #now(): number {
+    return (this.#options.clock ?? systemClock).now();
   }
+}
+
+/** Undefined if nvidia-smi does not tell it. */
+export async function readMemory(
+  nvidiaSmi: string,
+  device: string,
+): Promise<DeviceMemory | undefined> {
+  const args = ['--query-gpu=uuid,memory.total,memory.used', '--format=csv,noheader,nounits'];
+  const run = { file: nvidiaSmi, args, timeoutMs: SMI_MS, clock: systemClock };
+  const end = await runProgram(run);
+  return end.kind === 'exited' ? parseMemory(end.stdout, device) : undefined;
 }
 
 /** Half of the memory of the host that was free when the first of the machine's workers started. */
@@ -123,13 +133,13 @@ export function shareHostLimit(folder: string): Promise<number> {
   return new LedgerFile(folder).shareLimit(measure, identifyOwn());
 }
 
-function identifyOwn(): LedgerEntry['process'] {
+function identifyOwn(): ProcessIdentity {
   const { startTicks = '' } = readProcess(process.pid) ?? {};
   return { pid: process.pid, startTicks, bootId: readBootId() };
 }
 
 /** Undefined for a device that is not listed, as a MIG instance. */
-export function parseMemory(output: string, device: string): WakeRequest['memory'] | undefined {
+export function parseMemory(output: string, device: string): DeviceMemory | undefined {
   for (const line of output.split('\n')) {
     const [uuid, total, used] = line.split(',').map((part) => part.trim());
     if (uuid !== device) continue;

@@ -29,6 +29,7 @@ import type {
   Outcome,
   ParkingState,
   ReportReply,
+  WorkerLink,
   WorkerParking,
 } from '../../../src/wire/link/worker-link.ts';
 import { type EndpointCreation, endpointCreation } from '../../../src/wire/resources/endpoint.ts';
@@ -36,6 +37,7 @@ import { templateCreation } from '../../../src/wire/resources/template.ts';
 import { NO_NAMES, NOTHING_CREATED } from '../no-names.ts';
 import { completed, Hand } from '../queue-platform.ts';
 import { MemoryEngine, MemoryHost } from './memory-engine.ts';
+import { type ModelHabits, ModelWorker, type ModelWorld } from './model-worker.ts';
 
 const STEP_MS = 50;
 const OUT_OF_MEMORY: Outcome = {
@@ -58,6 +60,11 @@ export interface FleetWorldOptions {
   parkMemory?: number;
   /** Where workers keep their outboxes. Default: `folders`. */
   stateIn?: 'folders' | 'volumes';
+  /** Containers have real workers with simulated models. Default: simulated workers. */
+  models?: {
+    open: (world: FleetWorld) => ModelWorld;
+    habitsOf: (endpointId: string) => ModelHabits;
+  };
 }
 
 /** Load of a load-balancing endpoint, set by the test. */
@@ -102,7 +109,10 @@ export class FleetWorld {
   most = 0;
   readonly #limits: Amounts | undefined;
   readonly #stateIn: 'folders' | 'volumes';
-  readonly #workers = new Map<string, ContainerWorker>();
+  readonly #workers = new Map<string, ContainerWorker | ModelWorker>();
+  readonly #models:
+    | { world: ModelWorld; habitsOf: (endpointId: string) => ModelHabits }
+    | undefined;
   #running: Running | undefined;
 
   constructor({
@@ -110,6 +120,7 @@ export class FleetWorld {
     gpus = [],
     jobMs = 1_000,
     limits,
+    models,
     parkMemory = 10,
     parkMs,
     stateIn = 'folders',
@@ -125,6 +136,7 @@ export class FleetWorld {
       volume: (_userId, id) => ({ id, name: id, dataCenterId: 'local', source: `network-${id}` }),
     });
     this.host.watch((id) => this.#hear(id));
+    this.#models = models && { world: models.open(this), habitsOf: models.habitsOf };
   }
 
   static async open(options?: FleetWorldOptions): Promise<FleetWorld> {
@@ -272,8 +284,12 @@ export class FleetWorld {
 
   worker(podId: string): ContainerWorker {
     const worker = this.#workers.get(podId);
-    if (!worker) throw new Error(`there is no worker in ${podId}`);
-    return worker;
+    if (worker instanceof ContainerWorker) return worker;
+    throw new Error(`there is no worker in ${podId}`);
+  }
+
+  listModelWorkers(): ModelWorker[] {
+    return [...this.#workers.values()].filter((each) => each instanceof ModelWorker);
   }
 
   /** Why the endpoint's newest job waits. */
@@ -305,11 +321,34 @@ export class FleetWorld {
     const isRunning = entry?.seen.state === 'running';
     const worker = this.#workers.get(id);
     if (isRunning && !worker && !this.habits.isMute) {
-      this.#workers.set(id, new ContainerWorker(this, id, { ...this.habits }));
+      this.#workers.set(id, this.#startWorker(id));
     } else if (!isRunning && worker) {
       this.#workers.delete(id);
       worker.kill();
     }
+  }
+
+  #startWorker(podId: string): ContainerWorker | ModelWorker {
+    if (!this.#models) return new ContainerWorker(this, podId, { ...this.habits });
+    const { habitsOf, world } = this.#models;
+    const { env, gpus } = this.host.get(podId).spec;
+    const endpointId = env['MILLRACE_ENDPOINT'] ?? '';
+    let open: { queue: Queue; link: WorkerLink } | undefined;
+    return new ModelWorker({
+      ...{ ...habitsOf(endpointId), world, podId, gpu: gpus[0] ?? '' },
+      ...{ workerId: env['MILLRACE_WORKER_ID'] ?? '', gpuType: env['MILLRACE_GPU_TYPE'] ?? '' },
+      isSpare: env['MILLRACE_SPARE'] !== undefined,
+      // One link for each run of the platform: an answer of the run before is lost.
+      openLink: () => {
+        if (this.#running === undefined || env['MILLRACE_URL'] !== this.url) return undefined;
+        const { keys, queue } = this.#running;
+        if (open?.queue === queue) return open.link;
+        const link = queue.link(endpointId, keys.authenticate(env['MILLRACE_KEY'] ?? '')?.podId);
+        open = { queue, link };
+        return link;
+      },
+      onExit: () => this.host.end(podId, 0),
+    });
   }
 
   #balancedView(): WorkView {

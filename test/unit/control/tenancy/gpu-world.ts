@@ -48,7 +48,12 @@ export interface WorldOptions {
   /** GPUs by type; every guest may use all types. */
   gpus: Readonly<Record<string, number>>;
   guests: readonly Guest[];
+  /** Host memory of each machine for parked models. */
   memory: number;
+  /** Machines, over which the GPUs are spread. Default 1. */
+  machines?: number;
+  /** Draws from 0 to 1 what fails: a park, which ends the model, a wake, which starts it anew, a worker. Default: nothing fails. */
+  fail?: (what: 'park' | 'wake' | 'worker') => boolean;
 }
 
 export class GpuWorld {
@@ -63,7 +68,7 @@ export class GpuWorld {
   readonly jobs = { come: 0, done: 0 };
   readonly #options: WorldOptions;
   readonly #shares = new GpuShares();
-  readonly #devices: { gpu: string; gpuType: string }[];
+  readonly #devices: { gpu: string; gpuType: string; node: string | null }[];
   readonly #queues = new Map<string, number>();
   readonly #nextAt = new Map<string, number>();
   readonly #since = new Map<string, number>();
@@ -72,8 +77,14 @@ export class GpuWorld {
 
   constructor(options: WorldOptions) {
     this.#options = options;
-    this.#devices = Object.entries(options.gpus).flatMap(([gpuType, count]) =>
-      Array.from({ length: count }, (_, n) => ({ gpu: `${gpuType}-${n}`, gpuType })),
+    const { gpus, machines = 1 } = options;
+    const nodeOf = (n: number) => (machines === 1 ? null : `n${n % machines}`);
+    this.#devices = Object.entries(gpus).flatMap(([gpuType, count]) =>
+      Array.from({ length: count }, (_, n) => ({
+        gpu: `${gpuType}-${n}`,
+        gpuType,
+        node: nodeOf(n),
+      })),
     );
     for (const { everyMs, id } of options.guests) this.#nextAt.set(id, everyMs());
   }
@@ -98,9 +109,13 @@ export class GpuWorld {
     this.now += STEP_MS;
     for (const guest of this.#options.guests) this.#receive(guest);
     for (const worker of this.#workers) this.#work(worker);
-    this.#workers = this.#workers.filter(
-      ({ jobEndsAt, state }) => state !== 'leaving' || jobEndsAt !== null,
-    );
+    this.#workers = this.#workers.filter(({ endpointId, jobEndsAt, state }) => {
+      const isDead = this.#fails('worker');
+      // Its job waits in its place.
+      if (isDead && jobEndsAt !== null)
+        this.#queues.set(endpointId, (this.#queues.get(endpointId) ?? 0) + 1);
+      return !isDead && (state !== 'leaving' || jobEndsAt !== null);
+    });
     const plan = planGpus(this.#describe());
     for (const { holder } of plan.waits) {
       expect(Number.isInteger(holder?.until ?? 0), 'a time in whole ms').toBe(true);
@@ -131,6 +146,8 @@ export class GpuWorld {
         return;
       }
       const isUp = worker.state === 'starting' || worker.state === 'waking';
+      if (worker.state === 'parking' && this.#fails('park')) worker.bytes = 0;
+      if (isUp) worker.bytes = guest.bytes;
       if (isUp) Object.assign(worker, { state: 'resident', since: this.now, idleSince: this.now });
       if (worker.state === 'parking') Object.assign(worker, { state: 'parked', since: this.now });
     }
@@ -181,7 +198,7 @@ export class GpuWorld {
       tenants: this.#workers.map(({ changesAt: _, jobEndsAt: __, ...tenant }) => tenant),
       waiters,
       users: this.#shares.listUsers(),
-      memory: [{ node: null, bytes: memory }],
+      memory: [...this.#listNodes()].map((node) => ({ node, bytes: memory })),
     };
   }
 
@@ -214,15 +231,18 @@ export class GpuWorld {
     if (!worker) throw new Error(`${move.podId} does not exist`);
     const wasSpare = worker.state === 'spare';
     this.moves.push({ ...move, at: this.now, residedMs: this.now - worker.since, wasSpare });
-    const changesAt = this.now + this.#guest(worker.endpointId).moveMs;
+    const { moveMs, startMs } = this.#guest(worker.endpointId);
+    const isCold = move.kind === 'wake' && (worker.bytes === 0 || this.#fails('wake'));
+    const changesAt = this.now + (isCold ? startMs : moveMs);
     if (move.kind === 'end') {
       const isOver = this.now - worker.since >= this.#guest(worker.endpointId).parkMs;
       const parked = this.#workers.filter(({ state }) => state === 'parked');
-      const oldest = Math.min(...parked.map(({ since }) => since));
+      const there = parked.filter(({ node }) => node === worker.node);
+      const oldest = Math.min(...there.map(({ since }) => since));
       expect(isOver || oldest === worker.since, 'the oldest ends first').toBe(true);
       const own = parked.filter(({ endpointId }) => endpointId === worker.endpointId);
       const isKept = own.length <= (this.#guest(worker.endpointId).spares ?? 0);
-      const onHost = this.#workers.filter((each) => isOnHost(each));
+      const onHost = this.#workers.filter((each) => each.node === worker.node && isOnHost(each));
       const isFull = onHost.reduce((sum, { bytes }) => sum + bytes, 0) > 0;
       if (isKept)
         expect(isFull && oldest === worker.since, 'spares end only for others').toBe(true);
@@ -247,7 +267,7 @@ export class GpuWorld {
     const { bytes, canPark, startMs } = this.#guest(endpointId);
     this.#endWait(endpointId);
     this.#workers.push({
-      ...{ podId: `p${this.#started++}`, endpointId, node: null, gpuType, gpus: [free.gpu] },
+      ...{ podId: `p${this.#started++}`, endpointId, node: free.node, gpuType, gpus: [free.gpu] },
       ...{ state: 'starting', since: this.now, idleSince: null, canPark, bytes },
       ...{ changesAt: this.now + startMs, jobEndsAt: null },
     });
@@ -298,8 +318,19 @@ export class GpuWorld {
     const gpus = holding.flatMap((each) => each.gpus);
     expect(new Set(gpus).size, 'a GPU has one holder').toBe(gpus.length);
     const onHost = this.#workers.filter((each) => isOnHost(each));
-    const bytes = onHost.reduce((sum, each) => sum + each.bytes, 0);
-    expect(bytes, 'parked memory').toBeLessThanOrEqual(this.#options.memory);
+    for (const node of this.#listNodes()) {
+      const there = onHost.filter((each) => each.node === node);
+      const bytes = there.reduce((sum, each) => sum + each.bytes, 0);
+      expect(bytes, 'parked memory').toBeLessThanOrEqual(this.#options.memory);
+    }
+  }
+
+  #fails(what: 'park' | 'wake' | 'worker'): boolean {
+    return this.#options.fail?.(what) ?? false;
+  }
+
+  #listNodes(): Set<string | null> {
+    return new Set(this.#devices.map(({ node }) => node));
   }
 
   #guest(id: string): Guest {

@@ -8,6 +8,7 @@ import {
   LedgerMachine,
   parseMemory,
   readAvailableBytes,
+  readMemory,
   shareHostLimit,
 } from '../../../../src/worker/parking/machine.ts';
 
@@ -39,11 +40,11 @@ function open() {
   const ledger = join(folder, 'ledger');
   const enter = (workerId: string, given = nvidiaSmi) =>
     new LedgerMachine({
-      folder: locateLedger(ledger),
+      ledger: new LedgerFile(locateLedger(ledger)),
       workerId,
       device: GPU,
       hostLimitBytes: 9_000 * MB,
-      nvidiaSmi: given === '' ? undefined : given,
+      readMemory: async () => (given === '' ? undefined : readMemory(given, GPU)),
     });
   return { ask, enter, hold, say, list: () => new LedgerFile(ledger).list() };
 }
