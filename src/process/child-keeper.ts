@@ -1,10 +1,11 @@
 // Keeps one child running: starts it, replaces it with backoff when it has ended, and gives its
 // slots to calls in the order of their arrival.
 import { backoffMs } from '../base/backoff.ts';
+import { type ModelStart, noteModelStart } from '../base/process/model-starts.ts';
 import type { ParkAbility, ParkResult } from '../base/process/parkables.ts';
 import { beginHold } from '../handler/attempt/hold.ts';
 import { ModelProcessError } from './calls.ts';
-import { type ProcessLog, silentProcessLog } from './messages.ts';
+import { type ProcessLog, type StartMarks, silentProcessLog } from './messages.ts';
 import type { Environment } from './options.ts';
 import {
   NoRoomError,
@@ -24,6 +25,8 @@ export interface KeptChild extends ParkableChild {
   readonly ended: Promise<ChildEnd>;
   /** A new call would only share the end of this child, and perhaps the blame for it. */
   readonly isEnding: boolean;
+  /** Known when it is ready. Default: it tells none. */
+  readonly startMarks?: StartMarks;
   fail(reason: string, culprit?: number): void;
   stop(): Promise<void>;
   /** A child that is not active does not keep this process running. */
@@ -112,6 +115,22 @@ function describeParked(parked: ParkedChild | undefined): ParkResult {
 function findShared<Shared>(state: State<Shared>): Shared | undefined {
   if (state.name === 'parked') return state.child?.shared;
   return 'shared' in state ? state.shared : undefined;
+}
+
+/** `startedOn`: Unix ms. A launcher may have imported what the marks tell of, before the start. */
+export function splitStart(
+  startMs: number,
+  startedOn: number,
+  { importMs, upAt }: StartMarks = {},
+): ModelStart {
+  const bound = (ms: number, maxMs: number) => Math.min(Math.max(0, Math.round(ms) || 0), maxMs);
+  const up = bound((upAt ?? startedOn) - startedOn, startMs);
+  const imported = bound(importMs ?? 0, startMs - up);
+  return {
+    ...(upAt !== undefined && { interpreterMs: up }),
+    ...(importMs !== undefined && { importMs: imported }),
+    setupMs: startMs - up - imported,
+  };
 }
 
 /** Wait before a restart; the first one after a useful child is immediate. */
@@ -427,6 +446,7 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
     this.#state = { name: 'starting', shared };
     if (child.pid !== undefined) this.#log.info({ pid: child.pid }, 'model process started');
     const startedAt = performance.now();
+    const startedOn = Date.now();
     const endOfStart = new AbortController();
     this.#readWeights(endOfStart.signal);
     const timer = setTimeout(() => {
@@ -442,7 +462,9 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
       endOfStart.abort();
     }
     const startMs = Math.round(performance.now() - startedAt);
-    this.#log.info({ pid: child.pid, startMs }, 'model process ready');
+    const parts = splitStart(startMs, startedOn, child.startMarks);
+    this.#log.info({ pid: child.pid, startMs, ...parts }, 'model process ready');
+    noteModelStart(parts);
     child.setActive(false);
     if (!this.#has(shared)) return child.fail('was stopped');
     this.#state = { name: 'ready', shared };

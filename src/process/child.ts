@@ -9,6 +9,7 @@ import {
   type FromChild,
   PROTOCOL,
   parseMessage,
+  type StartMarks,
   type ToChild,
 } from './messages.ts';
 import { buildEnvironment, type CompleteOptions, FRAME_DESCRIPTOR } from './options.ts';
@@ -47,6 +48,7 @@ export class ModelChild {
   /** The driver has suspended it, so it need not answer. */
   isSuspended = false;
   #hasHooks = false;
+  #startMarks: StartMarks = {};
   #move: PromiseWithResolvers<number> | undefined;
 
   /** `launcher`: may have a fork that is ready to run the program. */
@@ -92,6 +94,10 @@ export class ModelChild {
   /** Its program has hooks that park its model. Known when it is ready. */
   get hasHooks(): boolean {
     return this.#hasHooks;
+  }
+
+  get startMarks(): StartMarks {
+    return this.#startMarks;
   }
 
   /**
@@ -212,6 +218,7 @@ export class ModelChild {
       );
     }
     this.#hasHooks = message.parks;
+    this.#startMarks = message.marks;
     this.#ready.resolve(message.handlers);
     this.#startHeartbeat();
   }

@@ -57,6 +57,14 @@ export interface ChildError {
   retry: 'default' | 'never' | number;
 }
 
+/** What a program tells of its start; another clock may have run meanwhile, so that anything is possible. */
+export interface StartMarks {
+  /** When its interpreter ran, Unix ms. */
+  upAt?: number;
+  /** How long it has imported packages, ms. */
+  importMs?: number;
+}
+
 export type FromChild =
   | {
       type: 'ready';
@@ -64,6 +72,8 @@ export type FromChild =
       handlers: string[];
       /** The program has hooks that park its model. */
       parks: boolean;
+      /** What it has measured of its start. */
+      marks: StartMarks;
     }
   /** `bytes`: device memory that it has let go; 0 if it does not know. */
   | { type: 'parked'; bytes: number }
@@ -99,6 +109,7 @@ export function parseMessage({ head, body }: Frame): FromChild {
         protocol: readNumber(head, 'protocol'),
         handlers: readNames(head['handlers']),
         parks: head['parks'] === true,
+        marks: readMarks(head),
       };
     case 'parked':
       return { type, bytes: head['bytes'] === undefined ? 0 : readNumber(head, 'bytes') };
@@ -173,6 +184,14 @@ export function readError(error: unknown): ChildError {
     message: typeof message === 'string' ? message : show(message),
     stack: typeof stack === 'string' ? stack : undefined,
     retry: retry === 'never' || (typeof retry === 'number' && retry >= 0) ? retry : 'default',
+  };
+}
+
+/** What is no number is left out: a start does not fail for it. */
+function readMarks({ importMs, upAt }: Members): StartMarks {
+  return {
+    ...(typeof upAt === 'number' && { upAt }),
+    ...(typeof importMs === 'number' && { importMs }),
   };
 }
 

@@ -50,6 +50,8 @@ const WEBHOOK: ReadonlySet<string> = new Set([
 
 /** Of one attempt. */
 const ORDER: readonly TimelineEntry['event'][] = [
+  'worker_started',
+  'worker_woken',
   'started',
   'model_wait',
   'first_chunk',
@@ -128,6 +130,16 @@ function listFailures({ history }: Pick<StoredJob, 'history'>): JobNote[] {
     const end: JobNote = { at, event, ...about, code, message, ...outgrown };
     return [{ at: startedAt, event: 'started', ...about }, end];
   });
+}
+
+/** The worker of the attempt that begins has been ready since then. */
+export function noteArrival(
+  job: StoredJob,
+  workerId: string,
+  arrival: Omit<JobNote, 'attempt' | 'workerId'>,
+): JobNote[] {
+  const attempt = job.attempt + 1;
+  return addNote(job.notes, { ...arrival, ...nameAttempt({ ...job, attempt, workerId }) });
 }
 
 /** At the start of the attempt: it waits there, unless its model process has crashed since. */

@@ -13,6 +13,7 @@ import {
 } from './execution/executor.ts';
 import type { GpuAccounts } from './gpu/gpu-accounts.ts';
 import type { AttemptReportSink, Reporter } from './reports/reporter.ts';
+import type { WorkerStarts } from './starts.ts';
 import { type CompleteWorkerOptions, watchChunks } from './worker-options.ts';
 
 interface AttemptsParts {
@@ -20,6 +21,7 @@ interface AttemptsParts {
   /** Undefined without a GPU. */
   gpus?: GpuAccounts | undefined;
   breaker: CircuitBreaker;
+  starts: Pick<WorkerStarts, 'watch' | 'noteEnd'>;
 }
 
 export class Attempts {
@@ -262,7 +264,7 @@ export class Attempts {
       endHold?.();
       endHold = isHeld ? holds.begin() : undefined;
     };
-    const sink = { ...watched, held };
+    const sink = this.#parts.starts.watch(lease, { ...watched, held });
     const execution = this.#options.executor.execute(lease, timeoutMs, sink);
     const cancelTimer = this.#options.clock.after(timeoutMs, () => this.#stop(attempt, 'timeout'));
     attempt.phase = { name: 'running', execution, cancelTimer };
@@ -327,6 +329,7 @@ export class Attempts {
     const usage = gpu && { gpu };
     this.#options.observer?.attemptEnded(attempt.lease, end.outcome, usage);
     this.#parts.breaker.noteEnd(attempt.lease, end.outcome);
+    this.#parts.starts.noteEnd(attempt.lease, end.outcome);
     this.#logFailure(attempt, end);
     if (attempt.settled) this.#attempts.delete(attempt.lease.token);
     else {

@@ -5,6 +5,7 @@ import type { LinkError, RenewReply } from '../wire/link/worker-link.ts';
 import type { Attempts, RenewedLease } from './attempts.ts';
 import type { WorkerParker } from './parking/worker-parking.ts';
 import { callWithin, EarlyAnswers, RetryPace, type Session, toLinkError } from './session.ts';
+import type { WorkerStarts } from './starts.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
 /** Time beyond the longest wait of a renewal after which its connection counts as dead. */
@@ -14,6 +15,7 @@ interface LeaseKeeperParts {
   session: Session;
   attempts: Attempts;
   parker: Pick<WorkerParker, 'describe' | 'wish' | 'onChange'>;
+  starts: Pick<WorkerStarts, 'last'>;
   /** The platform wants the worker to drain; called once. */
   onDrain: () => void;
 }
@@ -101,7 +103,9 @@ export class LeaseKeeper {
   #call(asked: { waitMs: number; leases: RenewedLease[] }): Promise<RenewReply> {
     const { link, workerId, incarnation } = this.#options;
     const parking = this.#parts.parker.describe();
-    const request = { workerId, incarnation, ...asked, ...(parking && { parking }) };
+    const { last: start } = this.#parts.starts;
+    const told = { ...(parking && { parking }), ...(start && { start }) };
+    const request = { workerId, incarnation, ...asked, ...told };
     const limitMs = asked.waitMs + RENEW_MARGIN_MS;
     const limits = { clock: this.#options.clock, limitMs, signal: this.#stopping.signal };
     return callWithin(limits, (signal) => link.renew(request, signal));

@@ -10,6 +10,7 @@ import {
   type WorkerWelcome,
 } from '../wire/link/worker-link.ts';
 import { MAX_LISTED } from '../wire/message-bounds.ts';
+import type { WorkerStarts } from './starts.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
 const HELLO_LIMIT_MS = 30_000;
@@ -32,6 +33,7 @@ export class Session {
   /** JSON text of the handler's input schema, empty if it has none; undefined if unknown. */
   inputSchema: string | undefined;
   readonly #options: CompleteWorkerOptions;
+  readonly #starts: Pick<WorkerStarts, 'last'>;
   readonly #signal: AbortSignal;
   readonly #pace = new RetryPace({ baseMs: 200, maxMs: 5_000, jitter: 0.2 });
   #terms: WorkerWelcome | undefined;
@@ -42,8 +44,13 @@ export class Session {
   #greeting: Promise<void> | undefined;
 
   /** The signal ends the session: pending greets reject with LinkError `unavailable`. */
-  constructor(options: CompleteWorkerOptions, signal: AbortSignal) {
+  constructor(
+    options: CompleteWorkerOptions,
+    starts: Pick<WorkerStarts, 'last'>,
+    signal: AbortSignal,
+  ) {
     this.#options = options;
+    this.#starts = starts;
     this.#signal = signal;
   }
 
@@ -168,6 +175,7 @@ export class Session {
     const { workerId, incarnation, version, devices, executor, outbox } = this.#options;
     const { inputSchema } = this;
     const { handlerVersion } = this.#options;
+    const { last: start } = this.#starts;
     return {
       workerId,
       incarnation,
@@ -179,6 +187,7 @@ export class Session {
       outbox: outbox.undeliveredOnDisk().slice(0, MAX_LISTED),
       ...(inputSchema !== undefined && { inputSchema }),
       ...(handlerVersion !== undefined && { handlerVersion }),
+      ...(start && { start }),
     };
   }
 }

@@ -16,6 +16,7 @@ import type { BreakerState } from './circuit-breaker.ts';
 import type { ChunkMessage, ExecutionSink, Executor } from './execution/executor.ts';
 import { MemoryOutbox, type Outbox } from './outbox/outbox.ts';
 import type { ParkingMachine } from './parking/worker-parking.ts';
+import type { BeforeStart } from './starts.ts';
 
 export interface WorkerOptions {
   /** The queue, or a carrier to it. The worker does not close it. */
@@ -91,6 +92,8 @@ export interface WorkerOptions {
   parkingMachine?: ParkingMachine | undefined;
   /** It takes no job before it has been parked and woken, if it can be parked at all. Default: false. */
   isSpare?: boolean;
+  /** What came before the process. Default: nothing is known. */
+  before?: BeforeStart | undefined;
   /** Receives the worker's events. Default: none. */
   observer?: WorkerObserver | undefined;
 }
@@ -118,6 +121,7 @@ export function completeWorkerOptions(options: WorkerOptions): CompleteWorkerOpt
     failureLevel: 'warn',
     parkingMachine: undefined,
     isSpare: false,
+    before: undefined,
     observer: undefined,
     ...options,
   };

@@ -7,6 +7,7 @@ import { MemoryGuard } from './memory-guard.ts';
 import { WorkerParker } from './parking/worker-parking.ts';
 import { Reporter } from './reports/reporter.ts';
 import { Session } from './session.ts';
+import { WorkerStarts } from './starts.ts';
 import { OpenTake, TakeLoop, Wakeup } from './take-loop.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
@@ -24,6 +25,7 @@ export interface WorkerControl {
 
 export interface WorkerParts {
   readonly session: Session;
+  readonly starts: WorkerStarts;
   readonly reporter: Reporter;
   /** Undefined without a GPU. */
   readonly gpus: GpuAccounts | undefined;
@@ -51,24 +53,30 @@ export function openParts(options: CompleteWorkerOptions, control: WorkerControl
   const closing = new DisposableStack();
   const signals = { room: new Wakeup(), openTake: new OpenTake() };
   const context: PartContext = { options, control, ...signals, closing };
-  const session = openSession(context);
+  const starts = openStarts(context);
+  const session = openSession(context, starts);
   const reporter = openReporter(context, session);
   const gpus = openGpuAccounts(context);
   const breaker = openBreaker(context);
-  const attempts = openAttempts(context, { reporter, gpus, breaker });
+  const attempts = openAttempts(context, { reporter, gpus, breaker, starts });
   const memoryGuard = openMemoryGuard(context, attempts);
   const parker = openParker(context, attempts);
-  const before = { session, reporter, gpus, breaker, attempts, memoryGuard, parker };
+  const before = { session, starts, reporter, gpus, breaker, attempts, memoryGuard, parker };
   const takeLoop = openTakeLoop(context, before);
   const leaseKeeper = openLeaseKeeper(context, before);
   watchExecutor(context);
   return { ...before, takeLoop, leaseKeeper, close: () => closing.dispose() };
 }
 
-function openSession({ closing, options }: PartContext): Session {
+function openStarts({ options }: PartContext): WorkerStarts {
+  const { before = { beganAt: performance.timeOrigin }, clock, executor } = options;
+  return new WorkerStarts({ executor, before, clock });
+}
+
+function openSession({ closing, options }: PartContext, starts: WorkerStarts): Session {
   const end = new AbortController();
   closing.defer(() => end.abort());
-  return new Session(options, end.signal);
+  return new Session(options, starts, end.signal);
 }
 
 function openReporter(
@@ -110,7 +118,7 @@ function openBreaker({ closing, control, options, room }: PartContext): CircuitB
 
 function openAttempts(
   { control, options, room }: PartContext,
-  parts: Pick<WorkerParts, 'reporter' | 'gpus' | 'breaker'>,
+  parts: Pick<WorkerParts, 'reporter' | 'gpus' | 'breaker' | 'starts'>,
 ): Attempts {
   const attempts = new Attempts(options, parts);
   attempts.onChange(() => {
@@ -179,10 +187,15 @@ function openTakeLoop(
 
 function openLeaseKeeper(
   { closing, control, options }: PartContext,
-  { attempts, parker, session }: Pick<WorkerParts, 'attempts' | 'parker' | 'session'>,
+  {
+    attempts,
+    parker,
+    session,
+    starts,
+  }: Pick<WorkerParts, 'attempts' | 'parker' | 'session' | 'starts'>,
 ): LeaseKeeper {
   const onDrain = () => control.drain();
-  const keeper = new LeaseKeeper(options, { session, attempts, parker, onDrain });
+  const keeper = new LeaseKeeper(options, { session, attempts, parker, starts, onDrain });
   return closing.adopt(keeper, () => keeper.stop());
 }
 

@@ -2,7 +2,7 @@
 // its health. worker-parts.ts makes the parts that do the work.
 import type { Log } from '../base/log.ts';
 import type { DescribedInput } from '../handler/loading/load.ts';
-import { LinkError, type ParkingState } from '../wire/link/worker-link.ts';
+import { LinkError, type ParkingState, type WorkerStart } from '../wire/link/worker-link.ts';
 import { type Executor, HandlerNotLoadedError } from './execution/executor.ts';
 import type { GpuFigures } from './gpu/gpu-accounts.ts';
 import { drainWorker, type ShutdownResult } from './shutdown.ts';
@@ -100,7 +100,11 @@ class QueueWorker implements Worker {
     if (this.#state.name !== 'starting') return;
     this.#state = { name: 'ready' };
     this.#log.info(
-      { workerId: this.#options.workerId, slots: this.#executor.slots },
+      {
+        workerId: this.#options.workerId,
+        slots: this.#executor.slots,
+        ...this.#parts.starts.last?.parts,
+      },
       'worker ready',
     );
     this.#parts.memoryGuard?.start();
@@ -293,6 +297,8 @@ export interface WorkerHealth {
   lastRenewAt?: number;
   /** State of the models of a worker that can be parked. */
   parking?: ParkingState;
+  /** Where the time of the last start of the worker or of a model process went. */
+  start?: WorkerStart;
   /** Number of unacknowledged reports. */
   outboxDepth: number;
   /** Error with which job after job failed; while it is set, the worker takes one job at a time. */
@@ -310,7 +316,7 @@ interface ObservedWorker {
 function describeHealth(worker: ObservedWorker): WorkerHealth {
   const { options, parts, state } = worker;
   const { executor, outbox } = options;
-  const { attempts, breaker, leaseKeeper, parker, reporter, takeLoop } = parts;
+  const { attempts, breaker, leaseKeeper, parker, reporter, starts, takeLoop } = parts;
   const reason = findTrouble(worker);
   const { lastTakeAt } = takeLoop;
   const { lastRenewAt } = leaseKeeper;
@@ -327,6 +333,7 @@ function describeHealth(worker: ObservedWorker): WorkerHealth {
     ...(lastTakeAt !== undefined && { lastTakeAt }),
     ...(lastRenewAt !== undefined && { lastRenewAt }),
     ...(parker.state !== undefined && { parking: parker.state }),
+    ...(starts.last && { start: starts.last }),
     outboxDepth: reporter.depth,
     ...(sameError !== undefined && { sameError }),
     ...(outboxTrouble !== undefined && { outboxTrouble }),

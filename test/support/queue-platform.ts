@@ -21,6 +21,7 @@ import {
   type ReportReply,
   type WorkerLink,
   type WorkerParking,
+  type WorkerStart,
   type WorkerWelcome,
 } from '../../src/wire/link/worker-link.ts';
 import { type EndpointSettings, endpointSettings } from '../../src/wire/resources/endpoint.ts';
@@ -291,17 +292,20 @@ export class Hand {
       stopping?: Lease[];
       delivering?: Lease[];
       parking?: WorkerParking | undefined;
+      start?: WorkerStart | undefined;
       signal?: AbortSignal;
     } = {},
   ): Promise<RenewReply> {
-    const { waitMs = 0, stopping = [], delivering = [], parking, signal = NEVER } = options;
+    const { waitMs = 0, stopping = [], delivering = [], signal = NEVER } = options;
+    const { parking, start } = options;
     const named = leases.map(({ jobId, token }) => ({
       jobId,
       token,
       stopping: stopping.some((lease) => lease.token === token),
       ...(delivering.some((lease) => lease.token === token) && { delivering: true }),
     }));
-    const request = { ...this.#self, waitMs, leases: named, ...(parking && { parking }) };
+    const told = { ...(parking && { parking }), ...(start && { start }) };
+    const request = { ...this.#self, waitMs, leases: named, ...told };
     return this.#link().renew(request, signal);
   }
 

@@ -23,6 +23,7 @@ import {
 import type { AbandonedFolders } from '../../worker/outbox/abandoned-folders.ts';
 import { MemoryOutbox } from '../../worker/outbox/outbox.ts';
 import type { WorkerFolder } from '../../worker/outbox/state-folder.ts';
+import type { BeforeStart } from '../../worker/starts.ts';
 import {
   NO_PARENT,
   observeForParent,
@@ -36,6 +37,7 @@ import { readVariable, setVariable } from '../config.ts';
 import { UsageError } from '../options.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.ts';
 import { createTerminalLog, showLogLines } from '../terminal-log.ts';
+import { measureBefore, readBefore } from './before-start.ts';
 import { openHealthPort } from './health-port.ts';
 import { openLink } from './platform-link.ts';
 import {
@@ -52,10 +54,14 @@ import {
 const STUCK_AFTER_GRACE_MS = 5_000;
 
 /**
- * Resolves with the exit code. @throws UsageError, CommandError, unless a parent process gets the
- * error
+ * Resolves with the exit code. `installMs`: how long this process has installed its handler. @throws UsageError, CommandError,
+ * unless a parent process gets the error
  */
-export async function runWorkerProcess(handlerPath: string, values: WorkerFlags): Promise<number> {
+export async function runWorkerProcess(
+  handlerPath: string,
+  values: WorkerFlags,
+  installMs: number,
+): Promise<number> {
   const hasParent = readVariable(DEVICE_SET_VARIABLE) !== undefined;
   const channel = hasParent ? openParentChannel() : NO_PARENT;
   const isSupervised = hasParent && !values.underDev;
@@ -67,7 +73,8 @@ export async function runWorkerProcess(handlerPath: string, values: WorkerFlags)
   };
   try {
     const tempFolder = nameTempFolder(tag ?? createTag());
-    return await run({ handlerPath, values, channel, isSupervised, onStuck, tempFolder });
+    const before = hasParent ? readBefore() : measureBefore(installMs);
+    return await run({ handlerPath, values, channel, isSupervised, onStuck, tempFolder, before });
   } catch (error) {
     if (!(error instanceof CommandError || error instanceof UsageError)) throw error;
     const isFinal = !(error instanceof SetupError);
@@ -98,10 +105,11 @@ interface WorkerRunOptions {
   onStuck: () => void;
   /** For files of attempts. */
   tempFolder: string;
+  before: BeforeStart | undefined;
 }
 
 async function run(terms: WorkerRunOptions): Promise<number> {
-  const { channel, handlerPath, isSupervised, onStuck, tempFolder, values } = terms;
+  const { before, channel, handlerPath, isSupervised, onStuck, tempFolder, values } = terms;
   const log = createTerminalLog(values.logLevel);
   const link = await openLink(values, log);
   const found = readDevices() ?? (await detectDevices(values, log));
@@ -141,6 +149,7 @@ async function run(terms: WorkerRunOptions): Promise<number> {
     handlerVersion: values.handlerVersion,
     parkingMachine,
     isSpare: readVariable(SPARE_VARIABLE) !== undefined,
+    before,
     // Under `dev`, the author sees each failure, so the breaker stays off.
     breakAfter: values.underDev ? 0 : values.breakAfter,
     breakerState: readBreaker(),

@@ -8,6 +8,7 @@ import type { WorkerBye } from '../../wire/link/worker-link.ts';
 import type { Detection } from '../../worker/gpu/detect.ts';
 import type { DeviceSet } from '../../worker/gpu/device-sets.ts';
 import type { GpuUsageFeed } from '../../worker/gpu/gpu-usage-feed.ts';
+import type { BeforeStart } from '../../worker/starts.ts';
 import { DeviceWatch } from '../../worker/supervisor/device-watch.ts';
 import type { LaunchTerms } from '../../worker/supervisor/keeper.ts';
 import { addUpHealth, type FleetHealth, Supervisor } from '../../worker/supervisor/supervisor.ts';
@@ -18,6 +19,7 @@ import { UsageError } from '../options.ts';
 import { printNote } from '../output.ts';
 import { listenForStop, type StopSignals } from '../stop-signals.ts';
 import { createTerminalLog } from '../terminal-log.ts';
+import { BEFORE_VARIABLE, measureBefore } from './before-start.ts';
 import { chooseCompileCaches } from './compile-caches.ts';
 import { openHealthPort } from './health-port.ts';
 import { openLink, planLink } from './platform-link.ts';
@@ -42,11 +44,13 @@ interface SuperviseOptions {
   values: WorkerFlags;
   /** The arguments as given; worker processes get the same ones. */
   args: readonly string[];
+  /** How long this process has installed the handler. */
+  installMs: number;
 }
 
 /** Resolves with the exit code. @throws UsageError, CommandError */
 export async function superviseWorkers(options: SuperviseOptions): Promise<number> {
-  const { args, values } = options;
+  const { args, installMs, values } = options;
   checkValues(values);
   const signals = listenForStop();
   const log = createTerminalLog(values.logLevel);
@@ -60,11 +64,17 @@ export async function superviseWorkers(options: SuperviseOptions): Promise<numbe
   const { stateDir, startAttempts, vramGrowthLimit, workerId } = values;
   const hasGpus = sets.some(({ devices }) => devices.some(({ kind }) => kind !== 'cpu'));
   const caches = hasGpus ? chooseCompileCaches(stateDir, readVariable) : {};
+  const before = measureBefore(installMs);
+  // A process that replaces another one has not waited for what came before.
+  const fresh = new Set(sets);
   const supervisor = new Supervisor({
     sets,
     workerId,
     launch: (set, as) =>
-      launchWorker({ args, set, as, caches, key: values.key, prefix: prefixes.get(set) ?? [] }),
+      launchWorker({
+        ...{ args, set, as, caches, key: values.key, prefix: prefixes.get(set) ?? [] },
+        before: fresh.delete(set) ? before : undefined,
+      }),
     sayBye: (bye) => sayBye(values, bye, log),
     readUndelivered: async (id) => {
       if (stateDir === undefined) return [];
@@ -185,9 +195,10 @@ interface Launch {
   prefix: readonly string[];
   /** Variables with the folders of compile caches. */
   caches: Readonly<Record<string, string>>;
+  before: BeforeStart | undefined;
 }
 
-function launchWorker({ args, as, caches, key, prefix, set }: Launch): WorkerProcess {
+function launchWorker({ args, as, before, caches, key, prefix, set }: Launch): WorkerProcess {
   const { breaker, incarnation, workerId } = as;
   const own = [
     '--unsupervised',
@@ -195,8 +206,8 @@ function launchWorker({ args, as, caches, key, prefix, set }: Launch): WorkerPro
     ...(incarnation === undefined ? [] : [`--incarnation=${incarnation}`]),
   ];
   // Options may precede the handler; the last value of an option applies.
-  const [before, after] = splitArguments(args);
-  const worker = [process.execPath, launcherPath, 'worker', ...before, ...own, ...after];
+  const [options, rest] = splitArguments(args);
+  const worker = [process.execPath, launcherPath, 'worker', ...options, ...own, ...rest];
   return new WorkerProcess({
     command: [...prefix, ...worker],
     environment: inheritWithoutKeys({
@@ -206,6 +217,7 @@ function launchWorker({ args, as, caches, key, prefix, set }: Launch): WorkerPro
       [BREAKER_VARIABLE]: breaker && JSON.stringify(breaker),
       // A process that takes over from another one has been woken, or was never parked.
       ...(incarnation !== undefined && { [SPARE_VARIABLE]: undefined }),
+      [BEFORE_VARIABLE]: before && JSON.stringify(before),
     }),
     input: JSON.stringify({ ...listKeys(), ...(key !== '' && { MILLRACE_KEY: key }) }),
   });

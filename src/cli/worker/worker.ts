@@ -56,7 +56,9 @@ async function run(args: readonly string[]): Promise<number> {
   outliveOutput();
   withholdKeys();
   const { values, positionals } = parseWorkerFlags(args);
+  const beganAt = performance.now();
   const handlerPath = await findHandler(positionals, values);
+  const installMs = values.handlerVersion === undefined ? 0 : performance.now() - beganAt;
   // In a worker process, the supervisor has already checked the machine.
   if (readVariable(DEVICE_SET_VARIABLE) === undefined && !values.underDev) {
     const { checkMachine } = await import('./worker-machine.ts');
@@ -64,12 +66,12 @@ async function run(args: readonly string[]): Promise<number> {
   }
   if (values.unsupervised || values.underDev) {
     const { runWorkerProcess } = await import('./run-worker.ts');
-    return runWorkerProcess(handlerPath, values);
+    return runWorkerProcess(handlerPath, values, installMs);
   }
   const { superviseWorkers } = await import('./supervise.ts');
   // Not at the end, because a killed supervisor has none.
   flushCompileCache();
-  return superviseWorkers({ handlerPath, values, args });
+  return superviseWorkers({ handlerPath, values, args, installMs });
 }
 
 /** The image names a handler of its own as its command, so a version takes precedence. */

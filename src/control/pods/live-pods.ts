@@ -268,7 +268,9 @@ export class LivePods implements NamedRecords {
     if (gpus.length === 0 || gpus.some((gpu) => held.has(gpu))) return false;
     this.#promisedGpus.set(id, gpus);
     try {
-      return (await this.change(id, returnGpus))?.gpus.length === gpus.length;
+      const now = this.#options.clock.now();
+      const returned = await this.change(id, (pod) => returnGpus(pod, now));
+      return returned?.gpus.length === gpus.length;
     } finally {
       this.#promisedGpus.delete(id);
     }

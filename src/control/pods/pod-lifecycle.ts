@@ -5,6 +5,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import type { PodAction, PodStatus } from '../../wire/resources/pod.ts';
 import { openMeter } from './pod-meter.ts';
 import type { PodSpec, PodState } from './pod-state.ts';
+import { noteParked, noteWaking, noteWoken, type Parked } from './worker-timeline.ts';
 
 /** Reasons in the records of workers. */
 const STOPPED_BY_USER = 'its user stopped it';
@@ -162,9 +163,11 @@ export function giveGpus(pod: PodState, gpus: readonly string[]): PodState {
 }
 
 /** Its worker has left the GPUs: they are free for others. */
-export function parkPod(pod: PodState, bytes: number, now: number): PodState {
+export function parkPod(pod: PodState, parked: Parked, now: number): PodState {
   if (pod.desired !== 'running' || pod.parked || pod.gpus.length === 0) return pod;
-  return { ...useSpare(pod), gpus: [], parked: { since: now, gpus: pod.gpus, bytes } };
+  const { bytes } = parked;
+  const noted = noteParked(useSpare(pod), parked, now);
+  return { ...noted, gpus: [], parked: { since: now, gpus: pod.gpus, bytes } };
 }
 
 /** Its worker is no longer a spare one on its way to being parked. */
@@ -174,14 +177,14 @@ export function useSpare(pod: PodState): PodState {
 }
 
 /** The GPUs of a parked pod are its own again: its worker may wake. */
-export function returnGpus(pod: PodState): PodState {
+export function returnGpus(pod: PodState, now: number): PodState {
   if (pod.desired !== 'running' || !isParked(pod)) return pod;
-  return { ...pod, gpus: pod.parked?.gpus ?? [] };
+  return { ...noteWaking(pod, now), gpus: pod.parked?.gpus ?? [] };
 }
 
 /** Its worker is awake. */
-export function settleWake(pod: PodState): PodState {
-  return isParked(pod) ? pod : withoutParking(pod);
+export function settleWake(pod: PodState, now: number): PodState {
+  return isParked(pod) || !pod.parked ? pod : withoutParking(noteWoken(pod, now));
 }
 
 /** Without GPUs: a worker that wakes has them. */

@@ -59,6 +59,12 @@ export function describePod(sight: PodSight): PodRecord {
     endpointId: pod.endpointId,
     node: pod.node ?? null,
     ...(pod.parked && isParked(pod) && { parked: describeParking(pod.parked) }),
+    ...(pod.timeline && {
+      timeline: pod.timeline.map(({ at, ...event }) => ({
+        at: new Date(at).toISOString(),
+        ...event,
+      })),
+    }),
     reason: describeReason(pod),
   };
 }

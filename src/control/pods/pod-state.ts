@@ -5,7 +5,13 @@ import type { StoredResource } from '../../store/store.ts';
 import { podKubernetes } from '../../wire/engine/kubernetes.ts';
 import { storedShape } from '../../wire/resources/field-schemas.ts';
 import { POD_FIELDS } from '../../wire/resources/fields.ts';
-import { cpuConfig, gpuConfig, POD_STATUSES, podMounts } from '../../wire/resources/pod.ts';
+import {
+  cpuConfig,
+  gpuConfig,
+  POD_STATUSES,
+  podMounts,
+  workerEvent,
+} from '../../wire/resources/pod.ts';
 import {
   openVariables,
   type SecretSealer,
@@ -73,6 +79,8 @@ const podState = z.object({
     .exactOptional(),
   /** Its worker starts to be parked at once. Absent: it does not, or it is parked or needed by now. */
   spare: z.literal(true).exactOptional(),
+  /** Events of its worker, the oldest first; worker-timeline.ts adds them. Absent: none. */
+  timeline: z.array(workerEvent.extend({ at: z.number() })).exactOptional(),
   /** Unclean exits in a row. */
   failures: z.int().min(0),
   /** Of the last unclean exit. */

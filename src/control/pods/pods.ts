@@ -4,6 +4,7 @@ import type { Clock } from '../../base/clock.ts';
 import { createUuidV7 } from '../../base/id.ts';
 import type { Container, Engine } from '../../engine/engine.ts';
 import { OWNER, type Store } from '../../store/store.ts';
+import type { WorkerStart } from '../../wire/link/worker-link.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodAction, PodCreation, PodRecord, PodUpdate } from '../../wire/resources/pod.ts';
 import type { LiveTemplate } from '../endpoints/templates.ts';
@@ -43,6 +44,7 @@ import {
   type WorkerOrigin,
 } from './pod-spec.ts';
 import type { PodSpec, PodState } from './pod-state.ts';
+import { noteStart, type Parked } from './worker-timeline.ts';
 
 export type { PodCatalog, WorkerOrigin } from './pod-spec.ts';
 export type { PodSpec, PodState } from './pod-state.ts';
@@ -253,10 +255,10 @@ export class Pods implements NamedRecords, PodRecords {
     await this.live.change(id, (pod) => terminate(pod, now));
   }
 
-  /** The worker has left its GPUs. `bytes`: of GPU memory that it had. */
-  async parkWorker(id: string, bytes: number): Promise<void> {
+  /** The worker has left its GPUs. */
+  async parkWorker(id: string, parked: Parked): Promise<void> {
     const now = this.#options.clock.now();
-    await this.live.change(id, (pod) => parkPod(pod, bytes, now));
+    await this.live.change(id, (pod) => parkPod(pod, parked, now));
   }
 
   /** A spare worker that still starts is needed: it keeps its GPUs. */
@@ -271,7 +273,13 @@ export class Pods implements NamedRecords, PodRecords {
 
   /** The worker is awake. */
   async settleWake(id: string): Promise<void> {
-    await this.live.change(id, settleWake);
+    const now = this.#options.clock.now();
+    await this.live.change(id, (pod) => settleWake(pod, now));
+  }
+
+  /** The worker or one of its model processes has started. */
+  async noteStart(id: string, start: WorkerStart): Promise<void> {
+    await this.live.change(id, (pod) => noteStart(pod, start));
   }
 
   /** The workers of an endpoint, ending ones included. */

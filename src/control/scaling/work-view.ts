@@ -1,5 +1,10 @@
 // What a queue or a balancer knows of an endpoint's work and workers.
-import type { ParkingState, RenewReply } from '../../wire/link/worker-link.ts';
+import type {
+  ParkingState,
+  RenewReply,
+  WorkerParking,
+  WorkerStart,
+} from '../../wire/link/worker-link.ts';
 import type { ScalerInput } from '../../wire/resources/scaling.ts';
 import type { GpuCount } from '../billing/billing-keeper.ts';
 
@@ -40,8 +45,12 @@ export interface SeenWorker {
   draining: boolean;
   /** It has just arrived, or the platform has just started: it may still say that it can be parked. */
   isNew?: true;
+  /** Its last start, if it was measured. */
+  start?: WorkerStart;
   /** Absent: it cannot be parked. */
   parking?: {
+    /** Not known of an owner of an earlier version. */
+    way?: WorkerParking['way'];
     state: ParkingState;
     /** GPU memory that came free when it was parked. */
     vramBytes: number;

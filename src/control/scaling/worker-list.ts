@@ -6,6 +6,7 @@ import type { EndpointType } from '../../wire/resources/fields.ts';
 import type { ScaledWorker, ScalerInput } from '../../wire/resources/scaling.ts';
 import { isParked, reasonOfUser } from '../pods/pod-lifecycle.ts';
 import type { PodState } from '../pods/pod-state.ts';
+import type { Parked } from '../pods/worker-timeline.ts';
 import type { ParkWish, SeenWorker } from './work-view.ts';
 import {
   type EndInput,
@@ -70,7 +71,7 @@ export interface Observation {
 
 /** `left`: the worker has left its GPUs. `awake`: it is ready again. `wish`: it must be asked again. */
 export type ParkingStep =
-  | { podId: string; step: 'left'; bytes: number }
+  | { podId: string; step: 'left'; parked: Parked }
   | { podId: string; step: 'awake' }
   | { podId: string; step: 'wish'; wish: ParkWish };
 
@@ -286,7 +287,8 @@ export class WorkerList {
     if (parking.state !== 'parked') return askAgain(podId, parking, 'parked');
     const bytes = Math.min(parking.vramBytes, gpuMemoryOf(pod));
     this.#parkedBytes = bytes;
-    return [{ podId, step: 'left', bytes }];
+    const parked = { since: entry.parkingSince, bytes, way: parking.way };
+    return [{ podId, step: 'left', parked }];
   }
 
   #judgeEnd(

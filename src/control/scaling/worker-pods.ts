@@ -1,5 +1,6 @@
 // Adds what an endpoint's worker needs at its start and its pod's record does not hold: the platform's
 // URL, a key that is revoked when the container ends, and a folder or volume for its outbox.
+import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { EngineError, type StateVolume } from '../../engine/engine.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
@@ -30,6 +31,7 @@ export interface WorkerPodsOptions {
   onGone?: (gone: GoneWorker) => Promise<void>;
   /** Workers that the queue knows, in pods and elsewhere. Default: none. */
   listWorkers?: () => readonly { endpointId: string; podId: string | null }[];
+  clock: Clock;
   log: Log;
 }
 
@@ -120,11 +122,11 @@ export class WorkerPods {
    * stored only as hashes. A load-balancing worker makes no calls to the platform and gets no key.
    */
   async environmentOf(pod: PodState): Promise<Readonly<Record<string, string>>> {
-    const { endpointId, id, spec, userId } = pod;
+    const { createdAt, endpointId, generation, id, spec, userId } = pod;
     const deployment =
       endpointId === null ? null : this.#options.endpoints.find(endpointId)?.deployment;
     if (endpointId === null || !deployment) return {};
-    const { url } = this.#options;
+    const { clock, url } = this.#options;
     const place = { MILLRACE_ENDPOINT: endpointId, MILLRACE_WORKER_ID: id };
     if (deployment.type === 'LOAD_BALANCER') return place;
     await this.#endKeys(id);
@@ -140,6 +142,8 @@ export class WorkerPods {
       MILLRACE_URL: url(pod),
       MILLRACE_KEY: key,
       MILLRACE_POD_ID: id,
+      // For the timeline of its start: another container has not waited for a place.
+      ...(generation === 1 && { MILLRACE_POD_TIMES: `${createdAt},${clock.now()}` }),
       ...(spec.version !== undefined && { MILLRACE_HANDLER_VERSION: String(spec.version) }),
       ...(spec.gpu && { MILLRACE_GPU_TYPE: spec.gpu.id }),
       ...(pod.spare && { MILLRACE_SPARE: '1' }),

@@ -18,6 +18,7 @@ import { type LiveEndpoint, listMounts } from '../endpoints/endpoint-records.ts'
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { Templates } from '../endpoints/templates.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
+import { isNewStart } from '../pods/worker-timeline.ts';
 import type { GpuContention, GpuTenants } from '../tenancy/gpu-tenants.ts';
 import { listWishes } from '../tenancy/gpu-wishes.ts';
 import { candidateOf } from '../versions/rollout.ts';
@@ -49,6 +50,7 @@ export interface WorkforceOptions {
     | 'findObstacle'
     | 'headroomFor'
     | 'ofEndpoint'
+    | 'noteStart'
     | 'parkWorker'
     | 'readLog'
     | 'returnGpus'
@@ -180,6 +182,7 @@ export class Workforce {
       mayPark: this.#mayPark(endpoint),
       gpuMemoryOf: ({ spec }) => this.#options.catalog.gpuMemoryOf(spec),
     });
+    await this.#noteStarts(all, load);
     for (const step of observation.parking) await this.#followParking(endpoint, step);
     for (const ended of observation.ended) await this.#endWorker(endpoint, ended);
     this.#learnOfSpares(observation, load, workers);
@@ -361,11 +364,18 @@ export class Workforce {
     return { ...worker, parking };
   }
 
+  async #noteStarts(all: readonly PodState[], { workers }: WorkLoad): Promise<void> {
+    for (const { podId, start } of workers) {
+      const pod = start && all.find(({ id }) => id === podId);
+      if (pod && isNewStart(pod, start)) await this.#options.pods.noteStart(pod.id, start);
+    }
+  }
+
   async #followParking({ deployment, id }: DeployedEndpoint, follow: ParkingStep): Promise<void> {
     const { log, pods, views } = this.#options;
     const { podId } = follow;
     if (follow.step === 'wish') return views[deployment.type].park?.(id, podId, follow.wish);
-    if (follow.step === 'left') await pods.parkWorker(podId, follow.bytes);
+    if (follow.step === 'left') await pods.parkWorker(podId, follow.parked);
     else await pods.settleWake(podId);
     const msg = follow.step === 'left' ? 'worker parked' : 'parked worker is ready again';
     log.info({ endpoint: id, pod: podId }, msg);

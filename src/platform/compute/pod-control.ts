@@ -98,6 +98,7 @@ export class PodControl {
       keys,
       endpoints,
       pods,
+      clock,
       log,
       ...(stateDirOf && { stateDirOf }),
       stateIn: engine.stateVolumes ? 'volumes' : 'folders',

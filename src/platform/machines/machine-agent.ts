@@ -11,7 +11,8 @@ import {
   type Engine,
   EngineError,
 } from '../../engine/engine.ts';
-import { PARKING_STATES } from '../../wire/link/worker-link.ts';
+import { shownStartParts } from '../../wire/job/job-records.ts';
+import { PARK_WAYS, PARKING_STATES, STARTED } from '../../wire/link/worker-link.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { FolderUse, WorkerFolders } from '../compute/worker-folders.ts';
 
@@ -263,8 +264,12 @@ export const workLoad = z.object({
       busyUntil: z.number(),
       draining: z.boolean(),
       isNew: z.literal(true).exactOptional(),
+      start: z
+        .object({ of: z.enum(STARTED), at: z.number(), parts: shownStartParts })
+        .exactOptional(),
       parking: z
         .object({
+          way: z.enum(PARK_WAYS).exactOptional(),
           state: z.enum(PARKING_STATES),
           vramBytes: z.number(),
           hostLimitBytes: z.number(),

@@ -11,7 +11,7 @@ import type { StepOn } from '../changes.ts';
 import type { JobTracing } from '../job-tracing.ts';
 import { holdsLiveLease } from '../lifecycle/transition.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
-import type { HeldLease, PresentWorker } from './presence.ts';
+import { findArrival, type HeldLease, type PresentWorker } from './presence.ts';
 
 interface Choice {
   job: StoredJob;
@@ -37,7 +37,8 @@ export function leaseJob(
     incarnation: worker.incarnation,
     takeId,
   };
-  const decision = step(job, { type: 'lease', lease });
+  const arrival = findArrival(worker, job);
+  const decision = step(job, { type: 'lease', lease, ...(arrival && { arrival }) });
   if ('refused' in decision) throw new Error(`job ${job.id} is not ready: ${decision.refused}`);
   return toLease(decision.job, input, tracing);
 }

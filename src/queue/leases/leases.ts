@@ -114,7 +114,7 @@ export class Leases {
       return jobs.filter((job) => job.lease && outbox.has(job.lease.token));
     });
     if (schema) inputSchemas.note(schema);
-    presence.arrive(worker, clock.now(), delivering);
+    presence.arrive(worker, clock.now(), { delivering, start: hello.start });
     const { leaseMs, renewEveryMs, takeWaitMs } = settings;
     const capabilities = [...CAPABILITIES];
     return { protocol: PROTOCOL_VERSION, capabilities, leaseMs, renewEveryMs, takeWaitMs };

@@ -2,6 +2,7 @@
 // store at start.
 import {
   type JobKey,
+  type JobNote,
   numberGpuType,
   type StoredJob,
   type StoredWorker,
@@ -11,6 +12,7 @@ import {
   LinkError,
   type RenewReply,
   type WorkerParking,
+  type WorkerStart,
 } from '../../wire/link/worker-link.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
 
@@ -52,6 +54,12 @@ export interface PresentWorker {
   parkWish: ParkWish | undefined;
   /** The wish that the last renewal has answered. */
   parkWishSent: ParkWish | undefined;
+  /** When it began to wake, Unix ms; undefined: it does not wake. */
+  wakingSince: number | undefined;
+  /** The last measured start. */
+  start: WorkerStart | undefined;
+  /** For the timeline of the jobs that have waited for it: its start, or its wake. */
+  arrival: Arrival | undefined;
   /** Leases by token, including kept leases of ended jobs. */
   leases: Map<string, HeldLease>;
   /** Leases given since its hello. */
@@ -62,6 +70,12 @@ export interface PresentWorker {
   openTake: AbortController | undefined;
 }
 
+/** `taken`: leases given before it. */
+export type Arrival = Pick<JobNote, 'at' | 'bytes' | 'start' | 'waitedMs' | 'way'> & {
+  event: 'worker_started' | 'worker_woken';
+  taken: number;
+};
+
 export type ParkWish = NonNullable<RenewReply['parking']>;
 
 /** It is parked, or on the way to it or back: it gets no jobs. */
@@ -70,6 +84,16 @@ export function isHeldBack({
   parkWish,
 }: Partial<Pick<PresentWorker, 'parking' | 'parkWish'>>): boolean {
   return parkWish === 'parked' || (parking !== undefined && parking.state !== 'ready');
+}
+
+/** What the job that the worker takes now has waited for. */
+export function findArrival(
+  { arrival, slots, taken }: Pick<PresentWorker, 'arrival' | 'slots' | 'taken'>,
+  { queuedAt }: Pick<StoredJob, 'queuedAt'>,
+): Omit<Arrival, 'taken'> | undefined {
+  if (!arrival || arrival.at < queuedAt || taken - arrival.taken >= slots) return undefined;
+  const { taken: _taken, ...note } = arrival;
+  return note;
 }
 
 export class Presence {
@@ -82,7 +106,11 @@ export class Presence {
    * Adds the worker or its new incarnation. From the old incarnation, only leases remain whose
    * outcome the new incarnation will deliver.
    */
-  arrive(worker: StoredWorker, now: number, delivering: StoredJob[] = []): PresentWorker {
+  arrive(
+    worker: StoredWorker,
+    now: number,
+    { delivering = [], start }: { delivering?: StoredJob[]; start?: WorkerStart | undefined } = {},
+  ): PresentWorker {
     const before = this.find(worker.endpointId, worker.id);
     before?.openTake?.abort();
     const again = before?.incarnation === worker.incarnation ? before : undefined;
@@ -102,6 +130,12 @@ export class Presence {
       parking: again ? again.parking : restart(before?.parking),
       parkWish: again?.parkWish,
       parkWishSent: undefined,
+      wakingSince: undefined,
+      start,
+      // The clock of its machine may be ahead.
+      arrival: start && {
+        ...{ at: Math.min(now, start.at), event: 'worker_started', start: start.parts, taken: 0 },
+      },
       leases: before?.leases ?? new Map(),
       taken: 0,
       takeSeq: 0,

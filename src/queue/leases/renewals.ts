@@ -1,11 +1,17 @@
 // Renews leases: a long poll that extends the leases a worker names and reports those that have ended.
+import { isDeepStrictEqual } from 'node:util';
 import { yieldToLoop } from '../../base/slices.ts';
 import type { Reader, StoredJob, Transaction } from '../../store/store.ts';
 import { isTerminal } from '../../wire/job/job.ts';
-import type { RenewReply, RenewRequest, WorkerParking } from '../../wire/link/worker-link.ts';
+import type {
+  RenewReply,
+  RenewRequest,
+  WorkerParking,
+  WorkerStart,
+} from '../../wire/link/worker-link.ts';
 import type { StepOn } from '../changes.ts';
 import type { LeasesOptions } from './leases.ts';
-import type { PresentWorker } from './presence.ts';
+import type { Arrival, PresentWorker } from './presence.ts';
 
 /** Leases that are looked up at once: one request may name thousands, known ones or not. */
 const LEASES_PER_SLICE = 256;
@@ -22,6 +28,7 @@ export class Renewals {
     const worker = presence.require(endpointId, request);
     worker.seenAt = clock.now();
     const waiter = signals.workerCalled(endpointId, request.workerId);
+    this.#noteStart(worker, request.start);
     this.#noteParking(worker, request.parking);
     try {
       const ended = await this.#extend(endpointId, request);
@@ -45,6 +52,13 @@ export class Renewals {
     return { ended, drain: draining, ...(isWish && { parking: parkWish }) };
   }
 
+  #noteStart(worker: PresentWorker, start: WorkerStart | undefined): void {
+    const known = worker.start;
+    if (!start || start.at < (known?.at ?? 0) || isDeepStrictEqual(start, known)) return;
+    worker.start = start;
+    this.#options.signals.workersChanged(worker.endpointId);
+  }
+
   /** Renewals may overtake each other: an older state is dropped. */
   #noteParking(worker: PresentWorker, parking: WorkerParking | undefined): void {
     const { signals } = this.#options;
@@ -58,8 +72,23 @@ export class Renewals {
     if (known && parking.change < known.change) return;
     worker.parking = parking;
     if (known?.state === parking.state) return;
+    if (parking.state === 'waking') worker.wakingSince = this.#options.clock.now();
+    if (parking.state === 'ready' && known) worker.arrival = this.#describeWake(worker, known);
     signals.workersChanged(worker.endpointId);
     if (parking.state === 'ready') signals.wakeTakers(worker.endpointId);
+  }
+
+  #describeWake(worker: PresentWorker, before: WorkerParking): Arrival | undefined {
+    const { taken, wakingSince } = worker;
+    worker.wakingSince = undefined;
+    // It has turned back before it was parked.
+    if (before.state === 'parking' || wakingSince === undefined) return undefined;
+    const at = this.#options.clock.now();
+    const { vramBytes: bytes, way } = before;
+    return {
+      ...{ at, event: 'worker_woken', taken, waitedMs: Math.max(0, at - wakingSince), bytes },
+      way: bytes === 0 ? 'cold' : way,
+    };
   }
 
   #extend(endpointId: string, request: RenewRequest): Promise<RenewReply['ended']> {

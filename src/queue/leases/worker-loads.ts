@@ -1,7 +1,7 @@
 // Reports the load and the workers of an endpoint, for scaling decisions.
 import { numberGpuType, type OutgrownLoad, type StoredEndpoint } from '../../store/store.ts';
 import type { GpuUsage } from '../../wire/job/attempt.ts';
-import type { ParkingState } from '../../wire/link/worker-link.ts';
+import type { ParkingState, WorkerParking, WorkerStart } from '../../wire/link/worker-link.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import type { Signals } from '../signals.ts';
 import { listLaterTypes, type ParkWish, type PresentWorker } from './presence.ts';
@@ -53,8 +53,11 @@ export interface WorkerLoad {
   draining: boolean;
   /** It has just arrived, or the platform has just started: it may still say that it can be parked. */
   isNew?: true;
+  /** Its last start, if it was measured. */
+  start?: WorkerStart;
   /** Absent: it cannot be parked. */
   parking?: {
+    way: WorkerParking['way'];
     state: ParkingState;
     vramBytes: number;
     hostLimitBytes: number;
@@ -223,14 +226,18 @@ export function drainWorker(worker: PresentWorker, signals: Signals): void {
 }
 
 function describe(worker: PresentWorker, now: number): WorkerLoad {
-  const { arrivedAt, draining, hasRenewed, id, leases, parking, parkWish, podId, taken } = worker;
+  const { arrivedAt, draining, hasRenewed, id, leases, parking, parkWish, podId, start, taken } =
+    worker;
   const busyUntil = Math.max(0, ...[...leases.values()].map(({ deadlineAt }) => deadlineAt));
   const isNew = !hasRenewed && now - arrivedAt < NEW_MS && { isNew: true as const };
-  const load = { id, podId, jobs: leases.size, taken, busyUntil, draining, ...isNew };
+  const load = {
+    ...{ id, podId, jobs: leases.size, taken, busyUntil, draining, ...isNew },
+    ...(start && { start }),
+  };
   if (!parking) return load;
-  const { hostLimitBytes, state, vramBytes } = parking;
+  const { hostLimitBytes, state, vramBytes, way } = parking;
   const wish = parkWish !== undefined && { wish: parkWish };
-  return { ...load, parking: { state, vramBytes, hostLimitBytes, ...wish } };
+  return { ...load, parking: { way, state, vramBytes, hostLimitBytes, ...wish } };
 }
 
 export interface GpuTotal {

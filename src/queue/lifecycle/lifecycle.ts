@@ -17,7 +17,14 @@ import type {
   ReportHeader,
   ReportReply,
 } from '../../wire/link/worker-link.ts';
-import { addNote, nameAttempt, noteModelWait, noteRetry, numberRun } from '../timeline.ts';
+import {
+  addNote,
+  nameAttempt,
+  noteArrival,
+  noteModelWait,
+  noteRetry,
+  numberRun,
+} from '../timeline.ts';
 import {
   crash,
   fail,
@@ -57,7 +64,7 @@ import {
 
 export type JobEvent =
   /** A worker takes the job. */
-  | { type: 'lease'; lease: Pick<StoredLease, 'token' | 'workerId' | 'incarnation' | 'takeId'> }
+  | ({ type: 'lease' } & LeaseEvent)
   /** The worker has named the lease in a renew or take. */
   | { type: 'renew' }
   /** The response with the lease never reached the worker. */
@@ -93,7 +100,7 @@ export type JobEvent =
 export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision {
   switch (event.type) {
     case 'lease':
-      return lease(job, event.lease, moment);
+      return lease(job, event, moment);
     case 'renew':
       return change(renewed(job, moment), { retried: revivedRetries(job) });
     case 'not_received':
@@ -139,9 +146,15 @@ export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision 
 
 // --- leasing -----------------------------------------------------------------------------------
 
+interface LeaseEvent {
+  lease: Pick<StoredLease, 'token' | 'workerId' | 'incarnation' | 'takeId'>;
+  /** What the job has waited for, for its timeline. */
+  arrival?: Omit<JobNote, 'attempt' | 'workerId' | 'run' | 'runAttempt'>;
+}
+
 function lease(
   job: StoredJob,
-  given: Pick<StoredLease, 'token' | 'workerId' | 'incarnation' | 'takeId'>,
+  { arrival, lease: given }: LeaseEvent,
   { now, settings }: Moment,
 ): Decision {
   if (job.status !== 'IN_QUEUE' || job.delayed) return { refused: `its status is ${job.status}` };
@@ -151,6 +164,7 @@ function lease(
   return change(
     {
       ...job,
+      notes: arrival ? noteArrival(job, given.workerId, arrival) : job.notes,
       status: 'IN_PROGRESS',
       attempt: job.attempt + 1,
       startedAt: now,

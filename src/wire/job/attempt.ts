@@ -56,6 +56,20 @@ export const attemptError = record({
 });
 export type AttemptError = TypeOf<typeof attemptError>;
 
+/** Where the time of a start went, ms: in this order, one after the other. A part that nobody measured is absent. */
+export const startParts = record({
+  queueMs: optional(whole(), 'Until the pod had its GPUs, and a machine room for it'),
+  installMs: optional(whole(), 'Pull of the image, creation of the container, `npm install`'),
+  interpreterMs: optional(whole(), 'Until the code of Node.js and of the model process ran'),
+  importMs: optional(whole(), 'Import of the handler, and of the packages of the model process'),
+  setupMs: optional(whole(), "The rest of the handler's `setup`: it loads the model"),
+  firstCallMs: optional(
+    whole(),
+    'Execution of the first job until its first output; absent until then',
+  ),
+});
+export type StartParts = TypeOf<typeof startParts>;
+
 export const VRAM_SCOPES = ['process', 'devices'] as const;
 
 /** What one attempt used of the GPUs of its worker process. */

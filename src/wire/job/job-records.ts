@@ -4,8 +4,9 @@ import { z } from 'zod';
 import type { Chunk } from '../chunk/chunk.ts';
 import type { Json } from '../json.ts';
 import type { Field, Shape } from '../link/fields.ts';
+import { PARK_WAYS } from '../link/worker-link.ts';
 import { PROBLEMS, type Problem, type ProblemCode } from '../problem.ts';
-import { attemptError, attemptUsage, STOP_LEVELS } from './attempt.ts';
+import { attemptError, attemptUsage, STOP_LEVELS, startParts } from './attempt.ts';
 import {
   ERROR_CODES,
   JOB_STATUSES,
@@ -124,15 +125,18 @@ export const jobSummary = z.object({
  */
 export type JobSummary = z.infer<typeof jobSummary>;
 
+export const shownStartParts = toSchema(startParts);
+
 const timelineEntry = z.object({
   at: z.int().describe('Unix ms'),
   event: z
     .enum(TIMELINE_EVENTS)
     .describe(
-      '`queued`: again, after a failure. `due`: the job may start then. `lease_lost`: the worker did not renew the ' +
+      '`queued`: again, after a failure. `due`: the job may start then. `worker_started`, `worker_woken`: the job waited until ' +
+        'this worker was ready, or back from being parked. `lease_lost`: the worker did not renew the ' +
         'lease. `released`: the worker gave the job back. `stopped`: the worker stopped the handler, after a cancel or a timeout. ' +
         '`retried`: a client retried the job. `model_wait`: the attempt waited for the start of a model process. `ended`: the job has its last status. Of each event of earlier runs, and of each ' +
-        'of `first_chunk`, `model_wait`, `stopped`, `released`, `retried` and the events of the webhook, the last 5',
+        'of `worker_started`, `worker_woken`, `first_chunk`, `model_wait`, `stopped`, `released`, `retried` and the events of the webhook, the last 5',
     ),
   attempt: count
     .exactOptional()
@@ -149,7 +153,17 @@ const timelineEntry = z.object({
     .describe('GPU type on which the attempt ran out of memory'),
   waitedMs: wholeMs
     .exactOptional()
-    .describe('Of `model_wait`: how long, in all; not part of `executionTime`'),
+    .describe(
+      'Of `model_wait`: how long, in all; not part of `executionTime`. Of `worker_woken`: how long the worker took',
+    ),
+  start: shownStartParts
+    .exactOptional()
+    .describe('Of `worker_started`: where the time of the start went'),
+  bytes: count.exactOptional().describe('Of `worker_woken`: GPU memory that it took back'),
+  way: z
+    .enum([...PARK_WAYS, 'cold'])
+    .exactOptional()
+    .describe('Of `worker_woken`: `cold`: its model has started anew'),
   level: z
     .enum(STOP_LEVELS)
     .exactOptional()

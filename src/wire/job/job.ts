@@ -89,6 +89,8 @@ export const TIMELINE_EVENTS = [
   'submitted',
   'queued',
   'due',
+  'worker_started',
+  'worker_woken',
   'started',
   'model_wait',
   'first_chunk',

@@ -2,7 +2,7 @@
 // gRPC) transports exactly this interface; the queue implements it directly. Each message is described
 // once, by its fields (fields.ts): its type and its check follow. worker.proto is its form on gRPC.
 import { MAX_CHUNK_BYTES } from '../chunk/chunk.ts';
-import { attemptError, attemptUsage, STOP_LEVELS } from '../job/attempt.ts';
+import { attemptError, attemptUsage, STOP_LEVELS, startParts } from '../job/attempt.ts';
 import { MAX_S3_CONFIG_LENGTH } from '../job/job.ts';
 import { findSchemaFault, MAX_CHUNKS, MAX_REPORTS } from '../message-bounds.ts';
 import { MAX_TRACESTATE_LENGTH, TRACEPARENT_LENGTH } from '../trace-context.ts';
@@ -128,6 +128,17 @@ export type Device = TypeOf<typeof device>;
 /** Version of workers that use RunPod's protocol, which has no outbox. */
 export const RUNPOD_WORKER_VERSION = 'runpod';
 
+/** Of the worker, or of a model process that was started after it. */
+export const STARTED = ['worker', 'model'] as const;
+
+const workerStart = record({
+  of: word(STARTED),
+  /** When it was ready, Unix ms; the last moment that a Date has is the largest. It names the start. */
+  at: whole({ max: 8_640_000_000_000_000 }),
+  parts: startParts,
+});
+export type WorkerStart = TypeOf<typeof workerStart>;
+
 export const workerHello = record({
   ...identity,
   protocol: whole(),
@@ -149,6 +160,8 @@ export const workerHello = record({
   ),
   /** Number of the uploaded handler that the worker runs. */
   handlerVersion: optional(whole({ min: 1, max: Number.MAX_SAFE_INTEGER })),
+  /** The last start, if it was measured. */
+  start: optional(workerStart),
 });
 export type WorkerHello = TypeOf<typeof workerHello>;
 
@@ -248,6 +261,8 @@ export const renewRequest = record({
   ),
   /** A worker that can be parked. */
   parking: optional(workerParking),
+  /** As in hello. */
+  start: optional(workerStart),
 });
 export type RenewRequest = TypeOf<typeof renewRequest>;
 

@@ -2,6 +2,8 @@
 // specification (sections 2.1 to 2.6, 3.1, 4.1); its operations. control/pods decides which changes are allowed.
 import { z } from 'zod';
 import { podKubernetes } from '../engine/kubernetes.ts';
+import { shownStartParts } from '../job/job-records.ts';
+import { PARK_WAYS } from '../link/worker-link.ts';
 import { answerJson, bodyJson, describeOperations } from '../operations/operation.ts';
 import { describeResource } from '../operations/resource.ts';
 import { POD_ROUTES, RESOURCES } from '../routes/routes.ts';
@@ -144,6 +146,43 @@ const podRuntime = z.object({
 });
 export type PodRuntime = z.infer<typeof podRuntime>;
 
+export const WORKER_EVENTS = [
+  'started',
+  'model_started',
+  'parking',
+  'parked',
+  'waking',
+  'woken',
+] as const;
+
+/** What is said of an event besides its time. */
+export const workerEvent = z.object({
+  event: z
+    .enum(WORKER_EVENTS)
+    .describe(
+      '`started`: the worker was ready. `model_started`: a model process was, which the worker started later. `parking`, `parked`: its models ' +
+        'left the GPU. `waking`, `woken`: they came back',
+    ),
+  parts: shownStartParts
+    .exactOptional()
+    .describe('Of `started` and `model_started`: where the time of the start went'),
+  ms: z
+    .int()
+    .min(0)
+    .exactOptional()
+    .describe('Of `parked`: time since `parking`. Of `woken`: time since `waking`'),
+  bytes: z
+    .int()
+    .min(0)
+    .exactOptional()
+    .describe('Of `parked` and `woken`: GPU memory that the models had; 0: they ended'),
+  way: z
+    .enum([...PARK_WAYS, 'cold'])
+    .exactOptional()
+    .describe('Of `parked` and `woken`: `cold`: the models ended, and started anew'),
+});
+export type WorkerEvent = z.infer<typeof workerEvent>;
+
 /** A pod as the API returns it. Times are ISO 8601, UTC. */
 export const podRecord = z.object({
   id: z.string(),
@@ -187,6 +226,10 @@ export const podRecord = z.object({
     .describe(
       'Set while the worker is parked: its GPU is free for others. `bytes`: GPU memory that its model has left; 0: the model has ended, and starts anew at the wake',
     ),
+  timeline: z
+    .array(workerEvent.extend({ at: z.iso.datetime() }))
+    .exactOptional()
+    .describe('Of a worker: its last 20 events, the oldest first; absent if it has told none'),
   reason: z
     .string()
     .nullable()

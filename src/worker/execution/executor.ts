@@ -2,6 +2,7 @@
 // share. One uses threads; the other runs handlers in the worker's own thread, for the harness.
 
 import type { Clock } from '../../base/clock.ts';
+import type { ModelStart } from '../../base/process/model-starts.ts';
 import type { ParkWay } from '../../base/process/parkables.ts';
 import { type EndHold, Holds } from '../../handler/attempt/hold.ts';
 import { ChunkHistory, createStoppedOutcome, type StopReason } from '../../handler/attempt/stop.ts';
@@ -111,6 +112,19 @@ export interface ExecutorParking {
   wakeUp(how: 'together' | 'in turn'): Promise<void>;
 }
 
+/** A start of the executor, or of a model process that its threads have started since. Parts in ms. */
+export type ExecutorStart =
+  | {
+      of: 'worker';
+      /** When the first code of a thread ran, Unix ms. */
+      upAt: number;
+      /** Parts after that; the interpreter is that of a model process. */
+      interpreterMs: number;
+      importMs: number;
+      setupMs: number;
+    }
+  | ({ of: 'model' } & ModelStart);
+
 export interface Executor {
   /** Undefined: its models cannot be parked. */
   readonly parking?: ExecutorParking | undefined;
@@ -131,6 +145,8 @@ export interface Executor {
   readonly stuckThread: string | undefined;
   /** The listener is called when `free` has grown, or `trouble` or `stuckThread` has changed. */
   onChange(listener: () => void): void;
+  /** The listener is called when a start is over. Absent: it measures none. */
+  onStarted?(listener: (start: ExecutorStart) => void): void;
   /** The listener is called for each batch of a batch handler. */
   onBatch(listener: (event: BatchEvent) => void): void;
   /**

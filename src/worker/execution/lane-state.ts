@@ -1,12 +1,13 @@
 // What a lane knows of its thread: how far its start has come, its jobs, and the slots that are left. When the thread
 // ends, LaneJobs decides the outcome of each job: which one is to blame, and which ones return to the queue. lane.ts
 // ends the thread.
+import type { ModelStart } from '../../base/process/model-starts.ts';
 import { describeStuck, type StopReason } from '../../handler/attempt/stop.ts';
 import type { BatchSettings } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
 import type { AttemptError, StopLevel } from '../../wire/job/attempt.ts';
 import { nameTrace } from '../../wire/trace-context.ts';
-import type { ManagedExecution, StartStage } from './executor.ts';
+import type { ExecutorStart, ManagedExecution, StartStage } from './executor.ts';
 import type { StuckThread } from './thread-end.ts';
 import type { FromThread, ReportedCapacity } from './thread-messages.ts';
 
@@ -25,6 +26,11 @@ export class LaneStart {
   /** An option of the worker does not fit the handler. */
   isMisused = false;
   config: LoadedConfig = {};
+  /** When the first code of the thread ran, Unix ms. */
+  #upAt = 0;
+  #loadedAt = 0;
+  /** The slowest model process that `setup` has started. */
+  model: ModelStart | undefined;
   readonly #options: LaneStartOptions;
   #isLoaded = false;
   #isOver = false;
@@ -42,9 +48,32 @@ export class LaneStart {
     return this.#isLoaded ? 'setup' : 'load';
   }
 
+  noteUp(): void {
+    this.#upAt = Date.now();
+  }
+
+  /** `setup` has started a model process. */
+  noteModel(model: ModelStart): void {
+    if (addUp(model) >= addUp(this.model)) this.model = model;
+  }
+
+  /** Call it when the thread is ready. Its model processes have started in the time of `setup`. */
+  measure(): ExecutorStart {
+    const { importMs = 0, interpreterMs = 0 } = this.model ?? {};
+    const after = (since: number, until: number) => Math.max(0, until - since);
+    return {
+      of: 'worker',
+      upAt: this.#upAt,
+      interpreterMs,
+      importMs: after(this.#upAt, this.#loadedAt) + importMs,
+      setupMs: Math.max(0, after(this.#loadedAt, Date.now()) - interpreterMs - importMs),
+    };
+  }
+
   /** The module is loaded; its setup begins. */
   noteLoaded(config: LoadedConfig): void {
     this.#isLoaded = true;
+    this.#loadedAt = Date.now();
     this.config = config;
     this.#limit(config.setupTimeoutMs);
   }
@@ -66,6 +95,10 @@ export class LaneStart {
       onTimeout(`${handlerPath}: loading and setup took longer than ${ms} ms`);
     }, ms);
   }
+}
+
+function addUp(model: ModelStart | undefined): number {
+  return (model?.interpreterMs ?? 0) + (model?.importMs ?? 0) + (model?.setupMs ?? 0);
 }
 
 type JobOutput = Extract<FromThread, { kind: 'chunks' | 'progress' | 'log' | 'held' }>;

@@ -8,12 +8,18 @@ import {
   type Worker,
 } from 'node:worker_threads';
 import type { Piscina } from 'piscina';
+import type { ModelStart } from '../../base/process/model-starts.ts';
 import { createGroupList, endGroups } from '../../base/process/process-groups.ts';
 import type { StopReason } from '../../handler/attempt/stop.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
 import type { LoadedConfig } from '../../handler/loading/load.ts';
 import type { AttemptError } from '../../wire/job/attempt.ts';
-import { countSlots, type ManagedExecution, type StartStage } from './executor.ts';
+import {
+  countSlots,
+  type ExecutorStart,
+  type ManagedExecution,
+  type StartStage,
+} from './executor.ts';
 import { LaneCapacity, LaneJobs, LaneStart } from './lane-state.ts';
 import { PortOutbox, unpack } from './port-outbox.ts';
 import { describeDeath, examineThread, type StuckThread } from './thread-end.ts';
@@ -32,6 +38,8 @@ interface LaneEvents {
   /** Slots are free, or their number has changed. */
   onFree(): void;
   onBatch(event: BatchEvent): void;
+  /** A model process has started after `setup`. */
+  onModelStart(start: ModelStart): void;
   /** The thread is about to end: another one can start. */
   onClosing(lane: Lane): void;
   /** The thread was terminated but does not end; its jobs are settled. */
@@ -120,6 +128,16 @@ export class Lane {
   /** The stage at which the start failed; see HandlerNotLoadedError. */
   get stage(): StartStage {
     return this.#start.stage;
+  }
+
+  /** Where the time of the start went; call it when the thread is ready. */
+  measureStart(): ExecutorStart {
+    return this.#start.measure();
+  }
+
+  /** Of the model process that `setup` has started. */
+  get modelStart(): ModelStart | undefined {
+    return this.#start.model;
   }
 
   get failedCheck(): string | undefined {
@@ -256,6 +274,7 @@ export class Lane {
       case 'up':
         // A handler could name another thread later.
         if (this.isUp) return;
+        this.#start.noteUp();
         this.#thread = this.#options.pool.threads.find(
           ({ threadId }) => threadId === message.threadId,
         );
@@ -285,6 +304,12 @@ export class Lane {
         this.#capacity?.report(message);
         this.#options.events.onFree();
         return;
+      case 'model_started': {
+        const { kind: _kind, ...start } = message;
+        if (this.#state === 'starting') this.#start.noteModel(start);
+        else this.#options.events.onModelStart(start);
+        return;
+      }
       case 'batch':
         this.#options.events.onBatch(message.event);
         return;

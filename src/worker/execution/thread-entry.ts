@@ -11,6 +11,7 @@ import {
   setImmediate,
   setTimeout,
 } from '../../base/clock.ts';
+import { onModelStart } from '../../base/process/model-starts.ts';
 import { addKnown, listParkables, NO_ROOM, type Parkable } from '../../base/process/parkables.ts';
 import { shareGroups } from '../../base/process/process-groups.ts';
 import { type AttemptSink, type Invocation, invoke } from '../../handler/attempt/invoke.ts';
@@ -105,6 +106,9 @@ class ThreadLane implements ConsoleOwner {
     captureConsole(this);
     captureOutput(this);
     shareGroups(this.#task.groups);
+    onModelStart(({ importMs, interpreterMs, setupMs }) => {
+      this.#outbox.push({ kind: 'model_started', interpreterMs, importMs, setupMs });
+    });
     this.#reportEnd();
     this.#outbox.push({
       kind: 'up',

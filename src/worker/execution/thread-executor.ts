@@ -23,6 +23,7 @@ import {
   type Executor,
   type ExecutorOptions,
   type ExecutorParking,
+  type ExecutorStart,
   HandlerNotLoadedError,
   ManagedExecution,
   NoDeviceRoomError,
@@ -91,6 +92,7 @@ export class ThreadExecutor implements Executor {
   readonly #replaced = new WeakSet<Lane>();
   readonly #listeners: (() => void)[] = [];
   readonly #batchListeners: ((event: BatchEvent) => void)[] = [];
+  readonly #startListeners: ((start: ExecutorStart) => void)[] = [];
   #pool: Piscina<LaneTask, void> | undefined;
   #starting: PromiseWithResolvers<LoadedConfig> | undefined;
   #isStopping = false;
@@ -201,6 +203,10 @@ export class ThreadExecutor implements Executor {
     this.#batchListeners.push(listener);
   }
 
+  onStarted(listener: (start: ExecutorStart) => void): void {
+    this.#startListeners.push(listener);
+  }
+
   async start(): Promise<LoadedConfig> {
     this.#isStopping = false;
     this.#starting = Promise.withResolvers();
@@ -298,11 +304,12 @@ export class ThreadExecutor implements Executor {
       memoryLimitMb: this.#options.resourceLimits?.maxOldGenerationSizeMb,
       writeLog: (lines) => this.#options.logDestination?.write(lines),
       events: {
-        onReady: (_, config) => this.#welcome(config),
+        onReady: (ready, config) => this.#welcome(ready, config),
         onFree: () => this.#dispatch(),
         onBatch: (event) => {
           for (const listener of this.#batchListeners) listener(event);
         },
+        onModelStart: (start) => this.#announceStart({ of: 'model', ...start }),
         onClosing: (closing) => this.#launchSuccessor(closing),
         onStuck: (stuck, reason) => this.#giveUp(stuck, reason),
         onGone: (gone, reason) => {
@@ -315,12 +322,18 @@ export class ThreadExecutor implements Executor {
     this.#lanes.add(lane);
   }
 
-  #welcome(config: LoadedConfig): void {
+  #announceStart(start: ExecutorStart): void {
+    for (const listener of this.#startListeners) listener(start);
+  }
+
+  #welcome(ready: Lane, config: LoadedConfig): void {
     const { threads, concurrency } = this.#options;
     this.#slots = threads * countSlots(config, concurrency);
     const serving = [...this.#lanes].filter((lane) => lane.isServing);
     if (serving.length === threads) {
       this.#trouble = undefined;
+      if (this.#starting) this.#announceStart(ready.measureStart());
+      else if (ready.modelStart) this.#announceStart({ of: 'model', ...ready.modelStart });
       this.#starting?.resolve(config);
     }
     this.#dispatch();

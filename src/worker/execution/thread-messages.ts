@@ -123,6 +123,8 @@ const fromThread = union('kind', {
     bytes: maybe(count),
     failure: maybe(record({ message: text(), hasNoRoom: flag })),
   },
+  /** A model process is ready: parts of its start, ms. */
+  model_started: { interpreterMs: maybe(whole()), importMs: maybe(whole()), setupMs: whole() },
   batch: {
     event: union('kind', {
       started: { size: number, of: number, waitMs: number },

@@ -182,7 +182,7 @@ export class FleetWorld {
       queue.endPod(endpointId, podId, readOutbox);
     const reach = { url, stateDirOf, stateIn, onGone };
     const listWorkers = () => queue.workerLoads.listPresent();
-    const workerPods = new WorkerPods({ ...reach, keys, endpoints, pods, log, listWorkers });
+    const workerPods = new WorkerPods({ ...reach, keys, endpoints, pods, clock, log, listWorkers });
     const environmentOf = workerPods.environmentOf.bind(workerPods);
     const stateVolumeOf = workerPods.stateVolumeOf.bind(workerPods);
     const hasEndpoint = (id: string) => endpoints.find(id) !== undefined;

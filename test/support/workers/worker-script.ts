@@ -22,6 +22,7 @@ import type {
   ExecutionSink,
   Executor,
   ExecutorParking,
+  ExecutorStart,
   StopReason,
 } from '../../../src/worker/execution/executor.ts';
 import { createWorker, type Worker, type WorkerOptions } from '../../../src/worker/worker.ts';
@@ -138,6 +139,7 @@ export class ScriptedExecutor implements Executor {
   stopped = false;
   /** Calls the listener of the worker. */
   reportBatch: (event: BatchEvent) => void = () => {};
+  reportStart: (start: ExecutorStart) => void = () => {};
   /** False: its slots are not to be had. */
   isUp = true;
   onStart: () => Promise<LoadedConfig> = async () => ({});
@@ -168,6 +170,10 @@ export class ScriptedExecutor implements Executor {
 
   onBatch(listener: (event: BatchEvent) => void): void {
     this.reportBatch = listener;
+  }
+
+  onStarted(listener: (start: ExecutorStart) => void): void {
+    this.reportStart = listener;
   }
 
   execute(lease: Lease, timeoutMs: number, sink: ExecutionSink): Execution {

@@ -2,6 +2,7 @@
 import { createModelProcess, type ModelProcessOptions } from 'millrace/process';
 import { describe, expect, it } from 'vitest';
 import { assignBlame } from '../../../src/process/calls.ts';
+import { splitStart } from '../../../src/process/child-keeper.ts';
 import { completeOptions } from '../../../src/process/options.ts';
 
 describe('the options of a model process', () => {
@@ -61,5 +62,28 @@ describe('the end of a child', () => {
     ],
   ] as const)('%s', (_, running, culprit, blames) => {
     expect([...assignBlame(running, culprit).values()]).toEqual(blames);
+  });
+});
+
+describe('the parts of a start', () => {
+  it.each([
+    [
+      'what the program tells',
+      { upAt: 1_030, importMs: 700 },
+      { interpreterMs: 30, importMs: 700, setupMs: 270 },
+    ],
+    ['only its whole, of another program', undefined, { setupMs: 1_000 }],
+    [
+      'no more than the whole, if a launcher has imported before',
+      { upAt: 9, importMs: 5_000 },
+      { interpreterMs: 0, importMs: 1_000, setupMs: 0 },
+    ],
+    [
+      'no more than the whole, if the clock was set',
+      { upAt: 9e15, importMs: Number.NaN },
+      { interpreterMs: 1_000, importMs: 0, setupMs: 0 },
+    ],
+  ])('are %s', (_, marks, parts) => {
+    expect(splitStart(1_000, 1_000, marks)).toEqual(parts);
   });
 });

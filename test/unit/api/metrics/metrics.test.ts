@@ -171,7 +171,7 @@ describe('the metrics of pods and GPUs', () => {
       `millrace_parked_workers{endpoint="ep_1"} ${count}`,
     ];
     expect(await read()).toEqual(series(0));
-    await world.pods.parkWorker(worker.id, 7);
+    await world.pods.parkWorker(worker.id, { since: 0, bytes: 7, way: 'hooks' });
     expect(await read()).toEqual(series(1));
     expect(await world.pods.returnGpus(worker.id)).toBe(true);
     expect(await read()).toEqual(series(0));

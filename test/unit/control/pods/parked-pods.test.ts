@@ -14,7 +14,8 @@ import {
 import { NOW, sights, states } from '../../../support/containers/pod-states.ts';
 
 const running = { ...states.runningGpu, endpointId: 'ep_1' };
-const parked = parkPod(running, 7, NOW);
+const left = { since: NOW - 900, bytes: 7, way: 'driver' } as const;
+const parked = parkPod(running, left, NOW);
 
 describe('a parked pod', () => {
   it('runs on without GPUs, and knows which it had', () => {
@@ -27,20 +28,28 @@ describe('a parked pod', () => {
 
   it('is not parked again, nor is one that ends or has no GPUs', () => {
     const pod = parked;
-    expect(parkPod(pod, 8, NOW + 1)).toBe(pod);
+    expect(parkPod(pod, left, NOW + 1)).toBe(pod);
     const ending = terminate(running, NOW);
-    expect(parkPod(ending, 8, NOW)).toBe(ending);
+    expect(parkPod(ending, left, NOW)).toBe(ending);
     const waiting = { ...running, gpus: [] };
-    expect(parkPod(waiting, 8, NOW)).toBe(waiting);
+    expect(parkPod(waiting, left, NOW)).toBe(waiting);
   });
 
   it('has its GPUs back before it is awake', () => {
-    const waking = returnGpus(parked);
+    const waking = returnGpus(parked, NOW + 5_000);
     expect(waking).toMatchObject({ gpus: ['g1'], parked: { gpus: ['g1'] } });
     expect(isParked(waking)).toBe(false);
-    expect(returnGpus(waking)).toBe(waking);
-    expect(settleWake(waking)).toEqual(running);
-    expect(settleWake(parked)).toEqual(parked);
+    expect(returnGpus(waking, NOW)).toBe(waking);
+    const { timeline, ...awake } = settleWake(waking, NOW + 5_300);
+    expect(awake).toEqual(running);
+    expect(timeline).toEqual([
+      { at: NOW - 900, event: 'parking' },
+      { at: NOW, event: 'parked', ms: 900, bytes: 7, way: 'driver' },
+      { at: NOW + 5_000, event: 'waking' },
+      { at: NOW + 5_300, event: 'woken', ms: 300, bytes: 7, way: 'driver' },
+    ]);
+    expect(settleWake(parked, NOW)).toBe(parked);
+    expect(settleWake(running, NOW)).toBe(running);
   });
 
   it.each([
@@ -48,7 +57,7 @@ describe('a parked pod', () => {
     ['crashes', sights.crashed],
     ['is gone', sights.nothing],
   ])('ends for ever if its container %s: it has no GPUs for a start', (_, seen) => {
-    for (const pod of [parked, returnGpus(parked)]) {
+    for (const pod of [parked, returnGpus(parked, NOW + 5_000)]) {
       const ended = observe(pod, seen, NOW + 1);
       expect(ended).toMatchObject({ status: 'EXITED', desired: 'stopped', gpus: [], failures: 0 });
       expect(ended).not.toHaveProperty('parked');
@@ -58,7 +67,7 @@ describe('a parked pod', () => {
 
   it('is removed like any other', () => {
     const ended = terminate(parked, NOW);
-    expect(returnGpus(ended)).toBe(ended);
+    expect(returnGpus(ended, NOW)).toBe(ended);
     const gone = observe(ended, undefined, NOW);
     expect(settleRemoval(gone)).toMatchObject({ removed: true, gpus: [] });
   });

@@ -1,0 +1,59 @@
+// The timeline of a worker: where the time of its starts went.
+import { expect, it } from 'vitest';
+import {
+  isNewStart,
+  noteParked,
+  noteStart,
+  noteWaking,
+  noteWoken,
+} from '../../../../src/control/pods/worker-timeline.ts';
+import type { WorkerStart } from '../../../../src/wire/link/worker-link.ts';
+import { NOW, states } from '../../../support/containers/pod-states.ts';
+
+const pod = { ...states.runningGpu, endpointId: 'ep_1' };
+const parts = {
+  queueMs: 400,
+  installMs: 2_000,
+  interpreterMs: 90,
+  importMs: 3_000,
+  setupMs: 5_000,
+};
+const first: WorkerStart = { of: 'worker', at: NOW, parts };
+
+it('keeps a start once, and adds its first call', () => {
+  const started = noteStart(pod, first);
+  expect(isNewStart(pod, first)).toBe(true);
+  expect(isNewStart(started, first)).toBe(false);
+  const called = { ...first, parts: { ...parts, firstCallMs: 70 } };
+  expect(isNewStart(started, called)).toBe(true);
+  const noted = noteStart(started, called);
+  expect(noted.timeline).toEqual([{ at: NOW, event: 'started', parts: called.parts }]);
+  expect(isNewStart(noted, called)).toBe(false);
+});
+
+it('gives the time in the queue to the first start of the pod only', () => {
+  const again = noteStart(noteStart(pod, first), { ...first, at: NOW + 60_000 });
+  expect(again.timeline?.[1]).toEqual({
+    ...{ at: NOW + 60_000, event: 'started' },
+    parts: { interpreterMs: 90, importMs: 3_000, setupMs: 5_000 },
+  });
+});
+
+it('lists the start of a model process as one of its own, and keeps the last 20 events', () => {
+  let noted = noteStart(pod, first);
+  for (let index = 1; index <= 30; index += 1) {
+    noted = noteStart(noted, { of: 'model', at: NOW + index, parts: { setupMs: index } });
+  }
+  expect(noted.timeline).toHaveLength(20);
+  expect(noted.timeline?.at(-1)).toEqual({
+    ...{ at: NOW + 30, event: 'model_started', parts: { setupMs: 30 } },
+  });
+});
+
+it('says that a model that had to end starts cold', () => {
+  const parked = noteParked(pod, { since: NOW, bytes: 0, way: 'hooks' }, NOW + 40);
+  const woken = noteWoken(noteWaking(parked, NOW + 100), NOW + 900);
+  expect(woken.timeline?.at(-1)).toEqual({
+    ...{ at: NOW + 900, event: 'woken', ms: 800, bytes: 0, way: 'cold' },
+  });
+});
