@@ -167,7 +167,7 @@ const NOTHING_KNOWN: EndpointActivity = {
   jobsPerSecond: 0,
   failedLastHour: 0,
   failureRate: null,
-  workers: { starting: 0, idle: 0, running: 0, draining: 0 },
+  workers: { starting: 0, idle: 0, running: 0, draining: 0, parked: 0 },
 };
 
 /** The state of an endpoint in one word, for the overview, its page, the CLI and metrics. */
@@ -179,7 +179,9 @@ export function judgeEndpoint(
   const { failureRate, oldestWaitMs, paused, running, workers } = activity;
   const connected = workers.idle + workers.running;
   const isWaiting = oldestWaitMs !== null;
-  if (isWaiting && !paused && connected + workers.starting === 0) return 'blocked';
+  if (isWaiting && !paused && connected + workers.starting + workers.parked === 0) {
+    return 'blocked';
+  }
   if (deployment?.rollout?.state === 'FAILED') return 'rollout_failed';
   if (failureRate !== null && failureRate >= FAILING_RATE) return 'failing';
   if (paused) return 'paused';

@@ -74,10 +74,16 @@ type SeenWorker = Pick<
   Parameters<typeof isHeldBack>[0];
 
 export function countWorkers(all: Iterable<SeenWorker>, aliveSince: number): WorkerFacts {
-  const facts: WorkerFacts = { alive: 0, freeSlots: 0, empty: 0, draining: 0, silentSince: null };
+  const facts: WorkerFacts = {
+    ...{ alive: 0, freeSlots: 0, empty: 0, draining: 0, parked: 0 },
+    silentSince: null,
+  };
   for (const worker of all) {
     const { draining, leases, seenAt, slots } = worker;
-    if (isHeldBack(worker)) continue;
+    if (isHeldBack(worker)) {
+      if (seenAt >= aliveSince && worker.parking?.state !== 'waking') facts.parked++;
+      continue;
+    }
     if (seenAt < aliveSince) facts.silentSince = Math.max(facts.silentSince ?? 0, seenAt);
     else if (draining) facts.draining++;
     else {
@@ -100,6 +106,8 @@ export interface WorkerFacts {
   empty: number;
   /** Workers that called within a lease and drain. */
   draining: number;
+  /** Workers that called within a lease and are parked, or are about to be. */
+  parked: number;
   /** Last call of the workers that are silent for longer than a lease, Unix ms; null without one. */
   silentSince: number | null;
 }

@@ -103,7 +103,12 @@ function Row({ endpoint }: { endpoint: ShownEndpoint }) {
           show(activity?.failedLastHour)
         )}
       </td>
-      <td class="number">{show(activity && countWorkers(activity.workers))}</td>
+      <td class="number">
+        {show(activity && countWorkers(activity.workers))}
+        {activity && activity.workers.parked > 0 && (
+          <small class="reason">{activity.workers.parked.toLocaleString()} parked</small>
+        )}
+      </td>
     </tr>
   );
 }

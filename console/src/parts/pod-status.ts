@@ -2,7 +2,7 @@
 import type { PodRecord, PodStatus } from '../../../src/client.ts';
 import type { Tone } from './badge.tsx';
 
-export const POD_TONES: Readonly<Record<PodStatus, Tone>> = {
+const POD_TONES: Readonly<Record<PodStatus, Tone>> = {
   PROVISIONING: 'busy',
   STARTING: 'busy',
   RUNNING: 'good',
@@ -22,8 +22,12 @@ export function sayUsd(amount: number): string {
   return USD.format(amount);
 }
 
-export function sayPodStatus(status: PodStatus): string {
-  return status[0] + status.slice(1).toLowerCase();
+export function sayPodStatus({ parked, status }: Pick<PodRecord, 'parked' | 'status'>): string {
+  return parked ? 'Parked' : status[0] + status.slice(1).toLowerCase();
+}
+
+export function findPodTone({ parked, status }: Pick<PodRecord, 'parked' | 'status'>): Tone {
+  return parked ? 'plain' : POD_TONES[status];
 }
 
 export function sayDevice({ cpu, gpu, node }: PodRecord): string {

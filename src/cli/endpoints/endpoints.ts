@@ -2,6 +2,7 @@
 import { type ApiCaller, ApiError, callOf } from '../../client/api-caller.ts';
 import { connectEndpoints, connectPods } from '../../client/platform-client.ts';
 import { connectResources } from '../../client/resource-calls.ts';
+import { listStartParts, type StartParts } from '../../wire/job/attempt.ts';
 import type { EndpointOverview, Overview } from '../../wire/resources/activity.ts';
 import type {
   EndpointHealth,
@@ -185,8 +186,29 @@ async function showDecisions(request: ApiRequest<typeof decisionOptions>): Promi
   const { items: decisions, ...rest } = page;
   if (json) return JSON.stringify({ decisions, ...rest });
   if (decisions.length === 0) return 'no decisions';
-  const shown = explain ? explainDecisions(decisions) : describeDecisions(decisions, width);
+  const shown = explain
+    ? explainDecisions(decisions, await readStarts(caller, decisions))
+    : describeDecisions(decisions, width);
   return addCursor(shown, page.cursor);
+}
+
+/** Where the time of the workers' starts went, by pod. */
+type Starts = ReadonlyMap<string, StartParts>;
+
+/** Without those of pods that are no longer known. @throws ApiError, UnreachableError */
+async function readStarts(
+  caller: ApiCaller,
+  decisions: readonly DecisionRecord[],
+): Promise<Starts> {
+  const wanted = new Set(decisions.flatMap(({ started }) => started.map(({ pod }) => pod)));
+  if (wanted.size === 0) return new Map();
+  const page = await readIfAllowed(() => connectPods(caller).page({ limit: PODS_READ }));
+  return new Map(
+    page?.items.flatMap(({ id, timeline = [] }) => {
+      const parts = timeline.find(({ event }) => event === 'started')?.parts;
+      return parts && wanted.has(id) ? [[id, parts] as const] : [];
+    }),
+  );
 }
 
 async function showInputSchema({
@@ -265,11 +287,14 @@ export function describeDecisions(decisions: readonly DecisionRecord[], width: n
 }
 
 /** One paragraph for each decision, with its inputs. */
-export function explainDecisions(decisions: readonly DecisionRecord[]): string {
-  return decisions.map(explain).join('\n\n');
+export function explainDecisions(
+  decisions: readonly DecisionRecord[],
+  starts: Starts = new Map(),
+): string {
+  return decisions.map((decision) => explain(decision, starts)).join('\n\n');
 }
 
-function explain(decision: DecisionRecord): string {
+function explain(decision: DecisionRecord, starts: Starts): string {
   const { at, cause, drain, input, park = [], reason, started, wake = [], want } = decision;
   const { spares } = input;
   const { crashes, load, places, scaler, workers, workersMax, workersMin } = input;
@@ -285,6 +310,7 @@ function explain(decision: DecisionRecord): string {
     ['gives way', describeGivingWay(input)],
     ['crashes', crashes.streak > 0 ? `${crashes.streak} in a row: ${crashes.reason}` : undefined],
     ['started', started.map(({ gpu, pod }) => (gpu ? `${pod} on ${gpu}` : pod)).join(', ')],
+    ...started.map(({ pod }): [string, string] => ['took', describeStart(pod, starts)]),
     ['drained', drain.join(', ')],
     ['parked', park.join(', ')],
     ['woken', wake.join(', ')],
@@ -298,6 +324,15 @@ function describeOutgrown(
 ): string | undefined {
   const jobs = outgrown.map(({ gpuType, waiting }) => `${waiting} ran out of memory on ${gpuType}`);
   return jobs.length === 0 ? undefined : jobs.join(', ');
+}
+
+/** `pod_1 10.5 s: queue 0.4 s, import 3 s, …`; empty if its start was not measured. */
+function describeStart(pod: string, starts: Starts): string {
+  const parts = listStartParts(starts.get(pod) ?? {});
+  if (parts.length === 0) return '';
+  const sum = parts.reduce((total, { ms }) => total + ms, 0);
+  const each = parts.map(({ ms, name }) => `${name} ${ms / 1_000} s`);
+  return `${pod} ${sum / 1_000} s: ${each.join(', ')}`;
 }
 
 function describeGivingWay({ giveWay = [], now }: DecisionRecord['input']): string | undefined {

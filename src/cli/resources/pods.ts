@@ -48,7 +48,7 @@ const verbs = defineResourceVerbs({
   columns: {
     ID: ({ id }) => id,
     NAME: ({ name }) => name,
-    STATUS: ({ status }) => status,
+    STATUS: ({ parked, status }) => (parked ? `${status}, parked` : status),
     COMPUTE: describeCompute,
     'USD/H': ({ cost }) => String(cost),
     ENDPOINT: ({ endpointId }) => endpointId ?? '',

@@ -334,7 +334,8 @@ export class Workforce {
     }
     const left = parking.flatMap((each) => (each.step === 'left' ? [each] : []));
     const isLost = left.some(
-      ({ bytes, podId }) => bytes === 0 && workers.some(({ id, spare }) => id === podId && spare),
+      ({ parked, podId }) =>
+        parked.bytes === 0 && workers.some(({ id, spare }) => id === podId && spare),
     );
     if (!isLost) return;
     const reason = "the model of the last spare worker did not fit the host's memory";

@@ -84,15 +84,15 @@ export class QueueActivity {
   #countWorkers(endpointId: string, scaling: KnownScaling): EndpointActivity['workers'] {
     const { clock, presence, settings } = this.#options;
     const all = presence.ofEndpoint(endpointId);
-    const { alive, draining, empty } = countWorkers(all, clock.now() - settings.leaseMs);
+    const { alive, draining, empty, parked } = countWorkers(all, clock.now() - settings.leaseMs);
     const managed = typeof scaling === 'object' ? scaling.workers : 0;
     const starting = Math.max(0, managed - alive - draining);
-    return { starting, idle: empty, running: alive - empty, draining };
+    return { starting, idle: empty, running: alive - empty, draining, parked };
   }
 }
 
 const GAUGES = ['queued', 'running', 'oldestWaitMs'] as const;
-const WORKER_STATES = ['starting', 'idle', 'running', 'draining'] as const;
+const WORKER_STATES = ['starting', 'idle', 'running', 'draining', 'parked'] as const;
 const SUMS = [...COUNTED, 'refused', 'workerSeconds', 'cost'] as const;
 
 /** Quantiles of a histogram, ms. */

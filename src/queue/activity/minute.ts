@@ -28,6 +28,7 @@ const storedMinute = z.object({
       idle: count.default(0),
       running: count.default(0),
       draining: count.default(0),
+      parked: count.default(0),
     })
     .prefault({}),
   workerSeconds: count.default(0),

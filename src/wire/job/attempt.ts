@@ -70,6 +70,24 @@ export const startParts = record({
 });
 export type StartParts = TypeOf<typeof startParts>;
 
+const PART_NAMES: Readonly<Record<keyof StartParts, string>> = {
+  queueMs: 'queue',
+  installMs: 'install',
+  interpreterMs: 'interpreter',
+  importMs: 'import',
+  setupMs: 'setup',
+  firstCallMs: 'first call',
+};
+
+/** For people: the parts that were measured, in their order. */
+export function listStartParts(parts: StartParts): { name: string; ms: number }[] {
+  // The keys are those of the record.
+  return (Object.keys(PART_NAMES) as (keyof StartParts)[]).flatMap((key) => {
+    const ms = parts[key];
+    return ms === undefined ? [] : [{ name: PART_NAMES[key], ms }];
+  });
+}
+
 export const VRAM_SCOPES = ['process', 'devices'] as const;
 
 /** What one attempt used of the GPUs of its worker process. */

@@ -31,6 +31,12 @@ const workerStates = z.object({
   idle: count.describe('Without a job'),
   running: count.describe('With a job'),
   draining: count,
+  // A node of an earlier version knows of none.
+  parked: count
+    .default(0)
+    .describe(
+      'Their models have left the GPU, or are about to; they count towards none of the others',
+    ),
 });
 
 /** What happens at an endpoint now, as nodes tell each other. */
@@ -62,10 +68,10 @@ const endpointOverview = z.object({
   state: z
     .enum(ENDPOINT_STATES)
     .describe(
-      '`unreachable`: no node answers for the endpoint now. `blocked`: jobs wait, and no worker is connected or starting. ' +
+      '`unreachable`: no node answers for the endpoint now. `blocked`: jobs wait, and no worker is connected, parked or starting. ' +
         '`rollout_failed`: the last deployment of a version failed; `rollout` of the endpoint has the reason. ' +
         `\`failing\`: \`failureRate\` is ${FAILING_RATE} or more. \`paused\`: no job starts until it is resumed. \`waiting\`: jobs wait for workers. \`running\`: jobs run. ` +
-        '`ready`: no jobs, and a worker is connected. `idle`: no jobs and no workers',
+        '`ready`: no jobs, and a worker is connected. `idle`: no jobs, and no workers but parked ones',
     ),
   ...endpointActivity.shape,
 });
@@ -128,7 +134,7 @@ export const MAX_POINTS = 1_500;
 /** Shortest step, ms. */
 export const MIN_STEP_MS = 60_000;
 
-const NO_WORKERS = { starting: 0, idle: 0, running: 0, draining: 0 };
+const NO_WORKERS = { starting: 0, idle: 0, running: 0, draining: 0, parked: 0 };
 
 const OVERVIEW_EXAMPLE = {
   id: 'ep_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d71',

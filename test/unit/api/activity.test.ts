@@ -59,7 +59,7 @@ describe('the overview', () => {
 });
 
 describe('the state of an endpoint', () => {
-  const workers = { starting: 0, idle: 1, running: 0, draining: 0 };
+  const workers = { starting: 0, idle: 1, running: 0, draining: 0, parked: 0 };
   const quiet: EndpointActivity = {
     ...{ waiting: 0, running: 0, oldestWaitMs: null, waitReason: null, jobsPerSecond: 0 },
     ...{ failedLastHour: 0, failureRate: null, workers },
@@ -72,6 +72,12 @@ describe('the state of an endpoint', () => {
     ['no jobs and no worker', { workers: nobody }, 'idle'],
     ['a job that waits without a worker', { ...waits, workers: nobody }, 'blocked'],
     ['a worker that starts', { ...waits, workers: { ...nobody, starting: 1 } }, 'waiting'],
+    ['a parked worker', { workers: { ...nobody, parked: 1 } }, 'idle'],
+    [
+      'a job that waits for a parked one',
+      { ...waits, workers: { ...nobody, parked: 1 } },
+      'waiting',
+    ],
     ['a busy worker', { ...waits, running: 1 }, 'waiting'],
     ['a running job', { running: 1 }, 'running'],
     ['1 failure of 100', { failedLastHour: 1, failureRate: 0.01 }, 'ready'],

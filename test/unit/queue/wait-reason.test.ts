@@ -9,7 +9,7 @@ import type { ScalingFacts } from '../../../src/wire/resources/scaling.ts';
 import { makeJob, NOW, T0 } from '../../support/store/job-states.ts';
 
 const NONE: WaitFacts['workers'] = {
-  ...{ alive: 0, freeSlots: 0, empty: 0, draining: 0, silentSince: null },
+  ...{ alive: 0, freeSlots: 0, empty: 0, draining: 0, parked: 0, silentSince: null },
 };
 const BUSY = { ...NONE, alive: 2 };
 const FREE = { ...NONE, alive: 2, freeSlots: 1, empty: 1 };
@@ -432,7 +432,7 @@ describe('the workers of an endpoint', () => {
       worker({ seenAt: NOW - 30_000, draining: true }),
     ];
     expect(countWorkers(all, NOW - 15_000)).toEqual({
-      ...{ alive: 3, freeSlots: 3, empty: 1, draining: 1, silentSince: NOW - 20_000 },
+      ...{ alive: 3, freeSlots: 3, empty: 1, draining: 1, parked: 0, silentSince: NOW - 20_000 },
     });
   });
 

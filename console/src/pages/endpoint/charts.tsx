@@ -60,6 +60,12 @@ function Plots({ isPriced, series }: { series: EndpointSeriesRecord; isPriced: b
   const { points, step } = series;
   const times = points.map(({ at }) => at);
   const line = (pick: (point: Point) => number | null) => points.map(pick);
+  // Most endpoints park no worker.
+  const parked = {
+    name: 'Parked',
+    color: '--warn',
+    values: line((p) => p.workers.parked),
+  } as const;
   const perSecond = (count: number) => count / (step / 1_000);
   const plain = (value: number) => value.toLocaleString(undefined, { maximumFractionDigits: 2 });
   const dollars = (value: number) => `$${plain(value)}`;
@@ -117,6 +123,7 @@ function Plots({ isPriced, series }: { series: EndpointSeriesRecord; isPriced: b
             ...{ name: 'Starting', color: '--muted' },
             values: line((p) => p.workers.starting + p.workers.draining),
           },
+          ...(parked.values.some((count) => count) ? [parked] : []),
         ]}
       />
       {isPriced && (

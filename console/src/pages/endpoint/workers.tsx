@@ -3,7 +3,7 @@ import type { PodRecord } from '../../../../src/client.ts';
 import { Badge } from '../../parts/badge.tsx';
 import { RecordName } from '../../parts/list/record-name.tsx';
 import { Table } from '../../parts/list/table.tsx';
-import { POD_TONES, sayDevice, sayPodStatus, sayUsd } from '../../parts/pod-status.ts';
+import { findPodTone, sayDevice, sayPodStatus, sayUsd } from '../../parts/pod-status.ts';
 import { Problem } from '../../parts/problem.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
@@ -49,7 +49,7 @@ export function Workers({ id, canStart }: { id: string; canStart: boolean }) {
             <tr key={pod.id}>
               <RecordName id={pod.id} name={pod.name} href={hrefOf(`/pods/${pod.id}`)} />
               <td>
-                <Badge text={sayPodStatus(pod.status)} tone={POD_TONES[pod.status]} />
+                <Badge text={sayPodStatus(pod)} tone={findPodTone(pod)} />
                 {pod.reason && <small class="reason">{pod.reason}</small>}
               </td>
               <td>

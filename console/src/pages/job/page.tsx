@@ -13,6 +13,7 @@ import { JobError } from '../../parts/job/job-error.tsx';
 import { JOB_TONES, sayStatus } from '../../parts/job/job-status.ts';
 import { PageHead } from '../../parts/page-head.tsx';
 import { Elapsed, sayDuration, Time } from '../../parts/time.tsx';
+import { TimelineList } from '../../parts/timeline.tsx';
 import { caller } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
@@ -25,7 +26,6 @@ import { keepDraft } from '../playground/tries.ts';
 import { JobChunks } from './job-chunks.tsx';
 import { Log } from './log.tsx';
 import { listEvents } from './timeline.ts';
-import { TimelineList } from './timeline-list.tsx';
 
 interface Job {
   details: JobDetails;

@@ -1,18 +1,11 @@
 // What happened to a job, in order, in words.
 import type { JobDetails, JobRecord, TimelineEntry } from '../../../../src/client.ts';
 import { numberAttempt } from '../../../../src/wire/job/job.ts';
-import type { Tone } from '../../parts/badge.tsx';
+import { sayBytes } from '../../parts/bytes.ts';
 import { sayStatus } from '../../parts/job/job-status.ts';
 import { sayDuration } from '../../parts/time.tsx';
-
-export interface TimelineEvent {
-  /** Unix ms. */
-  at: number;
-  text: string;
-  tone: Tone;
-  /** A second line. */
-  note?: string | undefined;
-}
+import type { TimelineEvent } from '../../parts/timeline.tsx';
+import { sayWay } from '../pods/worker-events.ts';
 
 export function listEvents(details: JobDetails, record: JobRecord | undefined): TimelineEvent[] {
   const { queuedAt, timeline } = details;
@@ -39,6 +32,17 @@ function describe(entry: TimelineEntry, details: JobDetails): TimelineEvent {
       const isLast = attempt === details.attempt && details.startedAt === at;
       const note = isLast ? `After ${sayDuration(details.delayTime)} in the queue` : undefined;
       return { at, text: `${which} started${on}`, tone: 'busy', note };
+    }
+    case 'worker_started':
+      return { at, text: `Worker ${workerId} was ready`, tone: 'plain', parts: entry.start };
+    case 'worker_woken': {
+      const { bytes = 0, waitedMs = 0, way } = entry;
+      const how = way === 'cold' ? ', with its model started anew' : sayWay(way);
+      const size = bytes > 0 ? ` with ${sayBytes(bytes)}` : '';
+      return {
+        ...{ at, text: `Worker ${workerId} was back on its GPU`, tone: 'plain' },
+        note: `After ${sayDuration(waitedMs)}${size}${how}`,
+      };
     }
     case 'model_wait':
       return { at, text: `${which} ${message}`, tone: 'plain' };

@@ -10,7 +10,7 @@ import { Empty } from '../../parts/list/empty.tsx';
 import { RecordName } from '../../parts/list/record-name.tsx';
 import { Table } from '../../parts/list/table.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
-import { POD_TONES, sayDevice, sayPodStatus, sayUsd } from '../../parts/pod-status.ts';
+import { findPodTone, sayDevice, sayPodStatus, sayUsd } from '../../parts/pod-status.ts';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
 import { useEndpointNames } from '../../platform/endpoint-names.ts';
@@ -102,12 +102,12 @@ export function Page() {
 }
 
 function Row({ nameOf, pod }: { pod: PodRecord; nameOf: (id: string) => string }) {
-  const { cost, createdAt, endpointId, id, name, reason, status } = pod;
+  const { cost, createdAt, endpointId, id, name, reason } = pod;
   return (
     <tr>
       <RecordName id={id} name={name} href={hrefOf(`/pods/${id}`)} />
       <td>
-        <Badge text={sayPodStatus(status)} tone={POD_TONES[status]} />
+        <Badge text={sayPodStatus(pod)} tone={findPodTone(pod)} />
         {reason && <small class="reason">{reason}</small>}
       </td>
       <td>{endpointId ? <a href={hrefOf(pathOf(endpointId))}>{nameOf(endpointId)}</a> : '–'}</td>

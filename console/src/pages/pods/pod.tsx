@@ -6,8 +6,9 @@ import { Figures } from '../../parts/figures/figures.tsx';
 import { Confirm } from '../../parts/forms/confirm.tsx';
 import { LogFrame } from '../../parts/log-frame.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
-import { POD_TONES, sayDevice, sayPodStatus, sayUsd } from '../../parts/pod-status.ts';
+import { findPodTone, sayDevice, sayPodStatus, sayUsd } from '../../parts/pod-status.ts';
 import { sayDuration } from '../../parts/time.tsx';
+import { TimelineList } from '../../parts/timeline.tsx';
 import { platform } from '../../platform/calls.ts';
 import { useEndpointNames } from '../../platform/endpoint-names.ts';
 import { usePolled } from '../../platform/polling.ts';
@@ -16,6 +17,7 @@ import { liveFrom, TOPICS } from '../../platform/topics.ts';
 import { hrefOf } from '../../routing/location.ts';
 import type { PageProps } from '../../routing/routes.ts';
 import { LoadProblem, pathOf } from '../endpoint/frame.tsx';
+import { listWorkerEvents } from './worker-events.ts';
 
 export function Page({ parameters: { pod: id = '' } }: PageProps) {
   const polled = usePolled({
@@ -31,12 +33,18 @@ export function Page({ parameters: { pod: id = '' } }: PageProps) {
         title={pod?.name ?? id}
         id={pod?.id}
         crumbs={[{ name: 'Pods', path: '/pods' }]}
-        badge={pod && <Badge text={sayPodStatus(pod.status)} tone={POD_TONES[pod.status]} />}
+        badge={pod && <Badge text={sayPodStatus(pod)} tone={findPodTone(pod)} />}
       >
         {pod && may('pods:write') && <Actions pod={pod} reload={reload} />}
       </PageHead>
       <LoadProblem polled={polled} />
       {pod && <State pod={pod} />}
+      {pod?.timeline && (
+        <section>
+          <h2>Timeline</h2>
+          <TimelineList events={listWorkerEvents(pod.timeline)} />
+        </section>
+      )}
       {pod && pod.status !== 'TERMINATED' && <Log id={id} isOver={pod.status === 'EXITED'} />}
     </>
   );

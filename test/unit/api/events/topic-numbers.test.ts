@@ -162,7 +162,7 @@ it('numbers an overview by what it shows, not by the time of the read', async ()
       const activity: EndpointActivity = {
         ...{ waiting, running: 0, oldestWaitMs: null, waitReason: null },
         ...{ jobsPerSecond: 0, failedLastHour: 0, failureRate: null },
-        workers: { starting: 0, idle: 0, running: 0, draining: 0 },
+        workers: { starting: 0, idle: 0, running: 0, draining: 0, parked: 0 },
       };
       return Object.fromEntries(ids.map((id) => [id, { ...activity }]));
     },

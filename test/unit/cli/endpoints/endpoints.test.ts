@@ -127,6 +127,13 @@ describe('a scaling decision', () => {
     );
   });
 
+  it('says where the time of a start went', () => {
+    const parts = { queueMs: 400, interpreterMs: 90, importMs: 3_000, setupMs: 5_010 };
+    expect(explainDecisions([DECISION], new Map([['pod_2', parts]])).split('\n')).toContain(
+      '  took      pod_2 8.5 s: queue 0.4 s, interpreter 0.09 s, import 3 s, setup 5.01 s',
+    );
+  });
+
   it('omits what is empty', () => {
     const input: DecisionRecord['input'] = {
       ...DECISION.input,

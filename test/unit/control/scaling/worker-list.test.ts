@@ -363,7 +363,7 @@ describe('a worker that says that it has left its GPU', () => {
   it('is believed after a restart of the platform, which has forgotten that it asked', () => {
     const { observe } = openList();
     const { parking: steps } = observe([onGpu], [{ parking }], { mayPark: true });
-    expect(steps).toEqual([{ podId: 'pod_1', step: 'left', bytes: 5 }]);
+    expect(steps).toEqual([{ podId: 'pod_1', step: 'left', parked: { since: OPENED, bytes: 5 } }]);
   });
 
   it('has not left more than its GPUs have', () => {
@@ -371,7 +371,7 @@ describe('a worker that says that it has left its GPU', () => {
     const liar = { ...parking, vramBytes: Number.MAX_SAFE_INTEGER };
     const given = { mayPark: true, gpuMemoryOf: () => 7 };
     const { parking: steps } = observe([onGpu], [{ parking: liar }], given);
-    expect(steps).toEqual([{ podId: 'pod_1', step: 'left', bytes: 7 }]);
+    expect(steps).toEqual([{ podId: 'pod_1', step: 'left', parked: { since: OPENED, bytes: 7 } }]);
     expect(workerList.parkedBytes).toBe(7);
   });
 

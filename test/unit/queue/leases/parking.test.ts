@@ -88,6 +88,22 @@ it('each change of the state wakes the scaler', async () => {
   expect(heard).toEqual([ENDPOINT, ENDPOINT]);
 });
 
+it('parked workers are counted on their own', async () => {
+  const worker = await hello();
+  const count = async () => {
+    const { workers } = await platform.queue.activity.now(ENDPOINT);
+    return [workers.idle, workers.parked, (await platform.queue.health(ENDPOINT)).workers.parked];
+  };
+  await worker.renew([], { parking: parking('ready', 0) });
+  expect(await count()).toEqual([1, 0, undefined]);
+  await worker.renew([], { parking: parking('parking', 1) });
+  expect(await count()).toEqual([0, 1, undefined]);
+  await worker.renew([], { parking: parking('parked', 2) });
+  expect(await count()).toEqual([0, 1, 1]);
+  await worker.renew([], { parking: parking('waking', 3) });
+  expect(await count()).toEqual([0, 0, undefined]);
+});
+
 it('a new process of a parked worker is ready, whatever the one before was', async () => {
   const worker = await hello();
   await worker.renew([], { parking: parking('parked', 2) });
