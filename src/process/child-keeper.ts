@@ -17,6 +17,7 @@ import {
 } from './parking.ts';
 import type { ChildEnd } from './program.ts';
 import { readWeights } from './weights.ts';
+import { rememberWeights } from './weights-note.ts';
 
 export interface KeptChild extends ParkableChild {
   /** Names of its functions, when it has loaded its model. Rejects if it ends before. */
@@ -138,6 +139,7 @@ const BASE_MS = 500;
 
 export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
   readonly #options: KeeperOptions;
+  #hasStarted = false;
   readonly #startChild: StartChild<Child, Calls>;
   readonly #waiters = new Set<Waiter<SharedChild<Child, Calls>>>();
   #state: State<SharedChild<Child, Calls>> = { name: 'new' };
@@ -473,7 +475,12 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
   }
 
   #readWeights(signal: AbortSignal): void {
-    const { cwd, weights } = this.#options;
+    const { cwd, inherited, weights: all } = this.#options;
+    if (all.length === 0) return;
+    // At the first start, the supervisor may read them already.
+    const unread = rememberWeights(all, { cwd, inherited });
+    const weights = this.#hasStarted ? all : unread;
+    this.#hasStarted = true;
     if (weights.length > 0) void readWeights({ cwd, weights, signal, log: this.#log });
   }
 

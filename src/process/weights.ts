@@ -14,7 +14,7 @@ export interface WeightsOptions {
   /** Files, folders with all that is in them, and globs. */
   weights: readonly string[];
   cwd: string | undefined;
-  log: ProcessLog;
+  log: Pick<ProcessLog, 'info' | 'warn'>;
   /** Ends the reading. */
   signal: AbortSignal;
 }

@@ -23,6 +23,7 @@ import { BEFORE_VARIABLE, measureBefore } from './before-start.ts';
 import { chooseCompileCaches } from './compile-caches.ts';
 import { openHealthPort } from './health-port.ts';
 import { openLink, planLink } from './platform-link.ts';
+import type { WeightsAhead } from './weights-ahead.ts';
 import {
   BREAKER_VARIABLE,
   DEVICE_SET_VARIABLE,
@@ -46,11 +47,13 @@ interface SuperviseOptions {
   args: readonly string[];
   /** How long this process has installed the handler. */
   installMs: number;
+  /** Weights that are read already. Undefined: none are remembered. */
+  weights: WeightsAhead | undefined;
 }
 
 /** Resolves with the exit code. @throws UsageError, CommandError */
 export async function superviseWorkers(options: SuperviseOptions): Promise<number> {
-  const { args, installMs, values } = options;
+  const { args, installMs, values, weights } = options;
   checkValues(values);
   const signals = listenForStop();
   const log = createTerminalLog(values.logLevel);
@@ -70,11 +73,16 @@ export async function superviseWorkers(options: SuperviseOptions): Promise<numbe
   const supervisor = new Supervisor({
     sets,
     workerId,
-    launch: (set, as) =>
-      launchWorker({
-        ...{ args, set, as, caches, key: values.key, prefix: prefixes.get(set) ?? [] },
+    launch: (set, as) => {
+      const { first = {}, later = {} } = weights ?? {};
+      const variables = { ...caches, ...(as.incarnation === undefined ? first : later) };
+      const started = launchWorker({
+        ...{ args, set, as, variables, key: values.key, prefix: prefixes.get(set) ?? [] },
         before: fresh.delete(set) ? before : undefined,
-      }),
+      });
+      void started.ready.then(() => weights?.end());
+      return started;
+    },
     sayBye: (bye) => sayBye(values, bye, log),
     readUndelivered: async (id) => {
       if (stateDir === undefined) return [];
@@ -193,12 +201,12 @@ interface Launch {
   /** The worker key; empty if RunPod's own key applies. */
   key: string;
   prefix: readonly string[];
-  /** Variables with the folders of compile caches. */
-  caches: Readonly<Record<string, string>>;
+  /** Those of the folders of compile caches, and of the weights. */
+  variables: Readonly<Record<string, string>>;
   before: BeforeStart | undefined;
 }
 
-function launchWorker({ args, as, before, caches, key, prefix, set }: Launch): WorkerProcess {
+function launchWorker({ args, as, before, key, prefix, set, variables }: Launch): WorkerProcess {
   const { breaker, incarnation, workerId } = as;
   const own = [
     '--unsupervised',
@@ -211,7 +219,7 @@ function launchWorker({ args, as, before, caches, key, prefix, set }: Launch): W
   return new WorkerProcess({
     command: [...prefix, ...worker],
     environment: inheritWithoutKeys({
-      ...caches,
+      ...variables,
       ...set.environment,
       [DEVICE_SET_VARIABLE]: JSON.stringify(set.devices),
       [BREAKER_VARIABLE]: breaker && JSON.stringify(breaker),

@@ -5,6 +5,7 @@ import type { Command } from '../command.ts';
 import { readVariable, withholdKeys } from '../config.ts';
 import { findHandlerFile } from '../dev/handler-files.ts';
 import { outliveOutput } from '../output.ts';
+import type { WeightsAhead } from './weights-ahead.ts';
 import {
   DEVICE_SET_VARIABLE,
   parseWorkerFlags,
@@ -56,6 +57,23 @@ async function run(args: readonly string[]): Promise<number> {
   outliveOutput();
   withholdKeys();
   const { values, positionals } = parseWorkerFlags(args);
+  const isSupervisor = !values.unsupervised && !values.underDev;
+  const weights = isSupervisor ? await readWeightsAhead(values) : undefined;
+  try {
+    return await start(args, { values, positionals, weights });
+  } finally {
+    weights?.end();
+  }
+}
+
+interface Start extends ReturnType<typeof parseWorkerFlags> {
+  weights: WeightsAhead | undefined;
+}
+
+async function start(
+  args: readonly string[],
+  { positionals, values, weights }: Start,
+): Promise<number> {
   const beganAt = performance.now();
   const handlerPath = await findHandler(positionals, values);
   const installMs = values.handlerVersion === undefined ? 0 : performance.now() - beganAt;
@@ -71,7 +89,14 @@ async function run(args: readonly string[]): Promise<number> {
   const { superviseWorkers } = await import('./supervise.ts');
   // Not at the end, because a killed supervisor has none.
   flushCompileCache();
-  return superviseWorkers({ handlerPath, values, args, installMs });
+  return superviseWorkers({ handlerPath, values, args, installMs, weights });
+}
+
+/** Only a worker with a state folder remembers weights. */
+async function readWeightsAhead(values: WorkerFlags): Promise<WeightsAhead | undefined> {
+  if (values.stateDir === undefined) return undefined;
+  const ahead = await import('./weights-ahead.ts');
+  return ahead.readWeightsAhead(values);
 }
 
 /** The image names a handler of its own as its command, so a version takes precedence. */

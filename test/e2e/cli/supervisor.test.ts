@@ -1,7 +1,9 @@
 // `millrace worker` as supervisor and worker process: who dies, and what comes of the jobs.
 import { once } from 'node:events';
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
+import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { pathToFileURL } from 'node:url';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { type Client, createClient } from '../../../src/client.ts';
@@ -275,6 +277,27 @@ describe('a supervisor', () => {
     await startPlatform(place, new URL(platform.url).port);
     expect(await waitFor(job.id, 'COMPLETED')).toMatchObject({ attempt: 1 });
     expect(countRuns('a')).toBe(1);
+  });
+
+  it('reads the weights that the last worker has named before it loads the handler', async () => {
+    const library = pathToFileURL(resolve(import.meta.dirname, '../../../dist/process.js'));
+    place.write('weights.bin', 'x'.repeat(1_000));
+    place.write(
+      'effects.mjs',
+      `import { createModelProcess } from '${library}';
+      console.log('handler loaded');
+      const model = createModelProcess({ command: 'true', weights: ['weights.bin'] });
+      export const setup = () => model.start().catch(() => {});
+      export default () => 1;`,
+    );
+    const first = await startWorker('--state-dir', 'state');
+    expect(first.stderr).not.toMatch(
+      /"bytes":1000,.*"msg":"weights read ahead"[\s\S]*handler loaded/,
+    );
+    await first.end('SIGTERM');
+    const second = await startWorker('--state-dir', 'state');
+    expect(second.stderr).toMatch(/"bytes":1000,.*"msg":"weights read ahead"[\s\S]*handler loaded/);
+    expect(second.stderr.match(/weights read ahead/g)).toHaveLength(1);
   });
 
   it('shows the restart of a worker in /readyz and in its metrics', async () => {

@@ -4,6 +4,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { readWeights } from '../../../src/process/weights.ts';
+import {
+  recallWeights,
+  rememberWeights,
+  WEIGHTS_VARIABLE,
+} from '../../../src/process/weights-note.ts';
 import { MODEL, RecordedLog, startModel } from '../../support/models/model-stand.ts';
 import { leaveOutWithoutPython } from '../../support/python.ts';
 
@@ -67,5 +72,47 @@ describe('weights that are read ahead', () => {
     onTestFinished(() => memory.mockRestore());
     const [end] = await read(['model/parts']);
     expect(end).toMatchObject({ files: 1, isWhole: false });
+  });
+});
+
+describe('weights that are remembered', () => {
+  const worker = (path: string, startedAt: number, isReading = false) => {
+    const inherited = { [WEIGHTS_VARIABLE]: JSON.stringify({ path, startedAt, isReading }) };
+    return (...weights: string[]) => rememberWeights(weights, { cwd: '/models', inherited });
+  };
+  const openNote = () => join(openFolder(), 'new/note.json');
+
+  it('are those of all models of the last worker', () => {
+    const path = openNote();
+    expect(recallWeights(path)).toEqual([]);
+    const first = worker(path, 1);
+    first('a', '/shared/b');
+    first('c/*.bin');
+    expect(recallWeights(path)).toEqual(['/models/a', '/shared/b', '/models/c/*.bin']);
+    worker(path, 2)('d');
+    // One that has started earlier says no more what the next one will need.
+    first('e');
+    expect(recallWeights(path)).toEqual(['/models/d']);
+  });
+
+  it('are not read twice while the supervisor reads them', () => {
+    const path = openNote();
+    worker(path, 1)('a', 'b');
+    const second = worker(path, 2, true);
+    expect(second('a')).toEqual([]);
+    expect(second('b', 'new')).toEqual(['/models/new']);
+    expect(worker(path, 3)('a')).toEqual(['/models/a']);
+  });
+
+  it('are bounded, and a broken file is none', () => {
+    const path = openNote();
+    const many = Array.from({ length: 150 }, (_, n) => `${n}`);
+    worker(path, 1)(...many);
+    expect(recallWeights(path)).toHaveLength(100);
+    for (const text of ['{', '[]', 'null', '{"startedAt":1,"paths":[1,null]}']) {
+      writeFileSync(path, text);
+      expect(recallWeights(path)).toEqual([]);
+    }
+    expect(rememberWeights(['a'], { cwd: undefined, inherited: {} })).toHaveLength(1);
   });
 });
