@@ -3,7 +3,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { isTerminal, JOB_STATUSES } from '../../src/wire/job/job.ts';
 import { readEvents } from '../support/network/event-stream.ts';
-import type { Answer, Piece, Recorder, Request, StreamBody, Submission } from './history.ts';
+import type {
+  Answer,
+  NewSchedule,
+  Piece,
+  Recorder,
+  Request,
+  StreamBody,
+  Submission,
+} from './history.ts';
 
 export interface Access {
   user: string;
@@ -73,6 +81,25 @@ export class RecordingClient {
     return this.#call({ do: 'details', endpoint, job }, () => this.#get(endpoint, `jobs/${job}`));
   }
 
+  schedule(endpoint: string, body: NewSchedule): Promise<Answer | null> {
+    const creation = { ...body, endpointId: endpoint, catchUp: 'all' };
+    return this.#call({ do: 'schedule', endpoint, body }, () =>
+      this.#send('POST', '/v1/schedules', creation),
+    );
+  }
+
+  schedules(endpoint: string): Promise<Answer | null> {
+    return this.#call({ do: 'schedules', endpoint }, async () =>
+      readAnswer(await this.#fetch('/v1/schedules?limit=1000')),
+    );
+  }
+
+  pause(endpoint: string, schedule: string): Promise<Answer | null> {
+    return this.#call({ do: 'pause', endpoint, schedule }, () =>
+      this.#send('PATCH', `/v1/schedules/${schedule}`, { paused: true }),
+    );
+  }
+
   list(endpoint: string): Promise<Answer | null> {
     const { since } = this.#access;
     return this.#call({ do: 'list', endpoint }, async () => {
@@ -93,7 +120,7 @@ export class RecordingClient {
     const query = after === null ? '' : `&after=${after}`;
     const read: StreamRead = { pieces: [], end: 'part', next: after ?? '0' };
     await this.#stream({ do: 'stream', endpoint, job, after }, read, async () => {
-      const response = await this.#fetch(`${endpoint}/stream/${job}?wait=300${query}`);
+      const response = await this.#fetch(`/v2/${endpoint}/stream/${job}?wait=300${query}`);
       if (response.status !== 200) return response;
       const seen = chunks.parse(await response.json());
       if (response.headers.has('millrace-reset')) read.pieces.push({ reset: true });
@@ -121,7 +148,7 @@ export class RecordingClient {
     const read: StreamRead = { pieces: [], end: 'part', next: after };
     await this.#stream({ do: 'stream', endpoint, job, after }, read, async (signal) => {
       const headers = { accept: 'text/event-stream', 'last-event-id': after };
-      const response = await this.#fetch(`${endpoint}/stream/${job}`, { headers, signal });
+      const response = await this.#fetch(`/v2/${endpoint}/stream/${job}`, { headers, signal });
       if (response.status !== 200) return response;
       for await (const { data, event: name, id } of readEvents(response)) {
         if (name === 'done') read.record = JSON.parse(data);
@@ -163,21 +190,25 @@ export class RecordingClient {
     return answer;
   }
 
-  async #post(endpoint: string, path: string, body: unknown): Promise<Answer> {
+  #post(endpoint: string, path: string, body: unknown): Promise<Answer> {
+    return this.#send('POST', `/v2/${endpoint}/${path}`, body);
+  }
+
+  async #send(method: string, path: string, body: unknown): Promise<Answer> {
     const headers = { 'content-type': 'application/json' };
-    const init = { method: 'POST', headers, body: JSON.stringify(body) };
-    return readAnswer(await this.#fetch(`${endpoint}/${path}`, init));
+    const init = { method, headers, body: JSON.stringify(body) };
+    return readAnswer(await this.#fetch(path, init));
   }
 
   async #get(endpoint: string, path: string): Promise<Answer> {
-    return readAnswer(await this.#fetch(`${endpoint}/${path}`));
+    return readAnswer(await this.#fetch(`/v2/${endpoint}/${path}`));
   }
 
   #fetch(path: string, init: RequestInit = {}): Promise<Response> {
     const { chooseUrl, key, limitMs } = this.#access;
     const headers = { authorization: `Bearer ${key}`, ...init.headers };
     const signal = init.signal ?? AbortSignal.timeout(limitMs);
-    return fetch(`${chooseUrl()}/v2/${path}`, { ...init, headers, signal });
+    return fetch(chooseUrl() + path, { ...init, headers, signal });
   }
 }
 

@@ -78,7 +78,50 @@ const list = z.object({ jobs: z.array(record) });
 export const details = z.looseObject({
   id: z.string(),
   input: z.looseObject({ tag: z.string() }),
+  schedule: z.object({ id: z.string(), tickAt: z.number() }).exactOptional(),
 });
+
+const schedule = z.looseObject({
+  id: z.string(),
+  createdAt: z.string(),
+  every: z.number(),
+  nextTicks: z.array(z.string()),
+  jobs: z.number(),
+  skipped: z.record(z.string(), z.number()),
+});
+const schedules = z.object({ schedules: z.array(schedule) });
+
+/** What an answer says about a schedule. */
+export type ScheduleReading = z.infer<typeof schedule> & { event: Call };
+
+export function readSchedules(calls: readonly Call[]): ScheduleReading[] {
+  return calls.filter(isDone).flatMap((event) => {
+    const { answer, request } = event;
+    if (request.do === 'schedules') {
+      return schedules.parse(answer?.body).schedules.map((each) => ({ ...each, event }));
+    }
+    const isOne = request.do === 'schedule' || request.do === 'pause';
+    return isOne ? [{ ...schedule.parse(answer?.body), event }] : [];
+  });
+}
+
+/** A job that a tick has made, as its details show it. */
+export interface TickJob {
+  id: string;
+  scheduleId: string;
+  tickAt: number;
+  event: Call;
+}
+
+export function readTickJobs(calls: readonly Call[]): TickJob[] {
+  const jobs = new Map<string, TickJob>();
+  for (const event of calls) {
+    if (event.request.do !== 'details' || !isDone(event)) continue;
+    const { id, schedule: of } = details.parse(event.answer?.body);
+    if (of) jobs.set(id, { id, scheduleId: of.id, tickAt: of.tickAt, event });
+  }
+  return [...jobs.values()];
+}
 
 const ROUTES_WITH_RESULT = ['status', 'runsync', 'stream', 'webhook'];
 
@@ -172,7 +215,7 @@ function findRecords(call: Call): z.infer<typeof record>[] {
   if (!isDone(call)) return [];
   const { do: kind } = call.request;
   const body = call.answer?.body;
-  if (kind === 'purge') return [];
+  if (['purge', 'schedule', 'schedules', 'pause'].includes(kind)) return [];
   if (kind === 'list') return list.parse(body).jobs;
   if (kind === 'jobs') return answeredJobs.parse(body).jobs.filter((job) => 'id' in job);
   if (kind !== 'stream') return [record.parse(body)];

@@ -43,7 +43,21 @@ export type Request = { endpoint: string } & (
   /** All pages. */
   | { do: 'list' }
   | { do: 'purge' }
+  | { do: 'schedule'; body: NewSchedule }
+  /** All of the user. */
+  | { do: 'schedules' }
+  | { do: 'pause'; schedule: string }
 );
+
+/** A schedule whose platform has been away for less than a minute misses no tick. */
+export interface NewSchedule {
+  /** A tag. */
+  name: string;
+  /** ms */
+  every: number;
+  overlap: 'allow' | 'replace' | 'skip';
+  input: RecordedInput;
+}
 
 export interface Submission {
   input: RecordedInput;

@@ -8,6 +8,8 @@ type LieCase = [title: string, story: StoryName, create: () => Lie];
 
 type Json = Record<string, unknown>;
 
+const DETAILS = /\/jobs\/[^?]+$/;
+const SCHEDULES = /\/schedules\?/;
 const CANCEL = /\/cancel\//;
 const LIST = /\/jobs\?/;
 const PURGE = /\/purge-queue$/;
@@ -198,6 +200,22 @@ export const LIES: Record<RuleName, LieCase> = {
       const inStatus = rewrite(STATUS, hide);
       return (asked, forward) => inLists(asked, () => inStatus(asked, forward));
     },
+  ],
+  'tick-makes-two-jobs': [
+    'shows all jobs of a schedule as those of one tick',
+    'schedule',
+    () =>
+      rewrite(DETAILS, ({ schedule, ...job }) => {
+        return schedule ? { ...job, schedule: { ...Object(schedule), tickAt: 1 } } : job;
+      }),
+  ],
+  'tick-lost': [
+    'counts fewer jobs of a schedule',
+    'schedule',
+    () =>
+      rewrite(SCHEDULES, ({ schedules }) => ({
+        schedules: asArray(schedules).map((each) => ({ ...each, jobs: Number(each['jobs']) - 1 })),
+      })),
   ],
 };
 

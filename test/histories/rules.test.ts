@@ -52,6 +52,12 @@ const ENDS: Record<string, object> = {
   'group-2': complete('group-2', { startedAt: START + 120 }),
 };
 
+/** Of a schedule with a tick each second, of which so many have come. */
+function describeSchedule(jobs: number): object {
+  const [createdAt, next] = [0, (jobs + 1) * 1_000].map((time) => new Date(time).toISOString());
+  return { id: 's', createdAt, every: 1_000, nextTicks: [next], jobs, skipped: { missed: 0 } };
+}
+
 function writeHonest(): History {
   const scribe = new Scribe();
   const keyed = { idempotencyKey: 'key' };
@@ -86,6 +92,18 @@ function writeHonest(): History {
   scribe.ask('status', 'again', FAILED);
   scribe.ask('retry', 'again', { status: 'IN_QUEUE' });
   scribe.ask('status', 'plain', { status: 'IN_PROGRESS', attempt: 1 });
+  const every = { name: 't-tick', every: 1_000, overlap: 'allow' } as const;
+  const input = { tag: 't-tick-tick', ms: 1 };
+  const request = { do: 'schedule', endpoint: 'work', body: { ...every, input } } as const;
+  scribe.call(request, describeSchedule(0), { status: 201 });
+  scribe.call({ do: 'pause', endpoint: 'work', schedule: 's' }, describeSchedule(2));
+  for (const n of [1, 2]) {
+    const of = { input, schedule: { id: 's', tickAt: n * 1_000 } };
+    scribe.call(
+      { do: 'details', endpoint: 'work', job: `tick-${n}` },
+      { id: `tick-${n}`, status: 'IN_QUEUE', ...of },
+    );
+  }
   scribe.at = START + 9_000;
   const body = JSON.stringify({ id: 'plain', ...ENDS['plain'] });
   for (const at of [scribe.at, scribe.at + 1]) {
@@ -233,6 +251,10 @@ const LIES: Record<RuleName, (history: History) => void> = {
     history.events = history.events.filter(({ kind }) => kind !== 'posted');
   },
   'webhook-repeats': (history) => rewrite(findPosted(history)[1], { delivery: 'd2' }),
+  'tick-makes-two-jobs': (history) =>
+    rewrite(Object(find(history, 'details', 'tick-1')[0]).schedule, { tickAt: 2_000 }),
+  'tick-lost': (history) =>
+    rewrite(find(history, 'pause')[0], { nextTicks: [new Date(4_000).toISOString()] }),
 };
 
 describe('the checker', () => {

@@ -10,6 +10,8 @@ import {
   lastEffect,
   madeOutput,
   mayBeDone,
+  readSchedules,
+  readTickJobs,
 } from './facts.ts';
 import type { Call, History, HistoryEvent } from './history.ts';
 import {
@@ -62,7 +64,13 @@ const RULES = {
       const { answer, request, user } = call;
       if (history.endpoints[request.endpoint]?.user !== user || answer === null) continue;
       const isChange = ['cancel', 'retry', 'run'].includes(request.do);
-      const expected = [200, 503, ...('job' in request ? [404] : []), ...(isChange ? [409] : [])];
+      const expected = [
+        200,
+        201,
+        503,
+        ...('job' in request ? [404] : []),
+        ...(isChange ? [409] : []),
+      ];
       if (expected.includes(answer.status)) continue;
       yield { says: `${request.do} gets ${answer.status}`, events: [call] };
     }
@@ -400,6 +408,39 @@ const RULES = {
       events: [job.knownBy, ...reads.slice(-1)],
     };
   }),
+
+  /** No two jobs have the same tick of a schedule. */
+  'tick-makes-two-jobs': function* ({ calls }) {
+    const byTick = Map.groupBy(
+      readTickJobs(calls),
+      ({ scheduleId, tickAt }) => `${scheduleId} at ${tickAt}`,
+    );
+    for (const [tick, jobs] of byTick) {
+      if (jobs.length === 1) continue;
+      const says = `${tick} has made ${jobs.map(({ id }) => id).join(', ')}`;
+      yield { says, events: jobs.map(({ event }) => event) };
+    }
+  },
+
+  /** Each tick before the next one has made a job, or is counted as skipped. */
+  'tick-lost': function* ({ calls, settledAt }) {
+    const readings = readSchedules(calls);
+    const jobs = readTickJobs(calls);
+    for (const { createdAt, event, every, id, nextTicks, skipped, ...reading } of readings) {
+      const [next] = nextTicks;
+      const counted = Object.values(skipped).reduce((sum, each) => sum + each, reading.jobs);
+      const numberOf = (time: number) => Math.floor(time / every);
+      const due = next && numberOf(Date.parse(next) - 1) - numberOf(Date.parse(createdAt));
+      if (due !== undefined && due !== counted) {
+        yield { says: `${id} had ${due} ticks and counts ${counted}`, events: [event] };
+      }
+      const made = jobs.filter(({ scheduleId }) => scheduleId === id);
+      const isPaused = event.request.do === 'pause' && settledAt > 0;
+      if (!isPaused || made.length === reading.jobs) continue;
+      const says = `${id} counts ${reading.jobs} jobs, and ${made.length} are there`;
+      yield { says, events: [event, ...made.map((job) => job.event)] };
+    }
+  },
 } satisfies Record<string, (facts: Facts) => Iterable<Finding>>;
 
 /** The first finding of each job. */

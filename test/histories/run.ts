@@ -43,6 +43,13 @@ export interface Recording {
 }
 
 const POLL_MS = 50;
+const listedSchedules = z.object({
+  schedules: z.array(
+    z.looseObject({
+      ...{ id: z.string(), name: z.string(), endpointId: z.string(), status: z.string() },
+    }),
+  ),
+});
 const listed = z.object({ jobs: z.array(z.looseObject({ id: z.string(), status: z.string() })) });
 
 export async function record(recording: Recording): Promise<History> {
@@ -152,6 +159,7 @@ class Run {
       return owner.map((user) => ({ endpoint, client: this.#connect(user) }));
     });
     const until = Date.now() + settleMs;
+    for (const place of places) await this.#pauseSchedules(place, until);
     const known = new Set(this.#findIds());
     for (const { client, endpoint } of places) {
       for (; Date.now() < until; await sleep(POLL_MS)) {
@@ -159,11 +167,13 @@ class Run {
         if (answer?.status !== 200) continue;
         const { jobs } = listed.parse(answer.body);
         for (const { id } of jobs.filter(({ id }) => !known.has(id))) {
-          known.add(id);
-          await client.details(endpoint, id);
+          // Each job of a tick counts.
+          const answer = await client.details(endpoint, id);
+          if ((answer?.status ?? 500) < 500) known.add(id);
         }
         const own = new Set(this.#findIds());
-        if (jobs.every(({ id, status }) => !own.has(id) || !/^IN_/.test(status))) break;
+        const isRead = jobs.every(({ id }) => known.has(id));
+        if (isRead && jobs.every(({ id, status }) => !own.has(id) || !/^IN_/.test(status))) break;
       }
     }
     await this.#waitForWebhooks(until);
@@ -172,6 +182,23 @@ class Run {
       await this.#read(place, until);
       await place.client.list(place.endpoint);
       await this.#read(place, until);
+    }
+  }
+
+  /** Those at the endpoint, also those whose creation got no answer. */
+  async #pauseSchedules({ client, endpoint }: Place, until: number): Promise<void> {
+    const left = async () => {
+      const answer = await client.schedules(endpoint);
+      if (answer?.status !== 200) return undefined;
+      const { schedules } = listedSchedules.parse(answer.body);
+      return schedules.filter(({ name, status }) => {
+        return status === 'active' && name.startsWith(`${this.#recorder.history.name}-`);
+      });
+    };
+    for (; Date.now() < until; await sleep(POLL_MS)) {
+      const active = await left();
+      if (active?.length === 0) return;
+      for (const { endpointId, id } of active ?? []) await client.pause(endpointId, id);
     }
   }
 

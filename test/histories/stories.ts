@@ -34,6 +34,17 @@ export const STORIES = {
     await follow(scene, await submit(scene, body));
   },
 
+  /** A schedule, which the last reads pause. */
+  async schedule({ client, endpoint, isOpen, nextTag, random }: Scene) {
+    const tag = nextTag();
+    const overlaps = ['allow', 'allow', 'skip', 'replace'] as const;
+    const overlap = overlaps[pick(random, overlaps.length)] ?? 'allow';
+    const input = { tag: `${tag}-tick`, ms: pick(random, 25) };
+    await client.schedule(endpoint, { name: tag, every: 1_000, overlap, input });
+    const until = Date.now() + 2_200;
+    for (; Date.now() < until && isOpen(); await sleep(700)) await client.schedules(endpoint);
+  },
+
   /** A job that may run longer than the lease of a paused worker. */
   async slow(scene: Scene) {
     const { random } = scene;
@@ -213,7 +224,7 @@ export type StoryName = keyof typeof STORIES;
 export const QUICK_STORIES: readonly StoryName[] = [
   ...(['plain', 'keyed', 'sync', 'batch', 'events', 'pages', 'cancel', 'retry'] as const),
   ...(['plain', 'keyed', 'events', 'pages', 'cancel', 'retry', 'group', 'group'] as const),
-  ...(['timeout', 'delay', 'purge', 'foreign', 'list', 'slow', 'slow'] as const),
+  ...(['timeout', 'delay', 'purge', 'foreign', 'list', 'slow', 'slow', 'schedule'] as const),
 ];
 
 function compose({ nextTag, random }: Scene, more: Partial<Submission['input']> = {}): Submission {
