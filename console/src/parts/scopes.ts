@@ -2,8 +2,8 @@
 import type { Scope } from '../../../src/wire/routes/route.ts';
 
 export const SCOPE_TEXTS: Readonly<Record<Scope, string>> = {
-  'jobs:read': 'Read jobs, streams, logs and counts',
-  'jobs:write': 'Submit, cancel, retry and purge jobs',
+  'jobs:read': 'Read jobs, streams, logs, counts and schedules',
+  'jobs:write': 'Submit, cancel, retry and purge jobs, and set schedules',
   'endpoints:read': 'Read endpoints, versions, templates, the catalog, the bill and budgets',
   'endpoints:write': 'Create, change and delete endpoints, versions, templates and budgets',
   'pods:read': 'Read pods, their logs, network volumes and registries',

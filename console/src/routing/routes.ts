@@ -23,6 +23,7 @@ export const ROUTES: readonly PageRoute[] = [
   { path: '/endpoints/:endpoint/versions', load: () => import('../pages/endpoint/versions.tsx') },
   { path: '/endpoints/:endpoint/settings', load: () => import('../pages/endpoint/settings.tsx') },
   { path: '/failed-jobs', load: () => import('../pages/failed-jobs.tsx') },
+  { path: '/schedules', load: () => import('../pages/schedules/page.tsx') },
   { path: '/pods', load: () => import('../pages/pods/list.tsx') },
   { path: '/pods/:pod', load: () => import('../pages/pods/pod.tsx') },
   { path: '/templates', load: () => import('../pages/templates/page.tsx') },

@@ -60,6 +60,36 @@ export function describeResources(world: () => World): void {
       );
     });
 
+    it('create a schedule after a look at its next ticks, trigger, pause and delete it', async () => {
+      await visit(world(), '/schedules', async (page) => {
+        await page.getByText('No schedules yet').waitFor();
+        await page.getByRole('button', { name: 'Create a schedule' }).click();
+        await page.getByLabel('Name').fill('nightly');
+        await page.getByLabel('Endpoint').selectOption(ENDPOINT);
+        await page.getByLabel('Cron expression').fill('30 2 * * *');
+        await page.getByLabel('Time zone').fill('Europe/Berlin');
+        await page.getByLabel('Input').fill('{ "text": "a" }');
+        await page.getByRole('button', { name: 'Show the next ticks' }).click();
+        await page.getByLabel('Next ticks').getByRole('listitem').nth(4).waitFor();
+        await expectAccessible(page);
+        await page.getByRole('button', { name: 'Create', exact: true }).click();
+        const row = page.getByRole('row', { name: /nightly/ });
+        await row.getByText('30 2 * * * (Europe/Berlin)').waitFor();
+        await row.getByRole('button', { name: 'Trigger' }).click();
+        await page.getByRole('dialog').getByRole('button', { name: 'Trigger' }).click();
+        await row.getByRole('link', { name: 'job' }).waitFor();
+        await row.getByRole('button', { name: 'Pause' }).click();
+        await page.getByRole('dialog').getByRole('button', { name: 'Pause' }).click();
+        await row.getByText('Paused').waitFor();
+        await expectAccessible(page);
+        const [schedule] = (await admin().schedules.page()).items;
+        expect(schedule).toMatchObject({ status: 'paused', input: { text: 'a' } });
+        await row.getByRole('button', { name: 'Delete' }).click();
+        await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+        await page.getByText('No schedules yet').waitFor();
+      });
+    });
+
     it('show what the user may use, and the nodes of the platform', async () => {
       const { vcpuCount, memory } = { vcpuCount: 2, memory: 1 };
       const { id } = await admin().pods.create({

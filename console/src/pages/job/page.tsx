@@ -185,8 +185,16 @@ function JobBody({ endpoint, job: { details, record } }: { endpoint: string; job
 }
 
 function listFigures(details: JobDetails, record: JobRecord) {
-  const { attempt, delayTime, executionTime, executionTimeout, group, maxAttempts, priority } =
-    details;
+  const {
+    attempt,
+    delayTime,
+    executionTime,
+    executionTimeout,
+    group,
+    maxAttempts,
+    priority,
+    schedule,
+  } = details;
   const { run, runAttempt = attempt } = details;
   const gpu = record.usage?.gpu;
   return [
@@ -211,5 +219,6 @@ function listFigures(details: JobDetails, record: JobRecord) {
     ...(gpu ? [{ name: 'GPU time', value: sayDuration(gpu.seconds * 1_000) }] : []),
     ...(priority > 0 ? [{ name: 'Priority', value: priority }] : []),
     ...(group === undefined ? [] : [{ name: 'Group', value: group }]),
+    ...(schedule ? [{ name: 'Tick', value: <Time at={schedule.tickAt} as="clock" /> }] : []),
   ];
 }

@@ -20,6 +20,7 @@ const TEXTS: Readonly<Record<string, string>> = {
   networkVolumes: 'Network volumes',
   registries: 'Logins of registries',
   budgets: 'Budgets',
+  schedules: 'Schedules',
   workersMax: 'Maximum number of workers of one endpoint',
   recordKb: 'KB of JSON of one endpoint, template or pod',
   versions: 'Versions of the handler of one endpoint; an upload replaces the oldest one',

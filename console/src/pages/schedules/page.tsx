@@ -1,0 +1,186 @@
+// The schedules of jobs: their next ticks and their last ones, create, change, pause, trigger and delete.
+import type { ScheduleRecord } from '../../../../src/client.ts';
+import { SCHEDULE_FIELDS } from '../../../../src/wire/resources/fields.ts';
+import { Badge, type Tone } from '../../parts/badge.tsx';
+import { Confirm } from '../../parts/forms/confirm.tsx';
+import { CreateButton } from '../../parts/forms/create-button.tsx';
+import { useOpenedForm } from '../../parts/forms/opened-form.ts';
+import { ResourceForm } from '../../parts/forms/resource-form.tsx';
+import { Empty } from '../../parts/list/empty.tsx';
+import { List } from '../../parts/list/list.tsx';
+import { RecordName } from '../../parts/list/record-name.tsx';
+import { RowActions } from '../../parts/list/row-actions.tsx';
+import { PageHead } from '../../parts/page-head.tsx';
+import { Time } from '../../parts/time.tsx';
+import { platform } from '../../platform/calls.ts';
+import { usePolled } from '../../platform/polling.ts';
+import { may } from '../../platform/session.ts';
+import { hrefOf } from '../../routing/location.ts';
+import { pathOf } from '../endpoint/frame.tsx';
+import { FormExtras, readExtras } from './form-extras.tsx';
+
+const COLUMNS = [
+  { name: 'Schedule' },
+  { name: 'State' },
+  { name: 'Endpoint' },
+  { name: 'When' },
+  { name: 'Next ticks' },
+  { name: 'Last ticks' },
+  { name: 'Jobs', isNumber: true },
+  { name: 'Run', isHidden: true },
+  { name: 'Actions', isHidden: true },
+];
+
+const STATES: Readonly<Record<ScheduleRecord['status'], { text: string; tone: Tone }>> = {
+  active: { text: 'Active', tone: 'good' },
+  paused: { text: 'Paused', tone: 'warn' },
+  ended: { text: 'Ended', tone: 'plain' },
+};
+
+/** Ticks of a row; the title has all that the platform shows. */
+const SHOWN_TICKS = 3;
+
+const TARGET = {
+  create: (values: Parameters<typeof platform.schedules.create>[0]) =>
+    platform.schedules.create({ ...values, ...readExtras() }),
+  update: (id: string, values: Parameters<typeof platform.schedules.update>[1]) =>
+    platform.schedules.update(id, { ...values, ...readExtras() }),
+};
+
+export function Page() {
+  const polled = usePolled({
+    key: 'schedules',
+    load: async (signal) => (await platform.schedules.page({ limit: 1_000, signal })).items,
+    everyMs: 5_000,
+  });
+  const { reload } = polled;
+  const { form, open, opened } = useOpenedForm<ScheduleRecord>(reload);
+  return (
+    <>
+      <PageHead title="Schedules">
+        {may('jobs:write') && (
+          <CreateButton
+            label="Create a schedule"
+            isOpen={opened === 'new'}
+            onOpen={() => open('new')}
+          />
+        )}
+      </PageHead>
+      {opened && (
+        <ResourceForm
+          key={opened === 'new' ? opened : opened.id}
+          noun="schedule"
+          fields={SCHEDULE_FIELDS}
+          target={TARGET}
+          {...{ opened, ...form }}
+        >
+          <FormExtras input={opened === 'new' ? {} : opened.input} />
+        </ResourceForm>
+      )}
+      <List
+        label="Schedules"
+        columns={COLUMNS}
+        polled={polled}
+        row={(schedule) => (
+          <Row
+            key={schedule.id}
+            schedule={schedule}
+            reload={reload}
+            onEdit={() => open(schedule)}
+          />
+        )}
+        empty={
+          <Empty
+            title="No schedules yet"
+            command="millrace schedules create --name nightly --endpoint echo --cron '30 2 * * *'"
+          >
+            A schedule makes jobs of an endpoint at given times. Create one:
+          </Empty>
+        }
+      />
+    </>
+  );
+}
+
+interface RowProps {
+  schedule: ScheduleRecord;
+  reload: () => void;
+  onEdit: () => void;
+}
+
+function Row({ onEdit, reload, schedule }: RowProps) {
+  const { endpointId, endpointName, id, jobs, lastTicks, name, nextTicks, status } = schedule;
+  const isAllowed = may('jobs:write');
+  const act = (call: () => Promise<unknown>) => async () => {
+    await call();
+    reload();
+  };
+  const isPaused = status === 'paused';
+  return (
+    <tr>
+      <RecordName id={id} name={name} />
+      <td>
+        <Badge {...STATES[status]} />
+      </td>
+      <td>
+        <a href={hrefOf(pathOf(endpointId))}>{endpointName}</a>
+      </td>
+      <td class="mono">{describeWhen(schedule)}</td>
+      <td class="nowrap" title={nextTicks.join('\n')}>
+        {nextTicks.slice(0, SHOWN_TICKS).map((at) => (
+          <div key={at}>
+            <Time at={at} as="clock" />
+          </div>
+        ))}
+      </td>
+      <td class="nowrap">
+        {lastTicks.slice(0, SHOWN_TICKS).map(({ at, count, jobId, skipped }) => (
+          <div key={jobId ?? at}>
+            <Time at={at} />{' '}
+            {jobId === undefined ? (
+              <small>{describeSkipped(skipped, count)}</small>
+            ) : (
+              <a href={hrefOf(`${pathOf(endpointId)}/jobs/${jobId}`)}>job</a>
+            )}
+          </div>
+        ))}
+      </td>
+      <td class="number">{jobs}</td>
+      <td class="number">
+        {isAllowed && (
+          <span class="row-actions">
+            <Confirm
+              label={isPaused ? 'Resume' : 'Pause'}
+              question={`${isPaused ? 'Resume' : 'Pause'} the schedule ${name}?`}
+              act={act(() => platform.schedules.update(id, { paused: !isPaused }))}
+            >
+              <p>The ticks of a pause are not made up for.</p>
+            </Confirm>
+            <Confirm
+              label="Trigger"
+              question={`Make a job of ${name} now?`}
+              act={act(() => platform.schedules.trigger(id))}
+            />
+          </span>
+        )}
+      </td>
+      <RowActions
+        {...{ kind: 'schedule', name, isAllowed, onEdit }}
+        remove={act(() => platform.schedules.delete(id))}
+      >
+        Its jobs stay.
+      </RowActions>
+    </tr>
+  );
+}
+
+function describeWhen({ at, cron, every, timeZone }: ScheduleRecord): string {
+  if (cron !== null) return `${cron} (${timeZone})`;
+  return every === null ? `once, ${at}` : `every ${every / 1_000} s`;
+}
+
+const REASONS = { missed: 'missed', overlap: 'overlap', queue_full: 'queue full' };
+
+function describeSkipped(skipped: keyof typeof REASONS = 'missed', count = 1): string {
+  return count > 1 ? `${count} ${REASONS[skipped]}` : REASONS[skipped];
+}
