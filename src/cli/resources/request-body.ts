@@ -74,6 +74,7 @@ export function readFields(
 ): Record<string, unknown> {
   const members = listFlags(fields).map(({ field, flag, name }) => {
     const value = values[flag];
+    if (field.kind === 'switch' && value !== undefined) return [name, value === 'true'];
     if (!Array.isArray(value)) return [name, value];
     if (value.length === 0) return [name, undefined];
     return [name, field.kind === 'variables' ? readVariables(flag, value) : value];
@@ -89,10 +90,13 @@ interface FieldFlag {
 
 function listFlags(fields: Fields): FieldFlag[] {
   return Object.entries(fields).flatMap(([name, field]) => {
-    const { flag = field.kind === 'switch' ? null : name } = field;
+    const { flag = name } = field;
     return flag === null ? [] : [{ name, flag, field }];
   });
 }
+
+/** Values of the flag of a switch: an update can turn it on and off. */
+const SWITCH = ['true', 'false'];
 
 function optionOf(field: Field, help: string): Option<unknown> {
   const { placeholder } = field;
@@ -104,6 +108,8 @@ function optionOf(field: Field, help: string): Option<unknown> {
       return decimal({ ...described, min: field.min, max: field.max });
     case 'choice':
       return choice({ ...described, choices: field.choices });
+    case 'switch':
+      return choice({ ...described, choices: SWITCH });
     case 'list':
     case 'variables':
       return list({ placeholder: 'TEXT', ...described });

@@ -160,6 +160,7 @@ export const WORKER_FIELDS = {
     kind: 'switch',
     text: 'Workers within the minimum give way to jobs of other endpoints too; the minimum starts again when a GPU is free',
     default: false,
+    help: 'workers within the minimum give way to jobs of other endpoints too',
     label: 'Minimum gives way',
   },
   networkVolumeId: {
@@ -414,12 +415,14 @@ export const POD_FIELDS = {
     kind: 'switch',
     text: 'Not available on the process engine',
     default: false,
+    flag: null,
     isFixed: true,
   },
   locked: {
     kind: 'switch',
     text: 'The platform refuses to stop, restart or terminate the pod',
     default: false,
+    flag: null,
   },
 } as const satisfies Fields;
 
@@ -718,6 +721,7 @@ export const SCHEDULE_FIELDS = {
     kind: 'switch',
     text: 'No ticks; those of the pause are not made up for',
     default: false,
+    flag: null,
     label: 'Paused',
   },
 } as const satisfies Fields;

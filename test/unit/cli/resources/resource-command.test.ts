@@ -1,12 +1,19 @@
-// The question before a command deletes data, and files of bodies as editors write them.
+// The question before a command deletes data, files of bodies as editors write them, and flags of fields.
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { composeBody, readObjectFile } from '../../../../src/cli/resources/request-body.ts';
+import { parseOptions } from '../../../../src/cli/option-parser.ts';
+import {
+  composeBody,
+  fieldOptions,
+  readFields,
+  readObjectFile,
+} from '../../../../src/cli/resources/request-body.ts';
 import { confirm } from '../../../../src/cli/resources/resource-command.ts';
+import { ENDPOINT_FIELDS } from '../../../../src/wire/resources/fields.ts';
 
 function openTerminal({ isTTY = true }: { isTTY?: boolean } = {}) {
   const input = Object.assign(new PassThrough(), { isTTY, setRawMode: () => input });
@@ -71,5 +78,21 @@ describe('a file of a body', () => {
     writeFileSync(file, '\ufeff{"name":"a\u2028b"}\r\n');
     expect(readObjectFile('--file', file)).toEqual({ name: 'a\u2028b' });
     expect(composeBody(file, { size: 1 })).toEqual({ name: 'a\u2028b', size: 1 });
+  });
+});
+
+describe('the flag of a switch', () => {
+  it('turns it on and off, and leaves it alone if it is not given', () => {
+    const fields = { yields: ENDPOINT_FIELDS.yields };
+    const options = fieldOptions(fields, 'update');
+    const read = (...args: string[]) => readFields(fields, parseOptions(options, args).values);
+    expect([read('--yields', 'true'), read('--yields', 'false'), read()]).toEqual([
+      { yields: true },
+      { yields: false },
+      { yields: undefined },
+    ]);
+    expect(() => read('--yields', 'yes')).toThrow(
+      '--yields: must be one of true, false, got "yes"',
+    );
   });
 });
