@@ -330,18 +330,19 @@ const ADVICE: Readonly<Record<Blame, RetryAdvice>> = {
 
 /**
  * The child died, hung or broke the protocol. An attempt that throws it fails with
- * `model_process_crashed` if only this call can be the cause; else its job returns to the queue
- * without a failure.
+ * `model_process_crashed` or `gpu_context_lost` if only this call can be the cause; else its job returns to the
+ * queue without a failure.
  */
 export class ModelProcessError extends Error {
   override readonly name: string = 'ModelProcessError';
   readonly blame: Blame;
   readonly [BRAND]: RetryAdvice;
 
-  constructor(message: string, blame: Blame = 'culprit') {
+  /** `context_lost`: the child had lost its context on a device, and this call is the culprit. */
+  constructor(message: string, blame: Blame = 'culprit', end?: 'context_lost') {
     super(message);
     this.blame = blame;
-    this[BRAND] = ADVICE[blame];
+    this[BRAND] = end && blame === 'culprit' ? { kind: end } : ADVICE[blame];
   }
 }
 

@@ -154,7 +154,10 @@ export class ParkHelper {
       },
     });
     child.on('error', (error) => {
-      if (child.pid === undefined) this.#end(child, `could not be started: ${error.message}`);
+      if (child.pid !== undefined) return;
+      const isMissing = 'code' in error && error.code === 'ENOENT';
+      const remedy = '; install Python 3.9 or newer beside the worker, or give the model hooks';
+      this.#end(child, `could not be started: ${error.message}${isMissing ? remedy : ''}`);
     });
     child.on('close', (code, signal) => {
       this.#end(child, `ended with ${signal ?? `code ${code}`}`);

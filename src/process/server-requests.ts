@@ -105,8 +105,11 @@ export class RunningRequests {
   settleAll(describe: string, culprit: number | undefined): void {
     const requests = [...this.#running.values()];
     const blames = assignBlame(requests, culprit);
+    const end = culprit === undefined || !this.#findLoss() ? undefined : 'context_lost';
     this.#running.clear();
-    for (const each of requests) each.fail(new ModelProcessError(describe, blames.get(each.id)));
+    for (const each of requests) {
+      each.fail(new ModelProcessError(describe, blames.get(each.id), end));
+    }
     this.#noteIdle();
   }
 

@@ -59,6 +59,8 @@ export class WorkerParker {
   #bytes = 0;
   /** Device memory in use by the worker, by the last sample while it was ready. */
   #usedBytes = 0;
+  /** Its hooks do not tell what they have freed. Undefined: they have not run yet. */
+  #isSilent: boolean | undefined;
   #wish: ParkingWish = 'ready';
   #wishes = Promise.withResolvers<void>();
   #isMoving = false;
@@ -99,6 +101,8 @@ export class WorkerParker {
     if (this.#stopping.signal.aborted) return;
     if (!way) {
       if (isSpare) log.warn('spare worker cannot be parked, waiting for its end');
+      // The log of each model process has its reason.
+      else if (machine) log.debug('worker has no model that can be parked');
       return;
     }
     this.#way = way;
@@ -160,13 +164,16 @@ export class WorkerParker {
       if (this.#wish === 'ready') return this.#set('ready');
       if (this.#stopping.signal.aborted) return;
     }
+    const maySayNothing = this.#way === 'hooks' && this.#isSilent !== false;
+    const isNeeded = maySayNothing || this.#usedBytes === 0;
+    const before = isNeeded ? await machine.readUsedBytes() : 0;
     // A worker that has just started has no sample.
-    if (this.#usedBytes === 0) this.#usedBytes = await machine.readUsedBytes();
+    if (this.#usedBytes === 0) this.#usedBytes = before;
     // Hooks have their memory in the host before they move.
     const fits = await this.#isTrue(machine.hasHostRoom(this.#usedBytes, this.#way === 'hooks'));
     const freed = await executor.parking.letGo(fits ? 'parked' : 'ended');
-    // 0 would say that the model was ended.
-    let bytes = freed ?? Math.max(1, this.#usedBytes);
+    if (this.#way === 'hooks') this.#isSilent = freed === undefined;
+    let bytes = freed ?? (await this.#measureFreed(machine, before));
     // Nothing may have told the size before, and others may have come to the host meanwhile.
     if (!(await this.#isTrue(machine.noteParked(bytes))) && bytes > 0) {
       await executor.parking.letGo('ended');
@@ -176,6 +183,14 @@ export class WorkerParker {
     this.#bytes = bytes;
     log.info({ way: this.#way, bytes }, 'worker parked');
     this.#set('parked');
+  }
+
+  /** Without CUDA's context, which stays on the device: at the wake it would be asked for twice. */
+  async #measureFreed(machine: ParkingMachine, before: number): Promise<number> {
+    const after = before > 0 ? await machine.readUsedBytes() : 0;
+    const freed = after > 0 && after < before ? before - after : this.#usedBytes;
+    // 0 would say that the model was ended.
+    return Math.max(1, freed);
   }
 
   /** The worker leaves its device also without a ledger; then its model ends. */

@@ -10,6 +10,7 @@ import {
   readEvents,
 } from 'millrace/process';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { retryAdvice } from '../../../src/handler/thrown.ts';
 import { isRunning, RecordedLog } from '../../support/models/model-stand.ts';
 import { leaveOutWithoutPython } from '../../support/python.ts';
 
@@ -149,6 +150,15 @@ describe.skipIf(leaveOutWithoutPython('model-server.test.ts'))('a model server',
     expect(ended?.fields).toMatchObject({
       reason: expect.stringMatching(/^has lost its GPU context: CUDA error: device-side assert/),
     });
+  });
+
+  it('fails the job whose request has cost it its GPU context with gpu_context_lost', async () => {
+    const { server } = await startServer({ maxConcurrent: 2 });
+    const [poisoned, other] = [new AbortController(), new AbortController()];
+    const slow = caught(server.fetch('/slow', {}, { signal: other.signal }));
+    const request = server.fetch('/poison', { method: 'POST' }, { signal: poisoned.signal });
+    expect(retryAdvice(await caught(request))).toEqual({ kind: 'context_lost' });
+    expect(retryAdvice(await slow)).toEqual({ kind: 'released', reason: 'neighbour' });
   });
 
   it('is replaced when it is not healthy', async () => {

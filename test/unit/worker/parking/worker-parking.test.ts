@@ -18,6 +18,7 @@ class ScriptedParking implements ExecutorParking {
   /** How the next wakes end. */
   wakes: ('no room' | 'broken')[] = [];
   hold: Promise<void> | undefined;
+  onAct: () => void = () => undefined;
   readonly hows: string[] = [];
 
   async findWay() {
@@ -26,6 +27,7 @@ class ScriptedParking implements ExecutorParking {
 
   async letGo(how: 'parked' | 'ended') {
     this.acts.push(how);
+    this.onAct();
     await this.hold;
     return how === 'parked' ? this.bytes : 0;
   }
@@ -280,6 +282,21 @@ describe('a worker that can be parked', () => {
     expect(sizes).toEqual([1, 7 * GB, 7 * GB]);
     expect(machine.notes.filter((note) => note.startsWith('parked')).at(-1)).toBe('parked 7');
     expect(parking.acts).toEqual(Array(3).fill(['parked', 'woken']).flat());
+  });
+
+  it('leaves out what stays on the device, if hooks do not tell what they have freed', async () => {
+    const worker = await start((parking, machine) => {
+      parking.way = 'hooks';
+      parking.bytes = undefined;
+      machine.usedBytes = 8 * GB;
+      parking.onAct = () => {
+        machine.usedBytes = GB;
+      };
+    });
+    worker.worker.noteGpuFigures({ vramBytes: 8 * GB, vramScope: 'process' });
+    await worker.wish('parked');
+    await endTake(worker);
+    expect(worker.link.lastRenewal.request.parking?.vramBytes).toBe(7 * GB);
   });
 
   it('ends a model if others have taken the memory of the host meanwhile', async () => {
