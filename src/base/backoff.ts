@@ -5,6 +5,8 @@ export interface BackoffOptions {
   baseMs: number;
   /** No wait is longer than this, ms. */
   maxMs: number;
+  /** Each wait is this many times the one before. Default 2. */
+  factor?: number;
   /** Largest random change of a wait, as a share: 0.2 is ±20 %. */
   jitter: number;
   /** Uniform in [0, 1). */
@@ -13,8 +15,8 @@ export interface BackoffOptions {
 
 /** The wait in whole ms before retry number `retry`, counted from 1. */
 export function backoffMs(retry: number, options: BackoffOptions): number {
-  const { baseMs, maxMs, jitter, random = Math.random } = options;
-  const plain = Math.min(maxMs, baseMs * 2 ** Math.min(retry - 1, 30));
+  const { baseMs, factor = 2, maxMs, jitter, random = Math.random } = options;
+  const plain = Math.min(maxMs, baseMs * factor ** Math.min(retry - 1, 30));
   return Math.round(Math.min(maxMs, plain * (1 + jitter * (2 * random() - 1))));
 }
 

@@ -2,6 +2,7 @@
 import type { Logger } from 'pino';
 import type { Metrics } from '../wire/chunk/chunk.ts';
 import type { S3Config } from '../wire/job/job.ts';
+import type { RetryPolicy } from '../wire/job/retry-policy.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 
 /**
@@ -124,6 +125,8 @@ export interface HandlerConfig {
    * result like any other. Default: it is a result, and the job's log has a warning.
    */
   failOnReturnedError?: boolean;
+  /** Whether and when failed attempts are retried. Overrides the endpoint's policy; that of a job overrides it. */
+  retry?: RetryPolicy;
 }
 
 // biome-ignore lint/suspicious/noConfusingVoidType: what a generator without `return` returns.

@@ -7,12 +7,12 @@ import util from 'node:util';
 export const BRAND = Symbol.for('millrace.retry');
 
 /**
- * `never`, or after this many ms. `crashed`: the attempt took a process of the handler down. `context_lost`: that process
+ * `never`, or after this many ms; `counts: false`: the attempt does not count as a failure. `crashed`: the attempt took a process of the handler down. `context_lost`: that process
  * had lost its context on a device, and is replaced. `released`: the attempt failed because of another one, or nobody knows because of which.
  */
 export type RetryAdvice =
   | { kind: 'never' }
-  | { kind: 'after'; ms: number }
+  | { kind: 'after'; ms: number; counts: boolean }
   | { kind: 'crashed' | 'context_lost' }
   | { kind: 'released'; reason: 'neighbour' | 'suspect' };
 
@@ -22,15 +22,26 @@ export class NonRetryableError extends Error {
   readonly [BRAND]: RetryAdvice = { kind: 'never' };
 }
 
+export interface RetryAfterOptions extends ErrorOptions {
+  /**
+   * `false`: the attempt does not count as a failure, as when a server refuses work for a while. The job's time to live
+   * runs on, and the wait is at least 1 s. Default true.
+   */
+  counts?: boolean;
+}
+
 /** The next attempt, if any is left, starts after `ms`. */
 export class RetryAfterError extends Error {
   override readonly name: string = 'RetryAfterError';
   readonly [BRAND]: RetryAdvice;
 
-  constructor(ms: number, message = `try again in ${ms} ms`, options?: ErrorOptions) {
-    super(message, options);
+  constructor(ms: number, message?: string, options?: RetryAfterOptions);
+  constructor(ms: number, options?: RetryAfterOptions);
+  constructor(ms: number, given?: string | RetryAfterOptions, more?: RetryAfterOptions) {
+    const options = typeof given === 'object' ? given : more;
+    super(typeof given === 'string' ? given : `try again in ${ms} ms`, options);
     if (!isSpan(ms)) throw new RangeError(`RetryAfterError: ms must be 0 or more, got ${ms}`);
-    this[BRAND] = { kind: 'after', ms };
+    this[BRAND] = { kind: 'after', ms, counts: options?.counts ?? true };
   }
 }
 
@@ -49,7 +60,9 @@ export function retryAdvice(thrown: unknown): RetryAdvice | undefined {
     return { kind: 'released', reason: advice.reason === 'suspect' ? 'suspect' : 'neighbour' };
   }
   if (advice.kind === 'after' && 'ms' in advice && isSpan(advice.ms)) {
-    return { kind: 'after', ms: advice.ms };
+    // An earlier version of the package has no `counts`.
+    const counts = !('counts' in advice) || advice.counts !== false;
+    return { kind: 'after', ms: advice.ms, counts };
   }
   return undefined;
 }

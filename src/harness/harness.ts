@@ -13,6 +13,7 @@ import type { ChunkOf, InputOf, OutputOf } from '../wire/job/handler-types.ts';
 import { isTerminal, type JobPolicy, type S3Config } from '../wire/job/job.ts';
 import type { JobRecord } from '../wire/job/job-records.ts';
 import { requireJsonInput } from '../wire/job/json-input.ts';
+import type { RetryPolicy } from '../wire/job/retry-policy.ts';
 import { type Json, stringifyJson } from '../wire/json.ts';
 import type { Device, WorkerLink } from '../wire/link/worker-link.ts';
 import { endpointSettings } from '../wire/resources/endpoint.ts';
@@ -42,6 +43,8 @@ export interface HarnessOptions<Handler extends TestedHandler = TestedHandler> {
   slots?: number;
   /** Failed attempts after which a job is FAILED. Default 3, as on the platform. */
   maxAttempts?: number;
+  /** Retry policy of the endpoint. Default: none. */
+  retry?: Omit<RetryPolicy, 'maxAttempts'>;
   /** `flowing`: real time that you can move forward. `manual`: time moves only with `advance`. */
   clock?: 'flowing' | 'manual';
   /** `ctx.devices` for the handler. Default: one CPU. */
@@ -109,8 +112,8 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
   }
 
   async start(): Promise<void> {
-    const { maxAttempts = 3 } = this.#options;
-    const settings = endpointSettings.parse({ maxAttempts });
+    const { maxAttempts = 3, retry = null } = this.#options;
+    const settings = endpointSettings.parse({ maxAttempts, retry });
     const createdAt = this.#clock.now();
     await this.#store.write((tx) => tx.putEndpoint({ id: ENDPOINT_ID, settings, createdAt }));
     await this.#queue.start();

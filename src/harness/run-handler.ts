@@ -1,6 +1,8 @@
 // Runs a handler without queue and lease, in one attempt unless you ask for more.
 import { type Clock, systemClock } from '../base/clock.ts';
+import type { HandlerConfig } from '../handler/define.ts';
 import { readHandler } from '../handler/loading/load.ts';
+import { completeRetry, decideRetry, readWish } from '../queue/lifecycle/retry.ts';
 import type { Chunk } from '../wire/chunk/chunk.ts';
 import { reassemble } from '../wire/chunk/chunk-pieces.ts';
 import type { AttemptError } from '../wire/job/attempt.ts';
@@ -14,7 +16,7 @@ import { InlineExecutor } from '../worker/execution/inline-executor.ts';
 import type { TestedHandler } from './harness.ts';
 
 export interface RunHandlerOptions {
-  /** Attempts, made without a wait after a retryable failure. Default 1. */
+  /** Attempts, made without a wait after a failure that the handler's retry policy retries. Default 1. */
   attempts?: number;
   /** Default: the handler's `config.timeoutMs`, else 600,000. */
   timeoutMs?: number;
@@ -63,7 +65,7 @@ export async function runHandler<Handler extends TestedHandler>(
     requireJsonInput(input);
     const bytes = Buffer.from(stringifyJson(input, 'input'));
     for (let attempt = 1; ; attempt++) {
-      const { run, mayRetry } = await runOnce({
+      const { outcome, run } = await runOnce({
         executor,
         attempt,
         input: bytes,
@@ -71,7 +73,9 @@ export async function runHandler<Handler extends TestedHandler>(
         options,
       });
       // The handler produced these values, so its types describe them.
-      if (!mayRetry || attempt >= attempts) return run as RunOf<Handler>;
+      if (attempt >= attempts || !isRetried(outcome, { attempt, config })) {
+        return run as RunOf<Handler>;
+      }
     }
   } finally {
     await executor.stop();
@@ -123,7 +127,26 @@ async function runOnce({ executor, attempt, input, timeoutMs, options }: OneRun)
   cancelTimer();
   signal?.removeEventListener('abort', cancel);
   describeOutcome(run, outcome, output);
-  return { run, mayRetry: outcome.kind === 'failed' && outcome.retry !== 'never' };
+  return { outcome, run };
+}
+
+/** As the queue decides; an attempt that does not count is one of `attempts` too. */
+function isRetried(
+  outcome: Outcome,
+  { attempt, config }: { attempt: number; config: HandlerConfig },
+): boolean {
+  if (outcome.kind !== 'failed' && outcome.kind !== 'timed_out') return false;
+  const policy = completeRetry({ retry: { own: config.retry ?? {} }, maxAttempts: Infinity });
+  return decideRetry(policy, {
+    code: outcome.error.code,
+    wish: outcome.kind === 'failed' ? readWish(outcome) : { kind: 'default' },
+    failures: attempt,
+    now: 0,
+    firstStartedAt: undefined,
+    expiresAt: Number.POSITIVE_INFINITY,
+    isAtOnce: true,
+    random: Math.random,
+  }).isRetried;
 }
 
 function describeOutcome(run: HandlerRun, outcome: Outcome, output: Uint8Array | undefined): void {

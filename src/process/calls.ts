@@ -306,17 +306,18 @@ export class ModelCallError extends Error {
   readonly [BRAND]: RetryAdvice | undefined;
 
   /** `context_lost`: the child had lost its context on a device, and is replaced. */
-  constructor({ message, retry, stack, type }: ChildError, end?: 'context_lost') {
+  constructor(error: ChildError, end?: 'context_lost') {
+    const { message, stack, type } = error;
     super(message);
     this.name = type;
     if (stack !== undefined) this.stack = stack;
-    this[BRAND] = end ? { kind: end } : readAdvice(retry);
+    this[BRAND] = end ? { kind: end } : readAdvice(error);
   }
 }
 
-function readAdvice(retry: ChildError['retry']): RetryAdvice | undefined {
+function readAdvice({ counts = true, retry }: ChildError): RetryAdvice | undefined {
   if (retry === 'default') return undefined;
-  return retry === 'never' ? { kind: 'never' } : { kind: 'after', ms: retry };
+  return retry === 'never' ? { kind: 'never' } : { kind: 'after', ms: retry, counts };
 }
 
 /** How a call ended with its child: caused it alone, was one of several, or had no part in it. */

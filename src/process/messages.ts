@@ -55,6 +55,8 @@ export interface ChildError {
   stack: string | undefined;
   /** What the platform does with the job: `default`, `never`, or a wait in ms. */
   retry: 'default' | 'never' | number;
+  /** With a wait. False: the attempt does not count as a failure. */
+  counts?: boolean;
 }
 
 /** What a program tells of its start; another clock may have run meanwhile, so that anything is possible. */
@@ -178,12 +180,13 @@ function isNumbers(value: unknown): value is Record<string, number> {
 
 export function readError(error: unknown): ChildError {
   if (!isMembers(error)) throw new FrameError(`error is ${show(error)}; it must be an object`);
-  const { message, retry, stack, type } = error;
+  const { counts, message, retry, stack, type } = error;
   return {
     type: typeof type === 'string' ? type : 'Error',
     message: typeof message === 'string' ? message : show(message),
     stack: typeof stack === 'string' ? stack : undefined,
     retry: retry === 'never' || (typeof retry === 'number' && retry >= 0) ? retry : 'default',
+    ...(counts === false && { counts }),
   };
 }
 

@@ -200,6 +200,7 @@ function createJob(
     ttlMs,
     executionTimeoutMs: policy.executionTimeout ?? settings.executionTimeoutMs,
     maxAttempts: settings.maxAttempts,
+    retry: policy.retry ? { own: policy.retry } : null,
     dueAt: findDueAt({ availableAt, deadlineAt: null, delayed, expiresAt, lease: null }),
     idempotencyKey: idempotency?.key ?? null,
     requestHash: idempotency?.requestHash ?? null,

@@ -3,6 +3,7 @@ import { Buffer } from 'node:buffer';
 import { isWaiting, type JobAttachment, type JobTick, type StoredJob } from '../store/store.ts';
 import { isTerminal } from '../wire/job/job.ts';
 import type { JobDetailsHead, JobSummary, WaitReason } from '../wire/job/job-records.ts';
+import { completeRetry } from './lifecycle/retry.ts';
 import { describeTimeline, numberRun } from './timeline.ts';
 
 /** Time from (re)queueing to the start of the attempt, or until now if the job still waits. Whole ms. */
@@ -95,7 +96,7 @@ export function describeDetails(
   now: number,
   waitReason?: WaitReason,
 ): JobDetailsHead {
-  const { availableAt, endedAt, executionTimeoutMs, expiresAt, maxAttempts, priority, tick } = job;
+  const { availableAt, endedAt, executionTimeoutMs, expiresAt, priority, tick } = job;
   return {
     ...toSummary(job, now),
     ...numberRun(job),
@@ -105,7 +106,7 @@ export function describeDetails(
     endedAt,
     expiresAt,
     executionTimeout: executionTimeoutMs,
-    maxAttempts,
+    maxAttempts: completeRetry(job).maxAttempts,
     priority,
     ...(job.group !== null && { group: job.group }),
     ...describeLinks(job),

@@ -1,4 +1,6 @@
 // All numeric settings of the queue with their defaults; `completeSettings` builds the full set.
+import type { RetryPolicy } from '../wire/job/retry-policy.ts';
+import { DEFAULT_RETRY } from './lifecycle/retry.ts';
 import { DEFAULT_WEBHOOK_SETTINGS, type WebhookSettings } from './webhooks/webhooks.ts';
 
 export interface QueueSettings {
@@ -14,8 +16,8 @@ export interface QueueSettings {
   timeoutGraceMs: number;
   /** Releases of a job that do not count as failures; each further one counts. Default 10. */
   maxReleases: number;
-  /** Wait before automatic retries: first, longest (ms) and share of jitter. 1,000, 60,000, 0.2. */
-  retry: { baseMs: number; maxMs: number; jitter: number };
+  /** Waits before automatic retries, unless a job, its handler or its endpoint says otherwise. Default: exponential from 1,000 ms. */
+  retry: Pick<RetryPolicy, 'backoff' | 'delayMs' | 'delaysMs' | 'factor' | 'jitter' | 'maxDelayMs'>;
   /** How long an ended job is kept, ms. Default 30 min for run, 1 min for runsync. */
   retentionMs: { run: number; runsync: number };
   /** Bytes of all chunks of one attempt. Default 1 GB. */
@@ -37,7 +39,7 @@ const DEFAULT_SETTINGS: QueueSettings = {
   takeWaitMs: 20_000,
   timeoutGraceMs: 10_000,
   maxReleases: 10,
-  retry: { baseMs: 1_000, maxMs: 60_000, jitter: 0.2 },
+  retry: DEFAULT_RETRY,
   retentionMs: { run: 30 * 60_000, runsync: 60_000 },
   maxChunkBytes: 1024 * MB,
   maxOutputBytes: 20 * MB,

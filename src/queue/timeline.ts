@@ -1,7 +1,9 @@
 // What happened to a job, in order, from its row, and the notes for what other members of the row forget. Pure. A plain
 // job has no notes: they are written only with a change of the row that is written anyway, or after an attempt to
 // deliver a webhook.
+import { limitText } from '../base/text/printable.ts';
 import { isWaiting, type JobNote, type StoredJob } from '../store/store.ts';
+import type { AttemptError } from '../wire/job/attempt.ts';
 import { isTerminal } from '../wire/job/job.ts';
 import type { RunOfAttempt, TimelineEntry } from '../wire/job/job-records.ts';
 
@@ -67,7 +69,13 @@ function isOfAttempt(entry: TimelineEntry): entry is Tried {
   return entry.attempt !== undefined;
 }
 
-const RETURNS: ReadonlySet<string> = new Set(['failed', 'lease_lost', 'released', 'retried']);
+const RETURNS: ReadonlySet<string> = new Set([
+  'failed',
+  'lease_lost',
+  'postponed',
+  'released',
+  'retried',
+]);
 
 /** The attempt has failed or gone back to the queue. */
 function isReturn({ event }: TimelineEntry): boolean {
@@ -80,6 +88,8 @@ function isReturnNoted(notes: readonly JobNote[], queuedAt: number): boolean {
 
 /** Notes of one event that a job keeps: the last ones. */
 const MAX_NOTES = 5;
+/** Longest message of an attempt that was postponed. */
+const MAX_NOTED_CHARS = 1_000;
 
 /** Returns the notes with one more; the oldest of its event gives way. */
 export function addNote(notes: readonly JobNote[], note: JobNote): JobNote[] {
@@ -88,10 +98,24 @@ export function addNote(notes: readonly JobNote[], note: JobNote): JobNote[] {
   return [...notes.filter((each) => each !== dropped), note];
 }
 
+/** Start and end of an attempt whose handler asked for a later one, without a failure. */
+export function notePostponed(
+  job: StoredJob,
+  { code, message }: Pick<AttemptError, 'code' | 'message'>,
+  now: number,
+): JobNote[] {
+  const notes = noteReturn(job, 'postponed', now);
+  return notes.map((note) =>
+    note.event === 'postponed' && note.attempt === job.attempt
+      ? { ...note, code, message: limitText(message, MAX_NOTED_CHARS) }
+      : note,
+  );
+}
+
 /** Start and end of an attempt that returns to the queue without a failure. */
 export function noteReturn(
   job: StoredJob,
-  event: 'released' | 'lease_lost',
+  event: 'released' | 'lease_lost' | 'postponed',
   now: number,
 ): JobNote[] {
   const { startedAt } = job;

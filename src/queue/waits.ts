@@ -188,9 +188,14 @@ function describePause({ group, reason, since, until }: Pause): WaitReason {
   return { code, message, since, ...(until !== null && { until }) };
 }
 
-function describeDelay({ availableAt, failures, history, queuedAt, submittedAt }: StoredJob) {
+function describeDelay(job: StoredJob) {
+  const { attempt, availableAt: until, failures, history, notes, queuedAt, submittedAt } = job;
+  const postponed = notes.find((note) => note.event === 'postponed' && note.attempt === attempt);
+  if (postponed) {
+    const message = `Attempt ${attempt} asked for a later one: ${endSentence(postponed.message ?? '')} It starts at ${isoTime(until)} at the earliest.`;
+    return { code: 'backing_off', message, since: queuedAt, until } as const;
+  }
   const last = history.at(-1);
-  const until = availableAt;
   if (failures === 0 || !last) {
     const message = `The job was submitted with a delay and starts at ${isoTime(until)} at the earliest.`;
     return { code: 'delayed', message, since: submittedAt, until } as const;

@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto';
 import type { AttemptUsage } from '../wire/job/attempt.ts';
 import type { JobStatus, ParentEnd, ParentPolicy } from '../wire/job/job.ts';
 import type { FailedAttempt, JobError, TimelineEntry } from '../wire/job/job-records.ts';
+import type { RetryPolicy } from '../wire/job/retry-policy.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import type { EndpointDeployment, EndpointSettings } from '../wire/resources/endpoint.ts';
 import type { PayloadFileError } from './store.ts';
@@ -80,6 +81,8 @@ export interface StoredJob {
   ttlMs: number;
   executionTimeoutMs: number;
   maxAttempts: number;
+  /** Null: the job is retried as the platform does by default. */
+  retry: JobRetry | null;
   /** When the current attempt was leased. */
   startedAt: number | null;
   /** When the queue ends the running attempt. */
@@ -144,6 +147,16 @@ export interface JobTick {
   isTriggered?: true;
 }
 
+/** How a job is retried; each member only where it matters. */
+export interface JobRetry {
+  /** Of the job's policy. */
+  own?: RetryPolicy;
+  /** Of the handler and the endpoint, when the last attempt began. */
+  inherited?: RetryPolicy;
+  /** When the first attempt of the run began. Set if the policy limits the time. */
+  firstStartedAt?: number;
+}
+
 /** Members that have columns of their own. */
 type JobKeyMember =
   | 'endpointId'
@@ -177,6 +190,7 @@ export const JOB_BODY: Readonly<Omit<StoredJob, JobKeyMember | JobDetailsMember>
   ttlMs: 0,
   executionTimeoutMs: 0,
   maxAttempts: 0,
+  retry: null,
   startedAt: null,
   deadlineAt: null,
   endedAt: null,
@@ -340,6 +354,8 @@ export interface StoredWorker {
   slots: number;
   version: string;
   devices: Device[];
+  /** Of its handler. */
+  retry: RetryPolicy | null;
   helloAt: number;
 }
 

@@ -32,6 +32,8 @@ interface RetryOptions {
 export class Session {
   /** JSON text of the handler's input schema, empty if it has none; undefined if unknown. */
   inputSchema: string | undefined;
+  /** Retry policy of the handler, JSON text. */
+  retry: string | undefined;
   readonly #options: CompleteWorkerOptions;
   readonly #starts: Pick<WorkerStarts, 'last'>;
   readonly #signal: AbortSignal;
@@ -173,7 +175,7 @@ export class Session {
 
   #describe(): WorkerHello {
     const { workerId, incarnation, version, devices, executor, outbox } = this.#options;
-    const { inputSchema } = this;
+    const { inputSchema, retry } = this;
     const { handlerVersion } = this.#options;
     const { last: start } = this.#starts;
     return {
@@ -186,6 +188,7 @@ export class Session {
       // A worker with this many outcomes takes no jobs, so one process never leaves more.
       outbox: outbox.undeliveredOnDisk().slice(0, MAX_LISTED),
       ...(inputSchema !== undefined && { inputSchema }),
+      ...(retry !== undefined && { retry }),
       ...(handlerVersion !== undefined && { handlerVersion }),
       ...(start && { start }),
     };

@@ -85,8 +85,9 @@ class QueueWorker implements Worker {
 
   async start(): Promise<void> {
     try {
-      const { describedInput, timeoutMs } = await this.#executor.start();
+      const { describedInput, retry, timeoutMs } = await this.#executor.start();
       if (describedInput) this.#describeInput(describedInput);
+      this.#parts.session.retry = retry && JSON.stringify(retry);
       if (timeoutMs !== undefined) this.#parts.attempts.limitTo(timeoutMs);
       if (this.#state.name !== 'starting') return;
       this.#state = { name: 'starting', step: 'hello' };

@@ -15,6 +15,7 @@ import {
   type WaitCode,
 } from '../../client.ts';
 import { LIMITS, PARENT_POLICIES } from '../../wire/job/job.ts';
+import { findRetryFault, isRetryPolicy, type RetryPolicy } from '../../wire/job/retry-policy.ts';
 import { EXIT } from '../command.ts';
 import { choice, flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
 import { noteFailedOutput, outliveOutput, print, printNote, StatusLine } from '../output.ts';
@@ -65,6 +66,10 @@ export const submitOptions = {
     choices: PARENT_POLICIES,
     help: 'what becomes of the job if one of --after ends without COMPLETED: it is FAILED, runs nevertheless, or is CANCELLED with its own children; default: fail',
   }),
+  retry: text({
+    placeholder: 'JSON',
+    help: 'retry policy, such as {"backoff":"fixed","delayMs":5000,"maxAttempts":5}; see docs/retries.md',
+  }),
   idempotencyKey: text({
     placeholder: 'KEY',
     help: 'text of your choice, 1 to 255 characters: a second submission with it queues no second job; with --each, the key of a line is KEY-1, KEY-2, …',
@@ -88,13 +93,14 @@ interface Submission {
 export async function submitJob(request: Submission): Promise<number> {
   const { client, json, values } = request;
   const { delay, each: file, executionTimeout, group, idempotencyKey, priority } = values;
-  const { after, onParentFailure: onFailure, ttl, wait, webhook } = values;
+  const { after, onParentFailure: onFailure, retry, ttl, wait, webhook } = values;
   const policy: JobPolicy = {
     ...(delay !== undefined && { delay }),
     ...(priority !== undefined && { priority }),
     ...(executionTimeout !== undefined && { executionTimeout }),
     ...(ttl !== undefined && { ttl }),
     ...(group !== undefined && { group }),
+    ...(retry !== undefined && { retry: readPolicy(retry) }),
   };
   const options = {
     ...(webhook !== undefined && { webhook }),
@@ -116,6 +122,13 @@ export async function submitJob(request: Submission): Promise<number> {
   const record = await client.status(reference.id);
   void print(`${showRecord(record, json)}\n`);
   return record.status === 'COMPLETED' ? EXIT.ok : EXIT.failed;
+}
+
+/** @throws UsageError */
+function readPolicy(json: string): RetryPolicy {
+  const policy = parseObject('--retry', json);
+  if (isRetryPolicy(policy)) return policy;
+  throw new UsageError(`--retry: ${findRetryFault(policy)}`);
 }
 
 /** @throws UsageError unless the inputs come from one place */

@@ -146,8 +146,8 @@ const queueOptions = defineGroup('Queue', {
     10_000,
   ),
   retryBaseMs: milliseconds(
-    member('settings.retry', (baseMs) => ({ baseMs, maxMs: 60_000, jitter: 0.2 })),
-    'wait before the first retry of a failed job; doubles with each failure, up to 60 s',
+    member('settings.retry.delayMs'),
+    'wait before the first retry of a failed job; doubles with each failure, up to 60 s; a retry policy can say otherwise',
     1_000,
   ),
   retainRunMs: milliseconds(

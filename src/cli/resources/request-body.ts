@@ -75,6 +75,9 @@ export function readFields(
   const members = listFlags(fields).map(({ field, flag, name }) => {
     const value = values[flag];
     if (field.kind === 'switch' && value !== undefined) return [name, value === 'true'];
+    if (field.kind === 'retry' && typeof value === 'string') {
+      return [name, parseObject(flagName(flag), value)];
+    }
     if (!Array.isArray(value)) return [name, value];
     if (value.length === 0) return [name, undefined];
     return [name, field.kind === 'variables' ? readVariables(flag, value) : value];

@@ -59,7 +59,13 @@ function toFailedOutcome(thrown: unknown, executionMs: number, hasLostContext: b
   const code = hasLostContext ? 'gpu_context_lost' : chooseCode(thrown, advice);
   const error = { code, ...describeThrown(thrown) } as const;
   if (advice?.kind === 'after') {
-    return { kind: 'failed', executionMs, error, retry: 'after', retryAfterMs: advice.ms };
+    const { counts, ms } = advice;
+    const wish = {
+      retry: 'after',
+      retryAfterMs: ms,
+      ...(!counts && { retryCounts: false }),
+    } as const;
+    return { kind: 'failed', executionMs, error, ...wish };
   }
   return {
     kind: 'failed',

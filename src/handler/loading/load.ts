@@ -3,6 +3,7 @@
 import { statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { findRetryFault, isRetryPolicy } from '../../wire/job/retry-policy.ts';
 import { isPlainObject, stringifyJson } from '../../wire/json.ts';
 import { findSchemaFault } from '../../wire/message-bounds.ts';
 import type { AttemptContext } from '../attempt/context.ts';
@@ -74,7 +75,7 @@ const METHODS = ['run', 'setup', 'teardown'];
 const SWITCHES = ['refreshWorker', 'failOnReturnedError'] as const;
 type Switch = (typeof SWITCHES)[number];
 /** Validated without zod, which would cost about 25 MB in every handler thread. */
-type NumberKey = Exclude<keyof HandlerConfig, 'isolation' | Switch>;
+type NumberKey = Exclude<keyof HandlerConfig, 'isolation' | 'retry' | Switch>;
 const CONFIG_RANGES: Readonly<Record<NumberKey, { min: number; max: number }>> = {
   timeoutMs: { min: 1, max: 604_800_000 },
   concurrency: { min: 1, max: 1_000 },
@@ -221,8 +222,13 @@ function readSetting(config: HandlerConfig, key: string, setting: unknown, name:
   } else if (key === 'isolation') {
     if (setting === 'job' || setting === 'thread') config.isolation = setting;
     else if (setting !== undefined) refuse("'thread' or 'job'");
+  } else if (key === 'retry') {
+    if (isRetryPolicy(setting)) config.retry = setting;
+    else if (setting !== undefined) {
+      throw new HandlerLoadError(`${name}: config.retry: ${findRetryFault(setting)}`);
+    }
   } else if (!isNumberKey(key)) {
-    const known = [...Object.keys(CONFIG_RANGES), 'isolation', ...SWITCHES].join(', ');
+    const known = [...Object.keys(CONFIG_RANGES), 'isolation', 'retry', ...SWITCHES].join(', ');
     throw new HandlerLoadError(`${name}: config.${key} is unknown; use one of ${known}`);
   } else if (setting !== undefined) {
     const { min, max } = CONFIG_RANGES[key];

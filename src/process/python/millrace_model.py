@@ -91,13 +91,16 @@ class NonRetryableError(Exception):
 
 
 class RetryAfterError(Exception):
-    """The next attempt of the job, if any is left, starts after `ms`."""
+    """The next attempt of the job, if any is left, starts after `ms`. With `counts=False` this attempt
+    does not count as a failure; the job's time to live runs on.
+    """
 
-    def __init__(self, ms: float, message: Optional[str] = None) -> None:
+    def __init__(self, ms: float, message: Optional[str] = None, *, counts: bool = True) -> None:
         super().__init__(message or f"try again in {ms} ms")
         if not 0 <= ms < float("inf"):
             raise ValueError(f"RetryAfterError: ms must be 0 or more, got {ms}")
         self.ms = ms
+        self.counts = counts
 
 
 class Cancelled(BaseException):
@@ -881,12 +884,15 @@ def _describe(error: BaseException) -> Dict[str, Any]:
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     stack = "".join(traceback.format_exception(type(error), error, trace))
-    return {
+    described = {
         "type": type(error).__name__,
         "message": _join_messages(error)[:_MAX_MESSAGE_CHARS] or type(error).__name__,
         "stack": stack[-_MAX_STACK_CHARS:].rstrip(),
         "retry": retry,
     }
+    if isinstance(error, RetryAfterError) and not error.counts:
+        described["counts"] = False
+    return described
 
 
 class _HoldsBytes(Exception):

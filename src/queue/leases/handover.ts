@@ -6,6 +6,7 @@ import {
   type StoredJob,
   type Transaction,
 } from '../../store/store.ts';
+import type { RetryPolicy } from '../../wire/job/retry-policy.ts';
 import type { Lease, WorkerBye } from '../../wire/link/worker-link.ts';
 import type { StepOn } from '../changes.ts';
 import type { JobTracing } from '../job-tracing.ts';
@@ -19,6 +20,8 @@ interface Choice {
   takeId: string;
   /** Its size if it is large. */
   input: Uint8Array | number | undefined;
+  /** Of the endpoint and the worker's handler. */
+  retry: RetryPolicy | undefined;
   tracing: JobTracing | undefined;
 }
 
@@ -29,7 +32,7 @@ export interface GivenLease extends Omit<Lease, 'input'> {
 
 export function leaseJob(
   step: StepOn,
-  { input, job, takeId, tracing, worker }: Choice,
+  { input, job, retry, takeId, tracing, worker }: Choice,
 ): GivenLease {
   const lease = {
     token: randomUUID(),
@@ -38,7 +41,7 @@ export function leaseJob(
     takeId,
   };
   const arrival = findArrival(worker, job);
-  const decision = step(job, { type: 'lease', lease, ...(arrival && { arrival }) });
+  const decision = step(job, { type: 'lease', lease, retry, ...(arrival && { arrival }) });
   if ('refused' in decision) throw new Error(`job ${job.id} is not ready: ${decision.refused}`);
   return toLease(decision.job, input, tracing);
 }

@@ -1,6 +1,7 @@
 // Gives leases to workers and ends them: hello, take, bye. renewals.ts extends leases.
 import type { Waiter } from '../../base/waiters.ts';
 import type { StoredJob, Transaction } from '../../store/store.ts';
+import { isRetryPolicy, type RetryPolicy } from '../../wire/job/retry-policy.ts';
 import {
   CAPABILITIES,
   type Lease,
@@ -13,6 +14,7 @@ import {
 } from '../../wire/link/worker-link.ts';
 import type { StepOn } from '../changes.ts';
 import { putInputSchema } from '../input-schemas.ts';
+import { joinPolicies } from '../lifecycle/retry.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import { completeLeases, endLeases, type GivenLease, leaseJob, repeatLeases } from './handover.ts';
 import { type HeldLease, isHeldBack, type PresentWorker } from './presence.ts';
@@ -93,6 +95,7 @@ export class Leases {
       slots: hello.slots,
       version: hello.version,
       devices: hello.devices,
+      retry: readPolicy(hello.retry),
       helloAt: clock.now(),
     };
     const schema = inputSchemas.compare(endpointId, hello);
@@ -249,8 +252,10 @@ export class Leases {
     const free = jobs.filter(({ lease }) => !lease || !running.has(lease.token));
     const { takeId } = request;
     const choice = this.#chooseAll(tx, free, { request, worker });
+    const ofEndpoint = tx.endpoint(worker.endpointId)?.settings.retry;
+    const retry = joinPolicies(ofEndpoint, worker.retry);
     const leases = choice.chosen.map(({ input, job }) =>
-      leaseJob(step, { job, worker, takeId, input, tracing }),
+      leaseJob(step, { job, worker, takeId, input, retry, tracing }),
     );
     // A worker that may take nothing needs no more jobs.
     const needsMore = hasMore && !choice.isBarred;
@@ -305,6 +310,12 @@ function isOutdated(worker: PresentWorker, { seq }: TakeRequest): boolean {
   if (seq < worker.takeSeq) return true;
   worker.takeSeq = seq;
   return false;
+}
+
+/** The check of hello has read it before. */
+function readPolicy(text = 'null'): RetryPolicy | null {
+  const policy: unknown = JSON.parse(text);
+  return isRetryPolicy(policy) ? policy : null;
 }
 
 /** The same error as for an endpoint that does not exist yet, so that workers retry slowly. */

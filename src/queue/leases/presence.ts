@@ -7,6 +7,7 @@ import {
   type StoredJob,
   type StoredWorker,
 } from '../../store/store.ts';
+import type { RetryPolicy } from '../../wire/job/retry-policy.ts';
 import {
   type Device,
   LinkError,
@@ -37,6 +38,8 @@ export interface PresentWorker {
   slots: number;
   /** Type of its GPUs; null if unknown. */
   gpuType: string | null;
+  /** Retry policy of its handler. */
+  retry: RetryPolicy | null;
   /** Version from its hello. */
   version: string;
   /** Time of its last call, Unix ms. */
@@ -121,6 +124,7 @@ export class Presence {
       incarnation: worker.incarnation,
       slots: worker.slots,
       gpuType: findGpuType(worker.devices),
+      retry: worker.retry,
       version: worker.version,
       seenAt: now,
       draining: again?.draining ?? false,

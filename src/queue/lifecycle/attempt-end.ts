@@ -1,6 +1,5 @@
 // Part of lifecycle.ts: decides what happens to a job when its attempt ends, and bounds the outcome that its worker
 // reports.
-import { backoffMs } from '../../base/backoff.ts';
 import { limitText } from '../../base/text/printable.ts';
 import { type JobLinks, NO_TURN, type StoredJob } from '../../store/store.ts';
 import type { AttemptError, AttemptUsage, GpuUsage, StuckPlace } from '../../wire/job/attempt.ts';
@@ -8,35 +7,46 @@ import type { ErrorCode, TerminalStatus } from '../../wire/job/job.ts';
 import type { FailedAttempt } from '../../wire/job/job-records.ts';
 import type { Outcome } from '../../wire/link/worker-link.ts';
 import { hasForeignFormat } from '../records.ts';
-import { noteReturn, numberRun } from '../timeline.ts';
+import { notePostponed, noteReturn, numberRun } from '../timeline.ts';
+import { completeRetry, decideRetry, type RetryWish } from './retry.ts';
 import { change, holdsLiveLease, type Moment, type Transition } from './transition.ts';
 
 interface FailOptions {
-  /** No further attempt. */
-  final?: boolean;
-  /** Wait before the next attempt, ms. Default: by the number of failures. */
-  waitMs?: number | undefined;
+  /** Default: by the policy. */
+  wish?: RetryWish;
+  /** Status of the job if it is not retried. Default FAILED. */
+  status?: 'FAILED' | 'TIMED_OUT';
+  /** The worker was lost, for the first time in this run. */
+  isFirstLoss?: boolean;
   /** The next attempt needs a later GPU type than this one. */
   outgrown?: string | undefined;
 }
 
-/** Counts a failure: the job is retried after a wait, or FAILED. */
+/** Ends a failed attempt: the policy of the job decides whether it is retried, after which wait. */
 export function fail(
   job: StoredJob,
   error: AttemptError,
   options: FailOptions,
   moment: Moment,
 ): Transition {
-  const { outgrown } = options;
+  const { isFirstLoss = false, outgrown, status = 'FAILED', wish = { kind: 'default' } } = options;
   const failed = withFailure(job, error, moment, outgrown);
-  if (options.final || failed.failures >= job.maxAttempts || wouldRepeatStream(job)) {
-    return change(settle(failed, 'FAILED', moment, error));
-  }
-  const { random, settings } = moment;
-  const wait = () => backoffMs(failed.failures, { ...settings.retry, random });
-  // On other hardware a wait gains nothing.
-  const waitMs = options.waitMs ?? (outgrown === undefined ? wait() : 0);
-  return change(requeue(failed, waitMs, moment), { retried: 1 });
+  if (wouldRepeatStream(job)) return change(settle(failed, status, moment, error));
+  const { now, random, settings } = moment;
+  const { expiresAt, retry } = job;
+  const decision = decideRetry(completeRetry(job, settings.retry), {
+    // Whatever its worker says of it.
+    code: status === 'TIMED_OUT' ? 'execution_timeout' : error.code,
+    ...{ wish, failures: failed.failures, now, expiresAt, random },
+    firstStartedAt: retry?.firstStartedAt,
+    isAtOnce: isFirstLoss || outgrown !== undefined,
+  });
+  if (!decision.isRetried) return change(settle(failed, status, moment, error));
+  const { counts, waitMs } = decision;
+  if (counts) return change(requeue(failed, waitMs, moment), { retried: 1 });
+  const postponed = requeue({ ...job, notes: notePostponed(job, error, now) }, waitMs, moment);
+  // Its time to live runs on, so that the job ends.
+  return change({ ...postponed, expiresAt });
 }
 
 /**
@@ -74,7 +84,7 @@ function endStream(job: StoredJob, moment: Moment): Transition {
     code: 'released_too_often',
     message: 'the worker released the job after the client had received a part of its stream',
   };
-  return fail(job, error, { final: true }, moment);
+  return fail(job, error, {}, moment);
 }
 
 /**
@@ -133,7 +143,7 @@ export function isLoss({ code }: Pick<AttemptError, 'code'>): boolean {
 /** Fails a lost attempt; the first one is retried at once, because most often the worker was at fault. */
 export function lose(job: StoredJob, error: AttemptError, moment: Moment): Transition {
   const isFirst = !job.history.some(isLoss);
-  return fail(job, error, { waitMs: isFirst ? 0 : undefined }, moment);
+  return fail(job, error, { isFirstLoss: isFirst }, moment);
 }
 
 /**
@@ -155,7 +165,7 @@ export function crash(
 }
 
 /** Adds the attempt to the history and counts it. */
-export function withFailure(
+function withFailure(
   job: StoredJob,
   error: AttemptError,
   { now }: Moment,

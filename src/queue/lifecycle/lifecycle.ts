@@ -11,6 +11,7 @@ import {
 } from '../../store/store.ts';
 import type { AttemptError, AttemptUsage } from '../../wire/job/attempt.ts';
 import { isTerminal } from '../../wire/job/job.ts';
+import type { RetryPolicy } from '../../wire/job/retry-policy.ts';
 import type {
   Outcome,
   ReleaseReason,
@@ -37,7 +38,6 @@ import {
   settle,
   shelter,
   suspect,
-  withFailure,
 } from './attempt-end.ts';
 import {
   addChild,
@@ -49,6 +49,7 @@ import {
   nameParent,
   waitForParents,
 } from './links.ts';
+import { inheritRetry, readWish } from './retry.ts';
 import {
   change,
   type Decision,
@@ -150,11 +151,13 @@ interface LeaseEvent {
   lease: Pick<StoredLease, 'token' | 'workerId' | 'incarnation' | 'takeId'>;
   /** What the job has waited for, for its timeline. */
   arrival?: Omit<JobNote, 'attempt' | 'workerId' | 'run' | 'runAttempt'>;
+  /** Of the endpoint and the worker's handler. */
+  retry?: RetryPolicy | undefined;
 }
 
 function lease(
   job: StoredJob,
-  { arrival, lease: given }: LeaseEvent,
+  { arrival, lease: given, retry }: LeaseEvent,
   { now, settings }: Moment,
 ): Decision {
   if (job.status !== 'IN_QUEUE' || job.delayed) return { refused: `its status is ${job.status}` };
@@ -178,6 +181,7 @@ function lease(
       chunkBytes: 0,
       progress: null,
       usage: null,
+      retry: inheritRetry(job, retry, now),
     },
     { dropChunks: job.chunkCount > 0, stopWorker: job.lease !== null },
   );
@@ -242,8 +246,8 @@ function addChunks(
     code: 'output_too_large',
     message: `the attempt's chunks total ${chunkBytes} bytes, the limit is ${maxChunkBytes}`,
   };
-  const failed = settle(withFailure(added.job, error, moment), 'FAILED', moment, error);
-  return { ...change(keepLease(failed, added.job)), stopWorker: true, retried: added.retried };
+  const failed = fail(added.job, error, {}, moment);
+  return { ...stopAttempt(failed, added.job), retried: added.retried + failed.retried };
 }
 
 interface OutcomeEvent {
@@ -288,15 +292,12 @@ function settleByOutcome(
       return counted(change(settle(live, 'COMPLETED', moment)));
     case 'failed': {
       const { error, retry } = outcome;
-      const waitMs = retry === 'after' ? outcome.retryAfterMs : undefined;
       if (isLoss(error) && retry === 'default') return counted(lose(live, error, moment));
       const isolated = isolate(live, error.code);
-      return counted(fail(isolated, error, { final: retry === 'never', waitMs, outgrown }, moment));
+      return counted(fail(isolated, error, { wish: readWish(outcome), outgrown }, moment));
     }
-    case 'timed_out': {
-      const timedOut = withFailure(live, outcome.error, moment);
-      return counted(change(settle(timedOut, 'TIMED_OUT', moment, outcome.error)));
-    }
+    case 'timed_out':
+      return counted(fail(live, outcome.error, { status: 'TIMED_OUT' }, moment));
     case 'cancelled':
       return counted(release(live, moment));
     case 'released':
@@ -370,6 +371,7 @@ function retry(
       outputKind: 'none',
       error: null,
       history: [],
+      retry: job.retry?.own ? { own: job.retry.own } : null,
       notes: noteRetry(job, moment.now),
     },
     { retried: 1, dropChunks: true, dropOutput: true, stopWorker: job.lease !== null },
@@ -400,8 +402,13 @@ function timeOut(job: StoredJob, moment: Moment): Transition {
     code: 'execution_timeout',
     message: `no report from the worker ${moment.settings.timeoutGraceMs} ms after the execution timeout of ${job.executionTimeoutMs} ms`,
   };
-  const settled = settle(withFailure(job, error, moment), 'TIMED_OUT', moment, error);
-  return change(keepLease(settled, job), { stopWorker: true });
+  return stopAttempt(fail(job, error, { status: 'TIMED_OUT' }, moment), job);
+}
+
+/** The attempt has failed but continues: its worker must stop it. */
+function stopAttempt(failed: Transition, before: StoredJob): Transition {
+  if (!isTerminal(failed.job.status)) return { ...failed, stopWorker: true };
+  return { ...failed, ...change(keepLease(failed.job, before), { stopWorker: true }) };
 }
 
 /**

@@ -150,6 +150,7 @@ create table worker (
   devices ${text} not null,
   hello_at bigint not null,
   pod_id ${text},
+  retry ${text},
   primary key (endpoint_id, id)
 );
 

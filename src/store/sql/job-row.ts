@@ -123,6 +123,7 @@ function writeBody(job: StoredJob): string {
     ttlMs: job.ttlMs,
     executionTimeoutMs: job.executionTimeoutMs,
     maxAttempts: job.maxAttempts,
+    retry: job.retry ?? undefined,
     startedAt: job.startedAt ?? undefined,
     deadlineAt: job.deadlineAt ?? undefined,
     endedAt: job.endedAt ?? undefined,

@@ -82,7 +82,7 @@ export function readEndpoint(row: Row): StoredEndpoint {
 }
 
 export const workerColumns =
-  'endpoint_id, id, pod_id, incarnation, slots, version, devices, hello_at';
+  'endpoint_id, id, pod_id, incarnation, slots, version, devices, retry, hello_at';
 
 export function readWorker(row: Row): StoredWorker {
   return {
@@ -93,6 +93,7 @@ export function readWorker(row: Row): StoredWorker {
     slots: number(row, 'slots'),
     version: text(row, 'version'),
     devices: JSON.parse(text(row, 'devices')),
+    retry: JSON.parse(textOrNull(row, 'retry') ?? 'null'),
     helloAt: number(row, 'hello_at'),
   };
 }

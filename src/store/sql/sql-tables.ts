@@ -259,11 +259,12 @@ export class SqlTables extends SqlReader implements Tables {
   *putWorker(worker: StoredWorker): Step<void> {
     yield {
       sql: `insert into worker
-          (endpoint_id, id, pod_id, incarnation, slots, version, devices, hello_at)
-        values (?, ?, ?, ?, ?, ?, ?, ?)
+          (endpoint_id, id, pod_id, incarnation, slots, version, devices, retry, hello_at)
+        values (?, ?, ?, ?, ?, ?, ?, ?, ?)
         on conflict (endpoint_id, id) do update set pod_id = excluded.pod_id,
           incarnation = excluded.incarnation, slots = excluded.slots,
-          version = excluded.version, devices = excluded.devices, hello_at = excluded.hello_at`,
+          version = excluded.version, devices = excluded.devices, retry = excluded.retry,
+          hello_at = excluded.hello_at`,
       params: [
         worker.endpointId,
         worker.id,
@@ -272,6 +273,7 @@ export class SqlTables extends SqlReader implements Tables {
         worker.slots,
         worker.version,
         JSON.stringify(worker.devices),
+        worker.retry && JSON.stringify(worker.retry),
         worker.helloAt,
       ],
     };

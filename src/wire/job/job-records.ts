@@ -134,9 +134,9 @@ const timelineEntry = z.object({
     .describe(
       '`queued`: again, after a failure. `due`: the job may start then. `worker_started`, `worker_woken`: the job waited until ' +
         'this worker was ready, or back from being parked. `lease_lost`: the worker did not renew the ' +
-        'lease. `released`: the worker gave the job back. `stopped`: the worker stopped the handler, after a cancel or a timeout. ' +
+        'lease. `released`: the worker gave the job back. `postponed`: the handler asked for a later attempt, without a failure. `stopped`: the worker stopped the handler, after a cancel or a timeout. ' +
         '`retried`: a client retried the job. `model_wait`: the attempt waited for the start of a model process. `ended`: the job has its last status. Of each event of earlier runs, and of each ' +
-        'of `worker_started`, `worker_woken`, `first_chunk`, `model_wait`, `stopped`, `released`, `retried` and the events of the webhook, the last 5',
+        'of `worker_started`, `worker_woken`, `first_chunk`, `model_wait`, `stopped`, `released`, `postponed`, `retried` and the events of the webhook, the last 5',
     ),
   attempt: count
     .exactOptional()

@@ -10,6 +10,7 @@ import {
   type RunJobsRequest,
   type RunRequest,
 } from './job.ts';
+import { jobRetry } from './retry-schemas.ts';
 
 export const executionTimeoutMs = z
   .int()
@@ -36,6 +37,11 @@ const jobPolicy = z.strictObject({
   priority: z.int().min(0).max(9).exactOptional(),
   delay: z.int().min(LIMITS.delayMs.min).max(LIMITS.delayMs.max).exactOptional(),
   group: jobGroup.exactOptional(),
+  retry: jobRetry
+    .describe(
+      'Whether and when failed attempts are retried. Each member that is left out is that of the handler, else of the endpoint',
+    )
+    .exactOptional(),
 }) satisfies z.ZodType<JobPolicy>;
 
 export const webhook = z

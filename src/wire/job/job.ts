@@ -2,6 +2,7 @@
 // output. Workers load this file, so what needs zod is elsewhere: the records in job-records.ts, checks of requests in
 // job-schemas.ts.
 import type { JobRecord, RunOfAttempt } from './job-records.ts';
+import type { RetryPolicy } from './retry-policy.ts';
 
 export const JOB_STATUSES = [
   'IN_QUEUE',
@@ -98,6 +99,7 @@ export const TIMELINE_EVENTS = [
   'failed',
   'lease_lost',
   'released',
+  'postponed',
   'retried',
   'ended',
   'webhook_failed',
@@ -144,6 +146,8 @@ export interface JobPolicy {
   delay?: number;
   /** Jobs of one priority take turns by group: 1 to 64 characters. Default: the group of all jobs without one. */
   group?: string;
+  /** Whether and when failed attempts are retried. Default: as the handler, the endpoint and the platform say. */
+  retry?: RetryPolicy;
 }
 
 /** Destination for files that a job creates; at most 8,192 characters as JSON. */

@@ -4,6 +4,7 @@
 import { MAX_CHUNK_BYTES } from '../chunk/chunk.ts';
 import { attemptError, attemptUsage, STOP_LEVELS, startParts } from '../job/attempt.ts';
 import { MAX_S3_CONFIG_LENGTH } from '../job/job.ts';
+import { findRetryFault } from '../job/retry-policy.ts';
 import { findSchemaFault, MAX_CHUNKS, MAX_REPORTS } from '../message-bounds.ts';
 import { MAX_TRACESTATE_LENGTH, TRACEPARENT_LENGTH } from '../trace-context.ts';
 import {
@@ -113,6 +114,14 @@ const leaseRef = {
 const leaseRefs = list(record(leaseRef));
 export type LeaseRef = TypeOf<typeof leaseRefs>[number];
 
+function findPolicyFault(text: string): string | undefined {
+  try {
+    return findRetryFault(JSON.parse(text));
+  } catch {
+    return 'must be JSON';
+  }
+}
+
 /** A device that runs jobs: a GPU or a part of one, or the host's processors. */
 const device = record({
   kind: word(['cpu', 'gpu']),
@@ -158,6 +167,8 @@ export const workerHello = record({
   inputSchema: optional(
     textWith((schema) => (schema === '' ? undefined : findSchemaFault(schema))),
   ),
+  /** Retry policy of the handler, JSON text. Default: none. */
+  retry: optional(textWith(findPolicyFault)),
   /** Number of the uploaded handler that the worker runs. */
   handlerVersion: optional(whole({ min: 1, max: Number.MAX_SAFE_INTEGER })),
   /** The last start, if it was measured. */
@@ -301,6 +312,8 @@ export const attemptOutcome = union('kind', {
     retry: word(['default', 'never', 'after']),
     /** With `retry: 'after'`. */
     retryAfterMs: optional(number),
+    /** With `retry: 'after'`. False: the attempt does not count as a failure. Default true. */
+    retryCounts: optional(flag),
     /** Set if it failed because it was stopped. */
     stopped: optional(stopped),
   },

@@ -1,6 +1,7 @@
 // Makes zod schemas from the tables of fields: of the bodies that create and change a resource, and of its record. Also the
 // schemas of names and other free text.
 import { z } from 'zod';
+import { endpointRetry } from '../job/retry-schemas.ts';
 import type { Field, Fields } from './field.ts';
 
 type Plain<F extends Field> = F extends { kind: 'integer' }
@@ -15,7 +16,9 @@ type Plain<F extends Field> = F extends { kind: 'integer' }
           ? z.ZodBoolean
           : F extends { kind: 'time' }
             ? z.ZodISODateTime
-            : z.ZodString;
+            : F extends { kind: 'retry' }
+              ? typeof endpointRetry
+              : z.ZodString;
 
 type FieldSchema<F extends Field> = F extends { null: string } ? z.ZodNullable<Plain<F>> : Plain<F>;
 
@@ -144,6 +147,7 @@ function withBounds(field: Field): z.ZodType {
     case 'time':
       return z.iso.datetime({ offset: true });
     case 'choice':
+    case 'retry':
     case 'switch':
     case 'variables':
       return withoutBounds(field);
@@ -171,6 +175,8 @@ function withoutBounds(field: Field): z.ZodType {
       return z.boolean();
     case 'time':
       return z.iso.datetime();
+    case 'retry':
+      return endpointRetry;
     default:
       return z.string();
   }

@@ -1,6 +1,8 @@
 // What a field of a resource is: its kind, bounds, text and default, as plain data. Schemas (field-schemas.ts), flags of
 // commands and form fields of the console are made from it. Clients load this file, so it loads no zod.
 
+import type { RetryPolicy } from '../job/retry-policy.ts';
+
 interface Described {
   /** What the value is: a phrase with a capital letter, for the API's description, the flag and the form. */
   readonly text: string;
@@ -86,6 +88,11 @@ interface VariablesField extends Described {
   readonly kind: 'variables';
 }
 
+/** A retry policy; its schema is endpointRetry. Flags and forms take it as JSON text. */
+interface RetryField extends Described {
+  readonly kind: 'retry';
+}
+
 export type Field =
   | NumberField
   | TextField
@@ -94,6 +101,7 @@ export type Field =
   | ChoiceField
   | SwitchField
   | TimeField
+  | RetryField
   | VariablesField;
 export type Fields = Readonly<Record<string, Field>>;
 
@@ -107,7 +115,9 @@ type PlainValue<F extends Field> = F extends ChoiceField
         ? boolean
         : F extends VariablesField
           ? Record<string, string>
-          : string;
+          : F extends RetryField
+            ? Omit<RetryPolicy, 'maxAttempts'>
+            : string;
 export type FieldValue<F extends Field> =
   | PlainValue<F>
   | (F extends { readonly null: string } ? null : never);

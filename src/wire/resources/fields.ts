@@ -215,6 +215,15 @@ export const JOB_FIELDS = {
     default: 3,
     label: 'Attempts',
   },
+  retry: {
+    kind: 'retry',
+    text: 'Whether and when failed jobs are retried. Policies of the handler and the job override it, member by member',
+    help: 'retry policy as JSON, such as {"backoff":"fixed","delayMs":5000}',
+    null: 'after 1 s, 2 s, 4 s …, at most 60 s',
+    default: null,
+    placeholder: 'JSON',
+    label: 'Retries',
+  },
   maxQueued: {
     kind: 'integer',
     min: 1,

@@ -5,6 +5,7 @@ import type { MessagePort } from 'node:worker_threads';
 import type { ProcessGroups } from '../../base/process/process-groups.ts';
 import type { AttemptLimits } from '../../handler/attempt/invoke.ts';
 import type { StopReason } from '../../handler/attempt/stop.ts';
+import { isRetryPolicy, type RetryPolicy } from '../../wire/job/retry-policy.ts';
 import {
   type Field,
   FieldFault,
@@ -72,6 +73,14 @@ function maybe<T>(field: Field<T>): OptionalField<T | undefined> {
   return optional<T | undefined>(field);
 }
 
+const retryPolicy: Field<RetryPolicy> = {
+  shape: { kind: 'record', fields: {} },
+  read(value) {
+    if (isRetryPolicy(value)) return value;
+    throw new FieldFault('must be a retry policy');
+  },
+};
+
 const loadedConfig = record({
   timeoutMs: optional(number),
   concurrency: optional(count),
@@ -80,6 +89,7 @@ const loadedConfig = record({
   refreshWorker: optional(flag),
   failOnReturnedError: optional(flag),
   batch: optional(record({ maxSize: count, maxWaitMs: number, maxInFlight: count })),
+  retry: optional(retryPolicy),
   describedInput: optional(union('kind', { schema: { text: text() }, none: { reason: text() } })),
 });
 

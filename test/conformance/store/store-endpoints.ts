@@ -202,6 +202,7 @@ export function describeWorkersAndKeys(): void {
     slots: 4,
     version: '0.1.0',
     devices: [{ kind: 'gpu' as const, index: 0, uuid: 'GPU-1', name: 'H200', memoryBytes: 1e11 }],
+    retry: { maxAttempts: 5 },
     helloAt: 12,
   };
 
@@ -216,6 +217,7 @@ export function describeWorkersAndKeys(): void {
       slots: 1,
       version: '2',
       devices: [],
+      retry: null,
       helloAt: 13,
     };
     await store.write((tx) => tx.putWorker(newer));

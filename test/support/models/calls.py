@@ -180,6 +180,7 @@ def fail(input):
         "plain": KeyError("missing"),
         "never": NonRetryableError("hopeless"),
         "later": RetryAfterError(1500, "busy"),
+        "uncounted": RetryAfterError(1500, "busy", counts=False),
         "silent": AssertionError(),
     }
     if input["kind"] == "group":

@@ -9,6 +9,7 @@ import {
   isDeviceMemoryError,
   judgeContextLoss,
   NonRetryableError,
+  RetryAfterError,
   retryAdvice,
 } from '../../../src/handler/thrown.ts';
 
@@ -252,6 +253,22 @@ describe('an attempt whose model process died', () => {
     const { outcome } = concludeThrown(new ModelProcessError('it died', blame), 5);
     expect(outcome).toEqual({ kind: 'released', reason: blame });
   });
+});
+
+it.each([
+  [new RetryAfterError(5), 'try again in 5 ms', true],
+  [new RetryAfterError(5, 'busy'), 'busy', true],
+  [new RetryAfterError(5, 'busy', { counts: false }), 'busy', false],
+  [new RetryAfterError(5, { counts: false }), 'try again in 5 ms', false],
+])('tells the platform whether the attempt counts: %s', (thrown, message, counts) => {
+  const { outcome } = concludeThrown(thrown, 1);
+  expect(outcome).toMatchObject({ retry: 'after', retryAfterMs: 5, error: { message } });
+  expect(!('retryCounts' in outcome) || outcome.retryCounts).toBe(counts);
+});
+
+it('counts the attempt if an earlier version of the package does not say', () => {
+  const earlier = Object.assign(new Error(), { [BRAND]: { kind: 'after', ms: 5 } });
+  expect(retryAdvice(earlier)).toEqual({ kind: 'after', ms: 5, counts: true });
 });
 
 it('counts errors of another copy of the package', () => {

@@ -302,7 +302,9 @@ describe('openai-proxy, refusals', () => {
 
     expect(error).toBeInstanceOf(RetryAfterError);
     expect(error.message).toMatch(new RegExp(`\\b${status}$`));
-    expect(Reflect.get(error, Symbol.for('millrace.retry'))).toEqual({ kind: 'after', ms: 3_000 });
+    expect(Reflect.get(error, Symbol.for('millrace.retry'))).toEqual({
+      ...{ kind: 'after', ms: 3_000, counts: true },
+    });
   });
 
   it.each([429, 500, 503])('leaves the wait after %i to the queue otherwise', async (status) => {

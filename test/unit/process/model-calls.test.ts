@@ -120,7 +120,8 @@ describe.skipIf(leaveOutWithoutPython('model-calls.test.ts'))('a model process',
   it.each([
     ['plain', 'KeyError', undefined],
     ['never', 'NonRetryableError', { kind: 'never' }],
-    ['later', 'RetryAfterError', { kind: 'after', ms: 1_500 }],
+    ['later', 'RetryAfterError', { kind: 'after', ms: 1_500, counts: true }],
+    ['uncounted', 'RetryAfterError', { kind: 'after', ms: 1_500, counts: false }],
     ['silent', 'AssertionError', undefined],
   ])(
     'throws an exception of kind %s with its class, traceback and advice',

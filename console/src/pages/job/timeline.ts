@@ -61,6 +61,8 @@ function describe(entry: TimelineEntry, details: JobDetails): TimelineEvent {
       return { at, text: `${which} lost its worker${on}`, tone: 'bad', note: message };
     case 'released':
       return { at, text: `${which} was given back${on}`, tone: 'warn' };
+    case 'postponed':
+      return { at, text: `${which} asked for a later one`, tone: 'warn', note: message };
     case 'retried':
       return { at, text: `Retried: run ${entry.run}`, tone: 'plain' };
     case 'ended': {

@@ -158,7 +158,17 @@ export function readForm(fields: Fields, form: FormData): Record<string, unknown
 
 function readValue(field: Field, text: string): unknown {
   if (field.kind === 'switch') return text === 'true';
+  if (field.kind === 'retry') return parseJson(text);
   return isNumber(field) ? round(Number(text) * (field.formUnit ?? 1)) : text;
+}
+
+/** The platform refuses a text that is no JSON. */
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
 }
 
 type NumberField = Extract<Field, { kind: 'integer' | 'number' }>;
@@ -170,6 +180,7 @@ function isNumber(field: Field): field is NumberField {
 function spellValue(field: Field, value: unknown): string {
   if (value === undefined || value === null) return '';
   if (Array.isArray(value)) return value.join(', ');
+  if (field.kind === 'retry') return JSON.stringify(value);
   return String(isNumber(field) ? round(Number(value) / (field.formUnit ?? 1)) : value);
 }
 
@@ -192,7 +203,12 @@ function round(value: number): number {
 }
 
 function describeField(field: Field, none: string | undefined): string {
-  const order = field.kind === 'list' ? '; separate several with commas' : '';
+  const order =
+    field.kind === 'list'
+      ? '; separate several with commas'
+      : field.kind === 'retry'
+        ? '; as JSON, such as {"backoff":"fixed","delayMs":5000}'
+        : '';
   // The label has the unit of the form.
   const isConverted = isNumber(field) && field.formUnit !== undefined;
   const text = isConverted ? field.text.replace(/, (in milliseconds|ms)$/, '') : field.text;

@@ -20,11 +20,17 @@ type Move =
 
 const error = { code: 'handler_error' as const, message: 'no' };
 
+const uncounted: Outcome = {
+  ...{ kind: 'failed', executionMs: 5, error },
+  ...{ retry: 'after', retryAfterMs: 0, retryCounts: false },
+};
+
 const outcomes = fc.constantFrom<Outcome>(
   { kind: 'completed', executionMs: 5, output: 'value' },
   { kind: 'failed', executionMs: 5, error, retry: 'default' },
   { kind: 'failed', executionMs: 5, error, retry: 'never' },
   { kind: 'failed', executionMs: 5, error, retry: 'after', retryAfterMs: 90_000 },
+  uncounted,
   { kind: 'timed_out', executionMs: 5, error, stopped: 'thread' },
   { kind: 'cancelled', executionMs: 5, stopped: 'signal' },
   { kind: 'released', reason: 'neighbour' },
@@ -142,7 +148,13 @@ function drive(list: Move[], fields: Partial<StoredJob> = {}): Step[] {
 }
 
 function checkAlways(list: fc.Arbitrary<Move>, check: (steps: Step[]) => void): void {
-  const fields = fc.record({ maxAttempts: fc.integer({ min: 1, max: 4 }) });
+  const retry = fc.constantFrom<StoredJob['retry']>(
+    null,
+    { own: { retryOn: ['execution_timeout', 'handler_error', 'output_too_large'] } },
+    { own: { maxElapsedMs: 60_000 } },
+    { own: { noRetryOn: ['lease_expired', 'handler_error'] } },
+  );
+  const fields = fc.record({ maxAttempts: fc.integer({ min: 1, max: 4 }), retry });
   fc.assert(
     fc.property(fc.array(list, { maxLength: 60 }), fields, (moves, job) =>
       check(drive(moves, job)),
@@ -235,6 +247,20 @@ describe('in every sequence of events', () => {
     checkAlways(clientMoves, (steps) => {
       for (const { before, after } of steps) expect(after.position).toBe(before.position);
     });
+  });
+});
+
+it('ends a job before its time to live is over, however often its attempts ask for another one that does not count', () => {
+  const round: Move[] = [
+    { name: 'lease' },
+    { name: 'outcome', outcome: uncounted },
+    { name: 'wait_until_due' },
+  ];
+  const steps = drive(Array(40).fill(round).flat(), { expiresAt: T0 + 20_000 });
+  expect(steps.find(({ removed }) => removed)?.before.status).toBe('FAILED');
+  expect(steps.findLast(({ event }) => event.type === 'outcome')?.after).toMatchObject({
+    status: 'FAILED',
+    attempt: 20,
   });
 });
 

@@ -109,6 +109,7 @@ describe('an endpoint', () => {
       groupConcurrency: null,
       maxAttempts: 3,
       maxQueued: 100_000,
+      retry: null,
     });
   });
 });
