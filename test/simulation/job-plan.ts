@@ -1,6 +1,7 @@
 // The plan of a job: what the simulated handler does, and the output and chunks to expect.
 import { type Clock, sleep } from '../../src/base/clock.ts';
 import type { Context, Job } from '../../src/handler/define.ts';
+import { RetryAfterError } from '../../src/handler/thrown.ts';
 
 export interface JobPlan {
   n: number;
@@ -9,6 +10,8 @@ export interface JobPlan {
   stepMs: number;
   /** Attempts that throw before one succeeds. */
   failures: number;
+  /** The first attempt asks for a later one that does not count. */
+  isPostponed?: boolean;
   /** `overruns`: runs longer than its timeout. `kills`: kills its process in every attempt. */
   fate: 'ends' | 'overruns' | 'kills';
   /** Ignores the abort signal. */
@@ -45,6 +48,7 @@ export function choosePlan(
   const gpu = hasGpus && n % 2 === 0 && fate === 'ends' ? (n / 2) % GPU_TYPES.length : 0;
   return {
     ...(gpu > 0 && { gpu }),
+    ...(n % 5 === 4 && fate === 'ends' && { isPostponed: true }),
     n,
     chunks: 1 + below(4),
     stepMs: fate === 'overruns' ? SHORT_TIMEOUT_MS + below(3_000) : 10 + below(4_000),
@@ -85,6 +89,7 @@ export function createHandler({ clock, gpu, killProcess }: HandlerWorld) {
       await new Promise(() => undefined);
     }
     if (gpu !== undefined && gpu < (plan.gpu ?? 0)) throw new Error('CUDA out of memory');
+    if (plan.isPostponed && attempt === 1) throw new RetryAfterError(3_000, { counts: false });
     if (attempt <= plan.failures) throw new Error(`failure ${attempt}`);
     return { n: plan.n, attempt };
   };

@@ -31,6 +31,7 @@ export const EVENTS = [
   'removed',
   'retried',
   'suspect',
+  'postponed',
   'lease_expired',
   'worker_crashed',
   'revived',
@@ -249,6 +250,12 @@ export class Ledger {
       if (!isBack || !mayRetry || !isAsked) this.#complain(before, after, 'left a terminal status');
       notes.attemptsBefore = before.attempt;
       notes.uncounted = 0;
+    } else if (isBack && isPostponed(after)) {
+      this.count('postponed');
+      notes.uncounted++;
+      if (after.failures !== before.failures)
+        this.#complain(before, after, 'counted a postponement');
+      if (after.expiresAt !== before.expiresAt) this.#complain(before, after, 'extended its ttl');
     } else if (isBack && after.failures === before.failures && after.releases === before.releases) {
       this.count('suspect');
       notes.uncounted++;
@@ -314,4 +321,9 @@ function isOlderOfGroup(other: StoredJob, job: StoredJob): boolean {
 
 function compareRanks(a: StoredJob, b: StoredJob): number {
   return b.priority - a.priority || a.turn - b.turn || a.position - b.position;
+}
+
+/** The handler of the last attempt has asked for a later one. */
+function isPostponed({ attempt, notes }: StoredJob): boolean {
+  return notes.some((note) => note.event === 'postponed' && note.attempt === attempt);
 }

@@ -95,8 +95,12 @@ function* judgeReports(
     const isKept = record.status === 'COMPLETED' && record.attempt === attempt;
     if (kind === 'completed' && !isKept) yield `the completion of attempt ${attempt} is lost`;
     if (kind !== 'failed' || ledger.retried.has(id)) continue;
-    const isCounted = ledger.job(id)?.history.some((failure) => failure.attempt === attempt);
-    if (!isCounted) yield `the failure of attempt ${attempt} is lost`;
+    const { history = [], notes = [] } = ledger.job(id) ?? {};
+    const isCounted = history.some((failure) => failure.attempt === attempt);
+    const isPostponed = notes.some(
+      (note) => note.event === 'postponed' && note.attempt === attempt,
+    );
+    if (!isCounted && !isPostponed) yield `the failure of attempt ${attempt} is lost`;
   }
 }
 
