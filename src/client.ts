@@ -1,6 +1,7 @@
 // The public API for programs: `millrace/client`. A client submits and reads the jobs of one endpoint;
 // a platform object manages all other resources. client/ sends and repeats the requests.
 import { ApiCaller, type ApiCallerOptions, callOf } from './client/api-caller.ts';
+import { connectFlows, type FlowsClient } from './client/jobs/flows.ts';
 import {
   followLog,
   type LogOptions,
@@ -40,6 +41,7 @@ import { JOB_ROUTES } from './wire/routes/routes.ts';
 
 export { ApiError, UnreachableError } from './client/api-caller.ts';
 export type { EventsOptions, TopicEvent } from './client/events.ts';
+export type { FlowListOptions, FlowSelection, FlowsClient } from './client/jobs/flows.ts';
 export type { LogOptions, LogPage, StreamChunk, StreamOptions } from './client/jobs/job-reads.ts';
 export type {
   Inputs,
@@ -95,9 +97,19 @@ export type { Chunk, Metrics } from './wire/chunk/chunk.ts';
 export { reassemble } from './wire/chunk/chunk-pieces.ts';
 export type { KubernetesLimits, PodKubernetes } from './wire/engine/kubernetes.ts';
 export type { AttemptUsage, GpuUsage, StuckPlace } from './wire/job/attempt.ts';
+export type {
+  FlowJob,
+  FlowList,
+  FlowRecord,
+  FlowReference,
+  FlowSummary,
+} from './wire/job/flow-records.ts';
 export type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
 export type {
   ErrorCode,
+  FlowEdge,
+  FlowJobRequest,
+  FlowRequest,
   JobPolicy,
   JobStatus,
   ParentPolicy,
@@ -250,6 +262,8 @@ export interface Client<Handler = unknown> {
   inputSchema(options?: CallOptions): Promise<InputSchemaRecord>;
   /** Returns one page of the job list; `limit` is at most what the platform allows. */
   jobs(options?: CallOptions & JobListOptions): Promise<JobList>;
+  /** Graphs of jobs that one request submits. */
+  readonly flows: FlowsClient;
   /** Returns what the handler logged, as NDJSON. */
   log(jobId: string, options?: LogOptions): Promise<LogPage>;
   /** Yields pages of the log until the job has ended. */
@@ -326,6 +340,7 @@ export function createClient<Handler = unknown>(options: ClientOptions): Client<
       caller.json<InputSchemaRecord>({ ...callOf(JOB_ROUTES.getInputSchema, ofEndpoint), signal }),
     jobs: ({ signal, ...query } = {}) =>
       caller.json<JobList>({ ...callOf(JOB_ROUTES.listJobs, ofEndpoint), query, signal }),
+    flows: connectFlows(caller, endpoint),
     log: (jobId, logOptions = {}) =>
       readLogPage(caller, fillPath(JOB_ROUTES.getJobLog, ofJob(jobId)), logOptions),
     followLog: (jobId, logOptions = {}) =>

@@ -72,6 +72,10 @@ export const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'submits, lists, shows, cancels and retries jobs; prints their logs',
     load: async () => (await import('./jobs/jobs.ts')).jobsCommands,
   },
+  flows: {
+    summary: 'submits, lists, shows, cancels and retries graphs of jobs',
+    load: async () => (await import('./jobs/flows.ts')).flowsCommands,
+  },
   endpoints: {
     summary: 'creates, lists, shows, updates and deletes endpoints; explains their scaling',
     load: async () => (await import('./endpoints/endpoints.ts')).endpointsCommands,

@@ -69,8 +69,10 @@ export function insert(
   const first = admit(tx, endpoint, { submission, chosen: arrival.chosen });
   if (first) return { job: first, isNew: false };
   const { id, input, now, position } = arrival;
-  const job = createJob(submission, endpoint, { id, now, position, turn: chooseTurn(submission) });
-  if (step && submission.after && submission.after.length > 0) {
+  const { after = [], policy } = submission;
+  const turn = chooseTurn(policy, { isChild: after.length > 0 });
+  const job = createJob(submission, endpoint, { id, now, position, turn });
+  if (step && after.length > 0) {
     return { job: insertChild(tx, step, { job, input, submission }), isNew: true };
   }
   tx.insertJob(job, input);
@@ -81,9 +83,11 @@ export function insert(
  * A job of a group that is delayed or waits for parents takes its turn when that ends: it must neither hold up the group's other jobs, nor
  * get ahead with many others that were delayed. Jobs without a group keep the order of their submission.
  */
-function chooseTurn({ after = [], policy }: Submission): number {
-  const { delay = 0, group = null } = policy;
-  return group !== null && (delay > 0 || after.length > 0) ? NO_TURN : NEXT_TURN;
+export function chooseTurn(
+  { delay = 0, group }: JobPolicy,
+  { isChild }: { isChild: boolean },
+): number {
+  return group !== undefined && (delay > 0 || isChild) ? NO_TURN : NEXT_TURN;
 }
 
 /** @throws ProblemError `not_found`, `conflict` if the endpoint has no queue */
@@ -172,7 +176,7 @@ export function createId({ mode }: Submission, now: number): string {
   return mode === 'runsync' ? `sync-${createUuidV7(now)}` : createUuidV7(now);
 }
 
-function createJob(
+export function createJob(
   { attachment, endpointId, idempotency, mode, policy, tick, trace, webhook }: Submission,
   { settings }: Pick<StoredEndpoint, 'settings'>,
   { id, now, position, turn }: QueuedAs,

@@ -11,6 +11,7 @@ import {
   type WriteOptions,
 } from '../store/store.ts';
 import { isTerminal } from '../wire/job/job.ts';
+import { noteFlows } from './flows/flow-record.ts';
 import { type JobEvent, next } from './lifecycle/lifecycle.ts';
 import { findEnd } from './lifecycle/links.ts';
 import type { Decision, Moment, Transition } from './lifecycle/transition.ts';
@@ -101,6 +102,7 @@ export class Changes {
     const step: StepOn = (job, event) => apply(tx, { job, event, moment, changes });
     const result = operation(tx, step);
     tellChildren(tx, step, changes);
+    noteFlows(tx, changes, moment.now);
     return { result, changes, newDeliveries: this.#keepRecords(tx, changes, moment) };
   }
 

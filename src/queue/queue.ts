@@ -8,6 +8,7 @@ import type { EndpointHealth, InputSchemaRecord } from '../wire/resources/endpoi
 import type { Pause } from '../wire/resources/pause.ts';
 import { QueueActivity } from './activity/activity.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
+import { Flows } from './flows/flows.ts';
 import type { JobTimes } from './job-times.ts';
 import type { TracingOptions } from './job-tracing.ts';
 import { Jobs } from './jobs.ts';
@@ -64,6 +65,7 @@ export interface WebhookCounts {
 export class Queue {
   readonly submissions: Submissions;
   readonly jobs: Jobs;
+  readonly flows: Flows;
   readonly streams: Streams;
   readonly openLeases: OpenLeases;
   readonly workerLoads: WorkerLoads;
@@ -92,6 +94,7 @@ export class Queue {
     this.workerLoads = parts.workerLoads;
     this.submissions = new Submissions(parts);
     this.jobs = new Jobs(parts);
+    this.flows = new Flows(parts);
     this.streams = new Streams(parts);
     this.openLeases = new OpenLeases(parts);
     this.activity = new QueueActivity(parts);

@@ -11,7 +11,7 @@ import type { QueueSettings } from './settings.ts';
 /** The methods of a class, without its private members, so that another class can have them too. */
 type MethodsOf<T> = { readonly [Name in keyof T]: T[Name] };
 
-type Parts = 'jobs' | 'openLeases' | 'streams' | 'submissions' | 'workerLoads';
+type Parts = 'flows' | 'jobs' | 'openLeases' | 'streams' | 'submissions' | 'workerLoads';
 type OfSchedules = 'call' | 'counts' | 'entries' | 'page';
 type OfAll = 'bridge' | 'close' | 'isClosing' | 'reached' | 'settings';
 type OfEndpoint = 'endPod' | 'health' | 'inputSchema' | 'isClosingAt' | 'link' | 'listPauses';
@@ -81,6 +81,14 @@ export class ShardedQueues implements Queues {
   readonly submissions: Queues['submissions'] = {
     submit: async (submission) => this.of(submission.endpointId).submissions.submit(submission),
     submitMany: async (batch) => this.of(batch.endpointId).submissions.submitMany(batch),
+  };
+
+  readonly flows: Queues['flows'] = {
+    submit: async (flow) => this.of(flow.endpointId).flows.submit(flow),
+    read: async (key) => this.of(key.endpointId).flows.read(key),
+    list: async (listing) => this.of(listing.endpointId).flows.list(listing),
+    cancel: async (key, names) => this.of(key.endpointId).flows.cancel(key, names),
+    retry: async (key, names) => this.of(key.endpointId).flows.retry(key, names),
   };
 
   readonly jobs: Queues['jobs'] = {

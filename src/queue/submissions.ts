@@ -52,7 +52,7 @@ type SubmissionsOptions = Pick<
 export type Arrivals = Map<string, Uint8Array>;
 
 /** For commits that add jobs: none while the disk is full. */
-const REFUSING = { onFullDisk: 'refuse' } as const;
+export const REFUSING = { onFullDisk: 'refuse' } as const;
 
 export class Submissions {
   readonly #options: SubmissionsOptions;
@@ -143,7 +143,7 @@ function findFirst(tx: Reader, submission: Submission, chosen: ChosenIds): Store
 }
 
 /** Bytes of inputs that the operation writes itself; it must not hold the event loop for long. */
-const MAX_WRITTEN_BYTES = 1_048_576;
+export const MAX_WRITTEN_BYTES = 1_048_576;
 
 /** One job of a batch. Its input may be a view into a larger buffer. */
 export type BatchedJob = Pick<Submission, 'after' | 'idempotency' | 'input' | 'policy' | 'webhook'>;

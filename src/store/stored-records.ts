@@ -42,6 +42,12 @@ export interface JobParent extends JobKey {
   ended?: ParentEnd;
 }
 
+/** Where a job is in a flow. */
+export interface FlowPlace extends JobKey {
+  /** Of the job, in the order of the flow's record. */
+  index: number;
+}
+
 /** What binds a job to others. */
 export interface JobLinks {
   parents: readonly JobParent[];
@@ -49,6 +55,8 @@ export interface JobLinks {
   children: readonly JobKey[];
   /** Delay of the job's policy; it begins when the last parent has ended, ms. */
   delayMs: number;
+  /** Absent: the job is of no flow. */
+  flow?: FlowPlace;
 }
 
 /** Stands for the group of the jobs that have none; the name of a group is never empty. */

@@ -371,7 +371,8 @@ export class MemoryTables implements Tables {
       if (delivery.endpointId === id) yield* this.removeDelivery(delivery);
     }
     for (const resource of [...this.#resources.values()]) {
-      const kinds = ['decision', 'input_schema', 'pause', 'series', 'version'];
+      const kinds = ['decision', 'flow', 'flow_ended', 'flow_progress', 'input_schema', 'pause'];
+      kinds.push('series', 'version');
       const isOf = kinds.includes(resource.kind) && resource.parent === id;
       if (isOf) yield* this.removeResource(resource);
     }

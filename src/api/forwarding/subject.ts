@@ -4,6 +4,7 @@ import type { FastifyRequest } from 'fastify';
 import { LIMITS } from '../../wire/job/job.ts';
 import {
   ACTIVITY_ROUTES,
+  FLOW_ROUTES,
   JOB_ROUTES,
   LB_ROUTE,
   RESOURCES,
@@ -45,7 +46,8 @@ export function findSubmission({
 }: FastifyRequest): 'run' | 'runsync' | undefined {
   const path = stripBase(routeOptions.url ?? '');
   if (path === JOB_ROUTES.runJob.path) return 'run';
-  if (path === JOB_ROUTES.runJobs.path) return method === 'POST' ? 'run' : undefined;
+  if (path === JOB_ROUTES.runJobs.path || path === FLOW_ROUTES.runFlow.path)
+    return method === 'POST' ? 'run' : undefined;
   return path === JOB_ROUTES.runJobSync.path ? 'runsync' : undefined;
 }
 
@@ -58,6 +60,7 @@ const IDEMPOTENT_PATHS = new Set<string>([
   JOB_ROUTES.purgeQueue.path,
   JOB_ROUTES.pauseQueue.path,
   JOB_ROUTES.resumeQueue.path,
+  FLOW_ROUTES.cancelFlow.path,
   JOB_ROUTES.getJobStatus.path,
   '/v2/:endpoint/status-sync/:job',
 ]);

@@ -47,6 +47,10 @@ const DESCRIPTION = [
 const TAGS: OpenApi['tags'] = [
   { name: 'jobs', description: 'Submit, read, cancel and retry the jobs of an endpoint.' },
   {
+    name: 'flows',
+    description: 'Submit, read, cancel and retry graphs of jobs, perhaps on several endpoints.',
+  },
+  {
     name: 'openai',
     description:
       'The OpenAI API of an endpoint whose handler takes `openai_route` and `openai_input`.',

@@ -31,6 +31,7 @@ import {
   type ScanWatch,
   SLICE_BYTES,
 } from '../body/json-check.ts';
+import { requireScope } from '../http/auth.ts';
 import { findNewJob } from '../http/forwarded.ts';
 import { readTrace, readUser } from '../http/requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
@@ -62,7 +63,7 @@ export async function submitJobs(
   if (rateGate && !newJobs?.isRepeated) await countJobs(rateGate, { request, reply, jobs });
   const submitted = await queue.submissions.submitMany({
     endpointId: params.endpoint,
-    jobs: jobs.map(toSubmission),
+    jobs: jobs.map((job) => toSubmission(job, request.holder)),
     trace: readTrace(headers),
     newJobs,
   });
@@ -73,28 +74,33 @@ export async function submitJobs(
   };
 }
 
-function toSubmission({ input, request, requestHash }: JobBody) {
+function toSubmission({ input, request, requestHash }: JobBody, holder: FastifyRequest['holder']) {
   const { after, idempotencyKey: key, policy = {}, webhook } = request;
   const idempotency = key === undefined || !requestHash ? undefined : { key, requestHash };
-  return { input, policy, webhook, idempotency, after: readAfter(after) };
+  return { input, policy, webhook, idempotency, after: readAfter(after, holder) };
 }
 
-/** Undefined: no parents. */
+/** Undefined: no parents. @throws ProblemError `forbidden` */
 export function readAfter(
   after: readonly (string | ParentReference)[] | undefined,
+  holder: FastifyRequest['holder'],
 ): ParentReference[] | undefined {
   if (!after || after.length === 0) return undefined;
-  return after.map((each) => (typeof each === 'string' ? { id: each } : each));
+  const references = after.map((each) => (typeof each === 'string' ? { id: each } : each));
+  for (const { endpoint } of references) {
+    if (endpoint !== undefined) requireScope(holder, 'jobs:read', endpoint);
+  }
+  return references;
 }
 
 interface CountedRequest {
   request: FastifyRequest;
   reply: FastifyReply;
-  jobs: readonly JobBody[];
+  jobs: readonly unknown[];
 }
 
 /** The request itself was counted as one call. @throws ProblemError `rate_limited`, `invalid` */
-async function countJobs(
+export async function countJobs(
   rateGate: RateGate,
   { jobs, reply, request }: CountedRequest,
 ): Promise<void> {
@@ -118,7 +124,7 @@ function refuseKey(): ProblemError {
 }
 
 /** One job of the body. Its `input` is a view into the body. */
-interface JobBody extends SubmissionBody<RunRequest> {
+interface JobBody<Request = RunRequest> extends SubmissionBody<Request> {
   /** Same as for a `run` with this job as its body; undefined without an idempotency key. */
   requestHash: string | undefined;
 }
@@ -127,27 +133,72 @@ interface JobBody extends SubmissionBody<RunRequest> {
  * Each job has the bounds of the body of `run`. Other requests are served in between.
  * @throws ProblemError `malformed`, `payload_too_large`, `invalid`
  */
-export function readJobs(body: Buffer, bounds: SubmissionBounds): Promise<JobBody[]> {
-  return runInSlices(bounds.owner, read(body, bounds));
+export async function readJobs(body: Buffer, bounds: SubmissionBounds): Promise<JobBody[]> {
+  return (await readJobsOf(BATCH, body, bounds)).jobs;
 }
 
-function* read(body: Buffer, bounds: SubmissionBounds): Generator<void, JobBody[]> {
+/** The form of a body with jobs. Its functions throw ProblemError. */
+export interface JobsForm<Request, Around> {
+  /** Most jobs of the body. */
+  most: number;
+  /** Checks a job, whose input is empty. */
+  checkJob: (value: unknown, path: readonly PropertyKey[]) => Request;
+  /** A job that has only an input; undefined: a job needs more. */
+  bare: Request | undefined;
+  isHashed: (request: Request) => boolean;
+  /** Checks the body without its jobs: they are a list of no jobs, unless the body has none. */
+  checkAround: (value: unknown, hasJobs: boolean) => Around;
+}
+
+export interface JobsBody<Request, Around> {
+  jobs: JobBody<Request>[];
+  /** Undefined: the body has only jobs. */
+  around: Around | undefined;
+}
+
+/** Jobs that are independent of each other. */
+const BATCH: JobsForm<RunRequest, void> = {
+  most: LIMITS.jobsOfRequest,
+  checkJob: (value, path) => check(value, runRequest, path),
+  bare: { input: {} },
+  isHashed: ({ idempotencyKey }) => idempotencyKey !== undefined,
+  checkAround(value, hasJobs) {
+    check(value, hasJobs ? otherMembers : runJobsRequest);
+  },
+};
+
+const otherMembers = z.strictObject({ jobs: z.array(z.unknown()) });
+
+/** Like `readJobs`, for a body of another form. */
+export function readJobsOf<Request, Around>(
+  form: JobsForm<Request, Around>,
+  body: Buffer,
+  bounds: SubmissionBounds,
+): Promise<JobsBody<Request, Around>> {
+  return runInSlices(bounds.owner, read(form, body, bounds));
+}
+
+function* read<Request, Around>(
+  form: JobsForm<Request, Around>,
+  body: Buffer,
+  bounds: SubmissionBounds,
+): Generator<void, JobsBody<Request, Around>> {
   checkText(body);
-  const spans = yield* find(body, bounds);
-  const jobs: JobBody[] = [];
+  const { around, spans } = yield* find(form, body, bounds);
+  const jobs: JobBody<Request>[] = [];
   let bytes = 0;
   for (const [index, span] of spans.entries()) {
     const job = body.subarray(span.at, span.end);
     const input = span.input && body.subarray(span.input.at, span.input.end);
     // Most jobs have no other member: nothing is left to parse or to check.
-    if (input && isBareInput(job, input)) {
-      jobs.push({ input, request: { input: {} }, requestHash: undefined });
+    if (form.bare && input && isBareInput(job, input)) {
+      jobs.push({ input, request: form.bare, requestHash: undefined });
       continue;
     }
     const envelope = input ? leaveOut(job, input) : job;
-    const request = check(parseJson(envelope), runRequest, ['jobs', index]);
+    const request = form.checkJob(parseJson(envelope), ['jobs', index]);
     if (!input) throw new Error('the schema accepted a job without an input');
-    const isHashed = request.idempotencyKey !== undefined;
+    const isHashed = form.isHashed(request);
     const work = envelope.length + (isHashed ? job.length : 0);
     if (bytes > 0 && bytes + work > SLICE_BYTES) {
       yield;
@@ -156,20 +207,25 @@ function* read(body: Buffer, bounds: SubmissionBounds): Generator<void, JobBody[
     bytes += work;
     jobs.push({ input, request, requestHash: isHashed ? hashJson(job, input) : undefined });
   }
-  return jobs;
+  return { jobs, around };
 }
 
-/** Returns 1 to 100 jobs. */
-function* find(body: Buffer, bounds: SubmissionBounds): Generator<void, readonly JobSpan[]> {
+/** Returns at least one job. */
+function* find<Around>(
+  { checkAround, most }: Pick<JobsForm<unknown, Around>, 'checkAround' | 'most'>,
+  body: Buffer,
+  bounds: SubmissionBounds,
+): Generator<void, { spans: readonly JobSpan[]; around: Around | undefined }> {
   try {
-    const found = yield* findJobs(body, bounds);
+    const found = yield* findJobs(body, { ...bounds, most });
     if (!found) throw refuseMalformed();
-    const { jobs, value } = found;
-    if (jobs.length === 0 || !value || !isBare(body, value)) checkAround(body, found);
-    return jobs;
+    const { jobs: spans, value } = found;
+    if (spans.length > 0 && value && isBare(body, value)) return { spans, around: undefined };
+    const around = value ? leaveOut(body, body.subarray(value.at, value.end)) : body;
+    return { spans, around: checkAround(parseJson(around), spans.length > 0) };
   } catch (error) {
     if (error instanceof TooManyJobsError) {
-      const errors = [`jobs: must have at most ${LIMITS.jobsOfRequest} jobs`];
+      const errors = [`jobs: must have at most ${most} jobs`];
       throw new ProblemError('invalid', `The request body is invalid: ${errors[0]}`, { errors });
     }
     return refuseBeyond(error);
@@ -187,14 +243,6 @@ function isBare(body: Buffer, { at, end }: Span): boolean {
     body[end] === CLOSE_BRACE &&
     hasBytes(body, 0, BARE_START)
   );
-}
-
-const otherMembers = z.strictObject({ jobs: z.array(z.unknown()) });
-
-/** Parses and checks the body without its jobs. @throws ProblemError */
-function checkAround(body: Buffer, { jobs, value }: JobsFinding): void {
-  const around = value ? leaveOut(body, body.subarray(value.at, value.end)) : body;
-  check(parseJson(around), jobs.length > 0 ? otherMembers : runJobsRequest);
 }
 
 /** Where a value is: it ends before `end`. */
@@ -216,6 +264,8 @@ interface JobsFinding {
 }
 
 export interface JobsSearch {
+  /** Most jobs. Default: 100. */
+  most?: number;
   /** Most bytes of one job besides its input, and of the body besides `jobs`. */
   maxEnvelopeBytes: number;
   /** Levels of arrays and objects in an input. */
@@ -234,9 +284,9 @@ const INPUT = Buffer.from('input');
  */
 export function* findJobs(
   body: Buffer,
-  { maxEnvelopeBytes, maxJsonDepth }: JobsSearch,
+  { maxEnvelopeBytes, maxJsonDepth, most = LIMITS.jobsOfRequest }: JobsSearch,
 ): Generator<void, JobsFinding | undefined> {
-  const watch = new JobsWatch(body, maxEnvelopeBytes);
+  const watch = new JobsWatch(body, { maxBytes: maxEnvelopeBytes, most });
   try {
     const isWhole = yield* checkJson(body, { maxDepth: maxJsonDepth + LEVELS }, watch);
     return isWhole ? { value: watch.value, jobs: watch.jobs } : undefined;
@@ -256,13 +306,15 @@ class JobsWatch implements ScanWatch {
   jobs: JobSpan[] = [];
   readonly #body: Buffer;
   readonly #maxBytes: number;
+  readonly #most: number;
   #value: Span | undefined;
   /** The job that the scan is in. */
   #job: JobSpan | undefined;
 
-  constructor(body: Buffer, maxBytes: number) {
+  constructor(body: Buffer, { maxBytes, most }: { maxBytes: number; most: number }) {
     this.#body = body;
     this.#maxBytes = maxBytes;
+    this.#most = most;
   }
 
   get value(): Span | undefined {
@@ -288,7 +340,7 @@ class JobsWatch implements ScanWatch {
 
   element(at: number, depth: number): void {
     if (depth !== 2 || this.#value?.end !== OPEN) return;
-    if (this.jobs.length === LIMITS.jobsOfRequest) throw new TooManyJobsError();
+    if (this.jobs.length === this.#most) throw new TooManyJobsError();
     this.#job = { at, end: OPEN, input: undefined };
     this.jobs.push(this.#job);
   }

@@ -173,7 +173,7 @@ async function submit(
     policy,
     idempotency,
     webhook,
-    after: readAfter(after),
+    after: readAfter(after, call.holder),
     trace: readTrace(headers),
     newJob: findNewJob(call.raw),
   });

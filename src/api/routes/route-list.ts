@@ -5,6 +5,7 @@ import { forCallers } from '../../control/user-resources.ts';
 import { endpoints as endpointResource } from '../../wire/resources/endpoint.ts';
 import type { ApiContext } from '../context.ts';
 import { bindEvents } from './event-routes.ts';
+import { bindFlows } from './flow-routes.ts';
 import { bindJobs } from './job-routes.ts';
 import type { BoundOperation } from './operation-routes.ts';
 import {
@@ -24,6 +25,7 @@ type Bind = (context: ApiContext) => BoundOperation[];
 
 const ROUTES: readonly Bind[] = [
   (context) => bindJobs(context, { streamJob: handleStream(context) }),
+  bindFlows,
   (context) => bindKeys(new UserKeys(context)),
   ({ endpoints }) => bindResource(endpointResource, serveCallers(forCallers(endpoints))),
   ({ pods }) => bindPods(pods),

@@ -41,8 +41,8 @@ const sharedOptions = { endpoint, ...callOptions };
 
 interface JobRequest<Table extends OptionTable> {
   client: Client;
-  /** Empty if the command takes no job ID. */
-  job: string;
+  /** Of the job, or what else the command takes; empty if it takes none. */
+  id: string;
   values: OptionValues<Table>;
   json: boolean;
   /** Width that tables have to fit. */
@@ -52,7 +52,8 @@ interface JobRequest<Table extends OptionTable> {
 interface JobVerb<Table extends OptionTable> {
   summary: string;
   description?: readonly string[];
-  takesJob: boolean;
+  /** What the argument of the command identifies. */
+  takes: 'flow' | 'job' | undefined;
   options: Table;
   /** Default: those of every call. */
   exitCodes?: ExitMeanings;
@@ -102,7 +103,7 @@ export const jobsCommands: CommandGroup = {
   verbs: {
     list: defineJobVerb({
       summary: 'lists jobs, newest first',
-      takesJob: false,
+      takes: undefined,
       options: listOptions,
       examples: ['millrace jobs list --endpoint echo --status FAILED'],
       act: listJobs,
@@ -129,7 +130,7 @@ export const jobsCommands: CommandGroup = {
           'others. It stops if the platform does not respond or refuses all jobs. If you run it again, it submits all lines again, unless ' +
           'you give the same --idempotency-key.',
       ],
-      takesJob: false,
+      takes: undefined,
       options: submitOptions,
       exitCodes: {
         ok: 'job submitted; with --each: all jobs submitted; with --wait: the job is COMPLETED',
@@ -147,20 +148,20 @@ export const jobsCommands: CommandGroup = {
     }),
     show: defineJobVerb({
       summary: 'prints one job with its times, input, output and error',
-      takesJob: true,
+      takes: 'job',
       options: {},
       examples: [`millrace jobs show ${ID} --endpoint echo --json | jq .output`],
-      act: async ({ client, job, json }) => {
+      act: async ({ client, id: job, json }) => {
         const details = await readDetails(client, job);
         return printLine(showRecord(json ? details : shortenInput(details), json));
       },
     }),
     stream: defineJobVerb({
       summary: 'prints the chunks of a job, one line of JSON each, until it ends',
-      takesJob: true,
+      takes: 'job',
       options: streamOptions,
       examples: [`millrace jobs stream ${ID} --endpoint text-stream`],
-      act: ({ client, job, json }) => streamJob(client, job, json),
+      act: ({ client, id: job, json }) => streamJob(client, job, json),
     }),
     logs: defineJobVerb({
       summary: "prints what the job's handler logged",
@@ -168,7 +169,7 @@ export const jobsCommands: CommandGroup = {
         'The log has what ctx.log and console wrote, in all attempts. The platform keeps 1 MB a job; if the ' +
           'handler logged more, the last line says how much is missing.',
       ],
-      takesJob: true,
+      takes: 'job',
       options: followOptions,
       examples: [
         `millrace jobs logs ${ID} --endpoint echo`,
@@ -178,30 +179,30 @@ export const jobsCommands: CommandGroup = {
     }),
     cancel: defineJobVerb({
       summary: 'cancels a queued or running job',
-      takesJob: true,
+      takes: 'job',
       options: {},
       examples: [`millrace jobs cancel ${ID} --endpoint echo`],
-      act: async ({ client, job, json }) => printReference(await client.cancel(job), json),
+      act: async ({ client, id: job, json }) => printReference(await client.cancel(job), json),
     }),
     retry: defineJobVerb({
       summary: 'queues a FAILED or TIMED_OUT job again',
-      takesJob: true,
+      takes: 'job',
       options: {},
       examples: [
         `MILLRACE_KEY=mr_… millrace jobs retry ${ID} --endpoint echo --url https://queue.example.com`,
       ],
-      act: async ({ client, job, json }) => printReference(await client.retry(job), json),
+      act: async ({ client, id: job, json }) => printReference(await client.retry(job), json),
     }),
     purge: defineJobVerb({
       summary: 'cancels all queued jobs',
-      takesJob: false,
+      takes: undefined,
       options: purgeOptions,
       examples: ['millrace jobs purge --endpoint echo'],
       act: purgeQueue,
     }),
     health: defineJobVerb({
       summary: 'counts jobs and workers by state',
-      takesJob: false,
+      takes: undefined,
       options: {},
       examples: ['millrace jobs health --endpoint echo'],
       act: printHealth,
@@ -214,10 +215,10 @@ export const jobsCommands: CommandGroup = {
   ],
 };
 
-function defineJobVerb<Table extends OptionTable>(verb: JobVerb<Table>): Verb {
+export function defineJobVerb<Table extends OptionTable>(verb: JobVerb<Table>): Verb {
   const { act, description = [], examples, exitCodes = CALL_EXIT_CODES, options } = verb;
-  const { summary, takesJob } = verb;
-  const positionals = takesJob ? [{ name: '<id>', help: 'job ID' }] : [];
+  const { summary, takes } = verb;
+  const positionals = takes === undefined ? [] : [{ name: '<id>', help: `${takes} ID` }];
   return {
     summary,
     description,
@@ -229,10 +230,10 @@ function defineJobVerb<Table extends OptionTable>(verb: JobVerb<Table>): Verb {
       const parsed = parseSharedOptions(options, sharedOptions, args);
       checkArguments(positionals, parsed.positionals);
       const { shared, values } = parsed;
-      const [job = ''] = parsed.positionals;
+      const [id = ''] = parsed.positionals;
       const client = connect(shared);
       const width = readTableWidth(shared);
-      const request = { client, job, values, json: shared.json, width };
+      const request = { client, id, values, json: shared.json, width };
       return await callPlatform(() => act(request), { options });
     },
   };
@@ -294,7 +295,7 @@ async function printHealth({ client, json }: JobRequest<OptionTable>): Promise<n
   return printLine(lines.join('\n'));
 }
 
-function printLine(line: string): number {
+export function printLine(line: string): number {
   void print(`${line}\n`);
   return EXIT.ok;
 }
@@ -347,7 +348,7 @@ function toIso(ms: number | null): string | null {
 
 /** Without a terminal the log is always NDJSON. */
 async function printLog(request: JobRequest<typeof followOptions>): Promise<number> {
-  const { client, job, json, values } = request;
+  const { client, id: job, json, values } = request;
   const isPretty = process.stdout.isTTY === true && !json;
   if (values.follow) {
     for await (const { lines, note } of client.followLog(job)) printLines(lines + note, isPretty);

@@ -93,8 +93,8 @@ export class SqlTables extends SqlReader implements Tables {
     yield { sql: 'delete from delivery_record where endpoint_id = ?', params: [id] };
     yield { sql: 'delete from delivery where endpoint_id = ?', params: [id] };
     yield {
-      sql: `delete from resource where kind in ('decision', 'gpu_use', 'input_schema', 'pause', 'schedule', 'series',
-          'version')
+      sql: `delete from resource where kind in ('decision', 'flow', 'flow_ended', 'flow_progress', 'gpu_use',
+          'input_schema', 'pause', 'schedule', 'series', 'version')
         and parent = ?`,
       params: [id],
     };

@@ -3,6 +3,8 @@ import { z } from 'zod';
 import { NO_CONTROL_CHARACTERS, wellFormedText } from '../resources/field-schemas.ts';
 import { isWebhookUrl, MAX_WEBHOOK_CHARACTERS } from '../webhook.ts';
 import {
+  type FlowJobRequest,
+  type FlowRequest,
   type JobPolicy,
   LIMITS,
   PARENT_POLICIES,
@@ -68,15 +70,19 @@ export const idempotencyHeader = z
 const MAX_ID = 64;
 const reference = z.string().min(1).max(MAX_ID);
 
-const parentReference = z.strictObject({
-  id: reference.describe('ID of the parent'),
-  endpoint: reference.describe('Endpoint of the parent; default: that of the job').exactOptional(),
+const edge = {
   onFailure: z
     .enum(PARENT_POLICIES)
     .describe(
       'If the parent ends without COMPLETED: `fail` makes the job FAILED with `parent_failed`, `run` lets it run nevertheless, `skip` makes it CANCELLED, and with it its own children unless theirs is `run`; default `fail`',
     )
     .exactOptional(),
+};
+
+const parentReference = z.strictObject({
+  id: reference.describe('ID of the parent'),
+  endpoint: reference.describe('Endpoint of the parent; default: that of the job').exactOptional(),
+  ...edge,
 }) satisfies z.ZodType<ParentReference>;
 
 const after = z
@@ -112,3 +118,49 @@ export const runJobsRequest = z.strictObject({
     .max(LIMITS.jobsOfRequest, `must have at most ${LIMITS.jobsOfRequest} jobs`)
     .describe('Each is the body of one `run`'),
 }) satisfies z.ZodType<RunJobsRequest>;
+
+/** The names of a flow's jobs appear in logs, paths and tables. */
+export const flowJobName = z
+  .string()
+  .regex(
+    /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/,
+    'must be 1 to 64 letters, digits, dots, _ or -, the first one a letter or digit',
+  )
+  .describe('Name of the job, unique in the flow');
+
+const flowEdge = z.strictObject({ job: z.string().describe('Name of the parent'), ...edge });
+
+const { idempotencyKey: _, ...ofFlowJob } = runRequest.shape;
+
+export const flowJobRequest = z.strictObject({
+  ...ofFlowJob,
+  name: flowJobName,
+  endpoint: reference
+    .describe('ID or name of the endpoint; default: the one in the path')
+    .exactOptional(),
+  after: z
+    .array(z.union([z.string(), flowEdge]))
+    .max(LIMITS.parentsOfJob, `must have at most ${LIMITS.parentsOfJob} parents`)
+    .describe(
+      'Jobs of the flow that must end before this one starts, each a name or an object. `delay` and `ttl` of the policy count from the end of the last one',
+    )
+    .exactOptional(),
+}) satisfies z.ZodType<FlowJobRequest>;
+
+export const flowRequest = z.strictObject({
+  jobs: z
+    .array(flowJobRequest, 'must be an array of jobs')
+    .min(1, 'must have at least 1 job')
+    .max(LIMITS.jobsOfFlow, `must have at most ${LIMITS.jobsOfFlow} jobs`)
+    .describe(`In any order; with at most ${LIMITS.edgesOfFlow} edges`),
+  idempotencyKey: wellFormedText.min(1).max(MAX_IDEMPOTENCY_KEY).exactOptional(),
+}) satisfies z.ZodType<FlowRequest>;
+
+export const flowSelection = z.strictObject({
+  jobs: z
+    .array(z.string())
+    .min(1)
+    .max(LIMITS.jobsOfFlow)
+    .describe('Names of jobs; default: all')
+    .exactOptional(),
+});

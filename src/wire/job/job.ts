@@ -44,6 +44,12 @@ export const LIMITS = {
   parentsOfJob: 1_000,
   /** Jobs that wait for one job. */
   childrenOfJob: 1_000,
+  jobsOfFlow: 1_000,
+  edgesOfFlow: 10_000,
+  /** Flows of a user that have not ended. */
+  openFlowsOfUser: 1_000,
+  /** A flow that has ended is removed when it is so old, ms. */
+  flowRetentionMs: 86_400_000,
   /** Longest wait of a job for its parents, ms: 30 days. */
   parentWaitMs: 2_592_000_000,
   groupCharacters: 64,
@@ -173,6 +179,32 @@ export interface RunRequest {
   idempotencyKey?: string;
   /** Jobs that must end before this one starts: IDs, or IDs with more; at most 1,000. */
   after?: (string | ParentReference)[];
+}
+
+/** An edge of a flow: a job of it that must end before another one starts. */
+export interface FlowEdge {
+  /** Name of the parent. */
+  job: string;
+  /** Default: `fail`. */
+  onFailure?: ParentPolicy;
+}
+
+/** A job of a flow. */
+export interface FlowJobRequest extends Omit<RunRequest, 'after' | 'idempotencyKey'> {
+  /** Unique in the flow: 1 to 64 letters, digits, dots, `_` or `-`. */
+  name: string;
+  /** ID or name. Default: the endpoint to which the flow is submitted. */
+  endpoint?: string;
+  /** Jobs of the flow that must end before this one starts: names, or names with more. */
+  after?: (string | FlowEdge)[];
+}
+
+/** The body of a request that submits a graph of jobs. */
+export interface FlowRequest {
+  /** 1 to 1,000, in any order. */
+  jobs: FlowJobRequest[];
+  /** 1 to 255 characters: the same key with the same body returns the first flow while it is kept. */
+  idempotencyKey?: string;
 }
 
 /** The body of a request that submits several jobs. */

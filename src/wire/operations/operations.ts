@@ -20,6 +20,7 @@ import { SCHEDULE_OPERATIONS, schedules } from '../resources/schedule.ts';
 import { templates } from '../resources/template.ts';
 import { VERSION_OPERATIONS } from '../resources/version.ts';
 import { LB_ROUTE, OPENAI_ROUTES, SYSTEM_ROUTES } from '../routes/routes.ts';
+import { FLOW_OPERATIONS } from './flow-operations.ts';
 import { JOB_OPERATIONS } from './job-operations.ts';
 import {
   ANY_TYPE,
@@ -210,6 +211,7 @@ export const DESCRIBED_RESOURCES = {
 
 export const OPERATIONS: readonly Operation[] = [
   ...Object.values(JOB_OPERATIONS),
+  ...Object.values(FLOW_OPERATIONS),
   ...Object.values(OPENAI_OPERATIONS),
   ...Object.values(DESCRIBED_RESOURCES).flatMap(({ operations }) => Object.values(operations)),
   ...Object.values(POD_OPERATIONS),

@@ -81,6 +81,15 @@ export const JOB_ROUTES = {
   getJobLog: { method: 'GET', path: '/v2/:endpoint/logs/:job', access: 'jobs:read' },
 } as const satisfies Routes;
 
+/** Graphs of jobs. Each is kept with the endpoint that it was submitted to. */
+export const FLOW_ROUTES = {
+  runFlow: { method: 'POST', path: '/v2/:endpoint/flows', access: 'jobs:write' },
+  listFlows: { method: 'GET', path: '/v2/:endpoint/flows', access: 'jobs:read' },
+  getFlow: { method: 'GET', path: '/v2/:endpoint/flows/:flow', access: 'jobs:read' },
+  cancelFlow: { method: 'POST', path: '/v2/:endpoint/flows/:flow/cancel', access: 'jobs:write' },
+  retryFlow: { method: 'POST', path: '/v2/:endpoint/flows/:flow/retry', access: 'jobs:write' },
+} as const satisfies Routes;
+
 /** Below an endpoint's path: the paths of the OpenAI API. */
 export const OPENAI_PATH = '/openai';
 

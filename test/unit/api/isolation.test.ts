@@ -48,12 +48,14 @@ async function startStage(): Promise<Stage> {
     ...{ name: 'r', server: 'r.example.com' },
     ...{ username: 'u', secret: 's' },
   });
+  const flow = await make(`/v2/${endpoint}/flows`, { jobs: [{ name: 'a', input: {} }] });
   const version = await uploadVersion(platform, endpoint, ann);
   const things = {
     template,
     endpoint,
     version,
     job,
+    flow,
     key,
     pod,
     networkvolume,
