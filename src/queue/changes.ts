@@ -31,7 +31,7 @@ export interface Change {
 }
 
 /** What one commit does. */
-type Operation<T> = (tx: Transaction, step: StepOn) => T;
+type Operation<T> = (tx: Transaction, step: StepOn, now: number) => T;
 
 /** What one run of an operation did. */
 interface OperationResult<T> {
@@ -100,7 +100,7 @@ export class Changes {
   #run<T>(tx: Transaction, operation: Operation<T>, moment: Moment): OperationResult<T> {
     const changes: Change[] = [];
     const step: StepOn = (job, event) => apply(tx, { job, event, moment, changes });
-    const result = operation(tx, step);
+    const result = operation(tx, step, moment.now);
     tellChildren(tx, step, changes);
     noteFlows(tx, changes, moment.now);
     return { result, changes, newDeliveries: this.#keepRecords(tx, changes, moment) };

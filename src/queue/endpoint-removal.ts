@@ -18,6 +18,7 @@ type EndpointRemovalOptions = Pick<
   | 'jobTimes'
   | 'pauses'
   | 'presence'
+  | 'rates'
   | 'schedules'
   | 'signals'
 >;
@@ -84,6 +85,7 @@ export class EndpointRemoval {
     this.#options.jobTimes.forgetEndpoint(endpointId);
     this.#options.inputSchemas.forgetEndpoint(endpointId);
     this.#options.pauses.forgetEndpoint(endpointId);
+    this.#options.rates.forgetEndpoint(endpointId);
   }
 
   /** @returns whether all jobs are removed */

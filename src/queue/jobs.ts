@@ -348,11 +348,13 @@ function readShown(
   return { ...found, output: isKept ? kept : readOutput(tx, job, bounds) };
 }
 
-/** The limit of the group of a queued job, and its use. */
-function readWait(tx: Reader, job: StoredJob): Pick<WaitFacts, 'group' | 'laterGpus'> {
+/** What limits a queued job: the limits of its endpoint, and the use of that of its group. */
+export function readWait(
+  tx: Reader,
+  job: StoredJob,
+): Pick<WaitFacts, 'group' | 'laterGpus' | 'rates'> {
   const { endpointId, group } = job;
   const outgrown = findOutgrownGpu(job);
-  if (group === null && outgrown === undefined) return { group: undefined };
   const endpoint = tx.endpoint(endpointId);
   const types = listLaterTypes(endpoint?.deployment ?? null, outgrown ?? null);
   const limit = endpoint?.settings.groupConcurrency;
@@ -362,6 +364,7 @@ function readWait(tx: Reader, job: StoredJob): Pick<WaitFacts, 'group' | 'laterG
         ? undefined
         : { limit, leases: tx.countGroupLeases(endpointId, group) },
     ...(outgrown !== undefined && types.length > 0 && { laterGpus: { outgrown, types } }),
+    rates: endpoint?.settings,
   };
 }
 

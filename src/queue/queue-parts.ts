@@ -12,6 +12,7 @@ import { Presence } from './leases/presence.ts';
 import { GpuTotals, WorkerLoads } from './leases/worker-loads.ts';
 import { Limits } from './limits/limits.ts';
 import { Pauses } from './limits/pauses.ts';
+import { Rates } from './limits/rates.ts';
 import { LargePayloads } from './payloads/large-payloads.ts';
 import { FreshOutputs } from './payloads/outputs.ts';
 import type { QueueOptions } from './queue.ts';
@@ -47,6 +48,7 @@ export interface QueueParts {
   owns: (endpointId: string) => boolean;
   presence: Presence;
   pauses: Pauses;
+  rates: Rates;
   limits: Limits;
   signals: Signals;
   deliveries: Deliveries;
@@ -78,6 +80,7 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
   const signals = new Signals(clock, presence);
   const tracing = options.tracing && new JobTracing(options.tracing, clock);
   const pauses = new Pauses({ clock, signals, store });
+  const rates = new Rates({ clock, closing, log, signals, store });
   const basic = {
     store,
     recordedTime,
@@ -93,7 +96,8 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
     owns,
     presence,
     pauses,
-    limits: new Limits({ pauses }),
+    rates,
+    limits: new Limits({ pauses, rates }),
     signals,
     closing,
     absence: new Absence({ store, clock, log }),

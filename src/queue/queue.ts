@@ -108,10 +108,11 @@ export class Queue {
   /** Continues an earlier run: extends leases and deadlines by `leaseMs`, then starts the sweeper. */
   async start(): Promise<void> {
     const { absence, clock, deliveries, pauses, positions } = this.#parts;
-    const { presence, recordedTime, store } = this.#parts;
+    const { presence, rates, recordedTime, store } = this.#parts;
     const wasSetBack = await recordedTime.resume();
     await positions.resume(store);
     await pauses.load();
+    await rates.load();
     for (const worker of await store.read((tx) => tx.workers())) {
       presence.arrive(worker, clock.now());
     }

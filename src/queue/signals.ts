@@ -133,8 +133,9 @@ export class Signals {
     this.#waiters.wake(`worker ${endpointId}/${workerId}`);
   }
 
-  wakeTakers(endpointId: string): void {
-    this.#waiters.wake(`ready ${endpointId}`);
+  /** At most `count` of those that may take. */
+  wakeTakers(endpointId: string, count?: number): void {
+    this.#waiters.wake(`ready ${endpointId}`, count);
     this.#waiters.wake(`barred ${endpointId}`);
   }
 

@@ -2,6 +2,8 @@
 import { isOpen, isWaiting, NO_GROUP, type StoredJob } from '../store/store.ts';
 import { numberAttempt } from '../wire/job/job.ts';
 import type { WaitReason } from '../wire/job/job-records.ts';
+import type { EndpointSettings } from '../wire/resources/endpoint.ts';
+import type { RateLimit } from '../wire/resources/field.ts';
 import type { Pause } from '../wire/resources/pause.ts';
 import type { KnownScaling, ScalingFacts } from '../wire/resources/scaling.ts';
 import { isHeldBack, type Presence } from './leases/presence.ts';
@@ -16,7 +18,10 @@ const MAX_COUNTED = 1_000;
 /** The scaler's view of an endpoint's workers. Never rejects. */
 export type FindScaling = (endpointId: string) => KnownScaling | Promise<KnownScaling>;
 
-type WaitsOptions = Pick<QueueParts, 'clock' | 'findScaling' | 'pauses' | 'presence' | 'settings'>;
+type WaitsOptions = Pick<
+  QueueParts,
+  'clock' | 'findScaling' | 'pauses' | 'presence' | 'rates' | 'settings'
+>;
 
 export class Waits {
   readonly #options: WaitsOptions;
@@ -29,16 +34,29 @@ export class Waits {
   /** Of a job that is IN_QUEUE. */
   async describe(
     job: StoredJob,
-    facts: Pick<WaitFacts, 'group' | 'laterGpus'> = { group: undefined },
+    facts: Pick<WaitFacts, 'group' | 'laterGpus' | 'rates'> = { group: undefined },
   ): Promise<WaitReason> {
     const { clock, findScaling } = this.#options;
     const { laterGpus } = facts;
     const paused = this.#findPause(job);
+    const rate = facts.rates && this.#findRate(job, facts.rates);
     const scaling = await findScaling(job.endpointId);
     const workers = laterGpus
       ? this.#countOfTypes(job.endpointId, laterGpus.types)
       : this.#countWorkers(job.endpointId);
-    return describeWait(job, { workers, scaling, paused, ...facts }, clock.now());
+    return describeWait(job, { workers, scaling, paused, rate, ...facts }, clock.now());
+  }
+
+  #findRate(
+    { endpointId, group }: StoredJob,
+    { groupRateLimit, rateLimit }: NonNullable<WaitFacts['rates']>,
+  ): WaitFacts['rate'] {
+    const { rates } = this.#options;
+    const at = rateLimit ? rates.freeAt(endpointId, null, rateLimit) : undefined;
+    if (rateLimit && at !== undefined) return { limit: rateLimit, until: at, ofGroup: false };
+    if (!groupRateLimit || group === null) return undefined;
+    const until = rates.freeAt(endpointId, group, groupRateLimit);
+    return until === undefined ? undefined : { limit: groupRateLimit, until, ofGroup: true };
   }
 
   #findPause({ endpointId, group }: StoredJob): Pause | undefined {
@@ -117,6 +135,10 @@ export interface WaitFacts {
   scaling: KnownScaling;
   /** The pause of the endpoint, or else of the job's group. Default: none holds. */
   paused?: Pause | undefined;
+  /** What the endpoint limits. Default: nothing. */
+  rates?: Pick<EndpointSettings, 'groupRateLimit' | 'rateLimit'> | undefined;
+  /** The rate limit that holds the job back. Default: none does. */
+  rate?: { limit: RateLimit; until: number; ofGroup: boolean } | undefined;
   /** Undefined if the job has no group, or groups have no limit. */
   group: { limit: number; leases: number } | undefined;
   /** Undefined if any worker may take the job. Otherwise `workers` are those of the later types. */
@@ -139,12 +161,13 @@ export function describeWait(job: StoredJob, facts: WaitFacts, now: number): Wai
 
 function findJobReason(
   job: StoredJob,
-  { group, laterGpus, paused, scaling, workers }: WaitFacts,
+  { group, laterGpus, paused, rate, scaling, workers }: WaitFacts,
   now: number,
 ): WaitReason | undefined {
   if (isWaiting(job)) return describeParents(job);
   if (job.delayed && job.availableAt > now) return describeDelay(job);
   if (paused) return describePause(paused);
+  if (rate) return describeRate(job, rate);
   if (group && group.leases >= group.limit) {
     const message = `Group ${job.group} has ${count(group.leases, 'running job')}, and groupConcurrency of the endpoint is ${group.limit}.`;
     return { code: 'group_at_limit', message };
@@ -186,6 +209,20 @@ function describePause({ group, reason, since, until }: Pause): WaitReason {
   const message = `${what} paused ${end}${reason === null ? '.' : `: ${endSentence(reason)}`}`;
   const code = group === null ? 'paused' : 'group_paused';
   return { code, message, since, ...(until !== null && { until }) };
+}
+
+function describeRate(
+  { group }: StoredJob,
+  { limit, ofGroup, until }: NonNullable<WaitFacts['rate']>,
+): WaitReason {
+  const { max, perMs } = limit;
+  const whose = ofGroup ? `group ${group} (groupRateLimit)` : 'the endpoint (rateLimit)';
+  const message = `${count(max, 'job')} of ${whose} started in the last ${describeLength(perMs)}, the most that may; the next one may at ${isoTime(until)}.`;
+  return { code: 'rate_limited', message, until };
+}
+
+function describeLength(ms: number): string {
+  return ms % 1_000 === 0 ? `${ms / 1_000} s` : `${ms} ms`;
 }
 
 function describeDelay(job: StoredJob) {

@@ -205,6 +205,8 @@ export interface GroupGate {
   capacity: (group: string) => number;
   /** Groups whose capacity may have grown since the last request. */
   grown: Iterable<string>;
+  /** The limits of all groups: with other ones than before, the capacity of each group may have grown. */
+  terms: string;
 }
 
 /** Ready jobs that have outgrown a GPU type. */

@@ -4,6 +4,7 @@ import type { Clock } from '../../src/base/clock.ts';
 import type { StoredJob } from '../../src/store/store.ts';
 import { isTerminal } from '../../src/wire/job/job.ts';
 import type { LeaseRef, Report, ReportReply, WorkerLink } from '../../src/wire/link/worker-link.ts';
+import type { RateLimit } from '../../src/wire/resources/field.ts';
 import type { RemainingReports } from '../../src/worker/reports/attempt-reports.ts';
 import { GPU_TYPES } from './job-plan.ts';
 
@@ -42,6 +43,7 @@ export const EVENTS = [
   'reset',
   'commit_failed',
   'of_group',
+  'near_rate_limit',
   'passed_over',
   'outgrown',
   'on_later_gpu',
@@ -51,6 +53,9 @@ export type WorldEvent = (typeof EVENTS)[number];
 export interface LedgerOptions {
   /** Most leases of one group. Default: any number. */
   groupLimit?: number | undefined;
+  /** Most leases in any time of a length, of all jobs and of one group. Default: any number. */
+  rateLimit?: RateLimit;
+  groupRateLimit?: RateLimit;
   /** How much the platform's clock may differ from the ledger's, ms. Default: 0. */
   toleranceMs?: number;
 }
@@ -79,11 +84,15 @@ export class Ledger {
   #platformStartedAt = Number.NEGATIVE_INFINITY;
   /** Most leases of one group. */
   readonly #groupLimit: number;
+  readonly #limits: Pick<LedgerOptions, 'groupRateLimit' | 'rateLimit'>;
+  /** Times of the leases of each group; null: of all jobs. */
+  readonly #starts = new Map<string | null, number[]>();
 
   constructor(
     clock: Clock,
-    { groupLimit = Number.POSITIVE_INFINITY, toleranceMs = 0 }: LedgerOptions = {},
+    { groupLimit = Number.POSITIVE_INFINITY, toleranceMs = 0, ...limits }: LedgerOptions = {},
   ) {
+    this.#limits = limits;
     this.#clock = clock;
     this.#toleranceMs = toleranceMs;
     this.#groupLimit = groupLimit;
@@ -121,6 +130,8 @@ export class Ledger {
   #hasRoom(job: StoredJob): boolean {
     const { group } = job;
     if (group === null) return true;
+    // Commits that failed count in its window.
+    if (this.#limits.groupRateLimit) return false;
     const before = [...this.#ready.values()].filter(
       (other) => other.group === group && compareRanks(other, job) < 0,
     );
@@ -197,6 +208,18 @@ export class Ledger {
     return [...this.#jobs.keys()].indexOf(id);
   }
 
+  #noteStart(job: StoredJob, group: string | null, limit: RateLimit | undefined): void {
+    if (!limit || job.startedAt === null) return;
+    const starts = this.#starts.get(group) ?? [];
+    this.#starts.set(group, starts);
+    const first = starts.at(-limit.max);
+    starts.push(job.startedAt);
+    if (first === undefined) return;
+    const spanMs = job.startedAt - first;
+    if (spanMs < limit.perMs) this.#complain(job, job, `was one too many in ${spanMs} ms`);
+    if (spanMs < 2 * limit.perMs) this.count('near_rate_limit');
+  }
+
   #noteLease(notes: JobNotes, before: StoredJob, after: StoredJob): void {
     const better = [...this.#ready.values()].find(
       (other) => isForAnyWorker(other) && compareRanks(other, before) < 0 && this.#hasRoom(other),
@@ -215,6 +238,9 @@ export class Ledger {
       const passed = [...this.#ready.values()].some((other) => !this.#hasRoom(other));
       if (passed) this.count('passed_over');
     }
+    const { groupRateLimit, rateLimit } = this.#limits;
+    this.#noteStart(after, null, rateLimit);
+    if (before.group !== null) this.#noteStart(after, before.group, groupRateLimit);
     this.#noteGpu(before, after);
     if (after.attempt !== before.attempt + 1) this.#complain(before, after, 'skipped an attempt');
     const isHeld = before.status === 'IN_PROGRESS' || before.lease?.lost === null;

@@ -8,6 +8,7 @@ import type { JobRecord } from '../../src/wire/job/job-records.ts';
 import type { WorkerLink } from '../../src/wire/link/worker-link.ts';
 import { ProblemError } from '../../src/wire/problem.ts';
 import { type EndpointDeployment, endpointSettings } from '../../src/wire/resources/endpoint.ts';
+import type { RateLimit } from '../../src/wire/resources/field.ts';
 import { USUAL_DEPLOYMENT } from '../support/store/stored-jobs.ts';
 import { CALM, type Weather } from './flaky-link.ts';
 import { choosePlan, GPU_TYPES, type JobPlan, SHORT_TIMEOUT_MS, TIMEOUT_MS } from './job-plan.ts';
@@ -47,6 +48,9 @@ export interface WorldOptions {
   isSheltered: boolean;
   /** Most leases of one group of jobs. Default: any number. */
   groupLimit?: number | undefined;
+  /** Most jobs that start in a time, of all and of one group. Default: any number. */
+  rateLimit?: RateLimit;
+  groupRateLimit?: RateLimit;
   /** Workers have GPUs of several types, and jobs may need a later type. Default: false. */
   hasGpus?: boolean;
 }
@@ -65,6 +69,7 @@ export class World {
   readonly #workers: SimulatedWorker[] = [];
   readonly #over = new AbortController();
   readonly #groupLimit: number | undefined;
+  readonly #rates: Pick<WorldOptions, 'groupRateLimit' | 'rateLimit'>;
   readonly #hasGpus: boolean;
   #workerCount = 0;
   /** Difference between the platform's wall clock and the time of the world, ms. */
@@ -74,7 +79,11 @@ export class World {
   constructor(options: WorldOptions) {
     const { store, endpointId, groupLimit, hasGpus = false, random, isSheltered } = options;
     this.#hasGpus = hasGpus;
-    this.ledger = new Ledger(this.clock, { groupLimit });
+    this.#rates = {
+      ...(options.rateLimit && { rateLimit: options.rateLimit }),
+      ...(options.groupRateLimit && { groupRateLimit: options.groupRateLimit }),
+    };
+    this.ledger = new Ledger(this.clock, { groupLimit, ...this.#rates });
     this.#groupLimit = groupLimit;
     this.#restartStore = () => {
       if (store instanceof MemoryStore) store.restart();
@@ -104,6 +113,7 @@ export class World {
   async start(workers: number): Promise<void> {
     const settings = endpointSettings.parse({
       maxAttempts: 3,
+      ...this.#rates,
       ...(this.#groupLimit !== undefined && { groupConcurrency: this.#groupLimit }),
     });
     const deployment = this.#hasGpus ? DEPLOYMENT : null;

@@ -8,6 +8,7 @@ import {
   integer,
   list,
   type Option,
+  rate,
   readNamedFile,
   text,
   UsageError,
@@ -113,6 +114,8 @@ function optionOf(field: Field, help: string): Option<unknown> {
       return choice({ ...described, choices: field.choices });
     case 'switch':
       return choice({ ...described, choices: SWITCH });
+    case 'rate':
+      return rate(described);
     case 'list':
     case 'variables':
       return list({ placeholder: 'TEXT', ...described });

@@ -3,6 +3,7 @@ import type { EndpointActivity } from '../../wire/resources/activity.ts';
 import type { KnownScaling } from '../../wire/resources/scaling.ts';
 import { readEndpoint } from '../endpoint-removal.ts';
 import { TIME_BUCKETS_S } from '../job-times.ts';
+import { readWait } from '../jobs.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import type { Queues } from '../queues.ts';
 import { countWorkers } from '../waits.ts';
@@ -57,9 +58,10 @@ export class QueueActivity {
   /** @throws ProblemError `not_found` */
   async now(endpointId: string): Promise<EndpointActivity> {
     const { clock, findScaling, pauses, store, waits, workerLoads } = this.#options;
-    const { endpoint, next } = await store.read((tx) => {
+    const { endpoint, facts, next } = await store.read((tx) => {
       const [job] = tx.readyJobs(endpointId, 1);
-      return { endpoint: readEndpoint(tx, endpointId), next: job };
+      const facts = job && readWait(tx, job);
+      return { endpoint: readEndpoint(tx, endpointId), next: job, facts };
     });
     const oldest = endpoint.inQueue > 0 ? await workerLoads.oldestQueuedAt(endpointId) : null;
     const now = clock.now();
@@ -67,7 +69,7 @@ export class QueueActivity {
       waiting: endpoint.inQueue,
       running: endpoint.inProgress,
       oldestWaitMs: oldest === null ? null : Math.max(0, now - oldest),
-      waitReason: next ? await waits.describe(next) : null,
+      waitReason: next ? await waits.describe(next, facts) : null,
       ...(pauses.find({ endpointId, group: null }) && { paused: true as const }),
       jobsPerSecond: this.#recorder.jobsPerSecond(endpointId),
       ...this.#recorder.countFailures(endpointId),

@@ -226,15 +226,15 @@ export class Leases {
    * the job.
    */
   #leaseReady(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Promise<Handover> {
-    return this.#options.changes.commit((tx, step) =>
-      ended.aborted ? NOTHING : this.#give(tx, step, { worker, request }),
+    return this.#options.changes.commit((tx, step, now) =>
+      ended.aborted ? NOTHING : this.#give(tx, step, { worker, request, now }),
     );
   }
 
   #give(
     tx: Transaction,
     step: StepOn,
-    { request, worker }: { worker: PresentWorker; request: TakeRequest },
+    { now, request, worker }: { worker: PresentWorker; request: TakeRequest; now: number },
   ): Handover {
     const { limits, payloads, presence, signals, tracing } = this.#options;
     const held = [...worker.leases.values()];
@@ -246,7 +246,7 @@ export class Leases {
     const running = new Set(request.held);
     const limit = request.max + presence.claimedCount;
     const { endpointId } = worker;
-    const { hasMore, isAtLimit, isBlocked, jobs } = limits.find(tx, worker, limit);
+    const { hasMore, isAtLimit, isBlocked, jobs } = limits.find(tx, worker, { limit, now });
     signals.noteBlocked(endpointId, isBlocked);
     // The lease expired while this take waited: the worker still runs the job.
     const free = jobs.filter(({ lease }) => !lease || !running.has(lease.token));
@@ -259,7 +259,7 @@ export class Leases {
     );
     // A worker that may take nothing needs no more jobs.
     const needsMore = hasMore && !choice.isBarred;
-    limits.noteLearned(endpointId);
+    limits.noteGranted(tx, { endpointId, jobs: choice.chosen.map(({ job }) => job), now });
     return { leases, isBarred: choice.isBarred, isBlocked: isAtLimit, hasMore: needsMore };
   }
 

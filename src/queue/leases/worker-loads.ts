@@ -96,7 +96,7 @@ export class WorkerLoads {
   }
 
   async #count(endpointId: string): Promise<JobCounts> {
-    const { limits, pauses, store } = this.#options;
+    const { clock, limits, pauses, store } = this.#options;
     const isPaused = pauses.find({ endpointId, group: null }) !== undefined;
     const { counts, isLimited } = await store.read((tx) => {
       const endpoint = tx.endpoint(endpointId);
@@ -112,7 +112,8 @@ export class WorkerLoads {
     if (!isLimited) return counts;
     // A search changes what is in memory, as a take does.
     const { hasMore, jobs } = await store.write(
-      (tx) => limits.find(tx, { endpointId, gpuType: null }, MAX_TAKEABLE),
+      (tx) =>
+        limits.find(tx, { endpointId, gpuType: null }, { limit: MAX_TAKEABLE, now: clock.now() }),
       LATER,
     );
     if (hasMore || jobs.length === MAX_TAKEABLE) return counts;

@@ -1,13 +1,31 @@
 // Chooses the jobs that a worker may take now, within what limits an endpoint and its groups.
-import type { GroupGate, StoredEndpoint, StoredJob, Transaction } from '../../store/store.ts';
+import {
+  type GroupGate,
+  NO_GROUP,
+  type StoredEndpoint,
+  type StoredJob,
+  type Transaction,
+} from '../../store/store.ts';
 import { acceptOutgrown } from '../leases/presence.ts';
 import type { QueueParts } from '../queue-parts.ts';
 
-type LimitsOptions = Pick<QueueParts, 'pauses'>;
+type LimitsOptions = Pick<QueueParts, 'pauses' | 'rates'>;
 
 export interface Taker {
   endpointId: string;
   gpuType: string | null;
+}
+
+interface Search {
+  limit: number;
+  /** Time of the operation. */
+  now: number;
+}
+
+interface Granted {
+  endpointId: string;
+  jobs: readonly StoredJob[];
+  now: number;
 }
 
 export interface Takeable {
@@ -36,34 +54,57 @@ export class Limits {
 
   /** Whether jobs may be ready that no worker may take now. */
   concerns({ id, settings }: Pick<StoredEndpoint, 'id' | 'settings'>): boolean {
-    return settings.groupConcurrency !== null || this.#options.pauses.concernsGroups(id);
+    const { groupConcurrency, groupRateLimit, rateLimit } = settings;
+    const isLimited = groupConcurrency !== null || groupRateLimit !== null || rateLimit !== null;
+    return isLimited || this.#options.pauses.concernsGroups(id);
   }
 
-  /** The best ready jobs that the worker may take. Call `noteLearned` at the end of the operation. */
-  find(tx: Transaction, { endpointId, gpuType }: Taker, limit: number): Takeable {
+  /** The best ready jobs that the worker may take. Call `noteGranted` at the end of the operation. */
+  find(tx: Transaction, { endpointId, gpuType }: Taker, { limit, now }: Search): Takeable {
+    const { pauses, rates } = this.#options;
     // A resume wakes the take.
-    if (this.#options.pauses.find({ endpointId, group: null })) return NOTHING_TAKEABLE;
+    if (pauses.find({ endpointId, group: null })) return NOTHING_TAKEABLE;
     const endpoint = tx.endpoint(endpointId);
+    const { rateLimit = null } = endpoint?.settings ?? {};
+    const free = rateLimit ? rates.free(endpointId, null, rateLimit, now) : limit;
+    // The end of the window wakes the take.
+    if (free === 0) return NOTHING_TAKEABLE;
     const groupLimit = endpoint?.settings.groupConcurrency ?? undefined;
     const deployment = endpoint?.deployment ?? null;
     // Without a deployment, no job has outgrown a GPU type.
     const acceptsOutgrown = deployment === null ? undefined : acceptOutgrown(deployment, gpuType);
-    const gate = this.#createGate(endpointId);
-    const found = tx.takeableJobs({ endpointId, limit, groupLimit, gate, acceptsOutgrown });
+    const gate = this.#createGate(endpoint, now);
+    const most = Math.min(limit, free);
+    const found = tx.takeableJobs({ endpointId, limit: most, groupLimit, gate, acceptsOutgrown });
     return { ...found, isAtLimit: found.isBlocked && groupLimit !== undefined };
   }
 
-  /** The operation has learned which groups have more capacity. */
-  noteLearned(endpointId: string): void {
-    this.#options.pauses.noteLearned(endpointId);
+  /** These jobs start with the operation, which has learned which groups have more capacity and cannot run again. */
+  noteGranted(tx: Transaction, { endpointId, jobs, now }: Granted): void {
+    const { pauses, rates } = this.#options;
+    pauses.noteLearned(endpointId);
+    rates.noteLearned(endpointId);
+    const endpoint = jobs.length > 0 ? tx.endpoint(endpointId) : undefined;
+    if (endpoint) rates.count(tx, endpoint, { jobs, now });
   }
 
-  #createGate(endpointId: string): GroupGate | undefined {
-    const { pauses } = this.#options;
-    if (!pauses.concernsGroups(endpointId)) return undefined;
+  #createGate(endpoint: StoredEndpoint | undefined, now: number): GroupGate | undefined {
+    if (!endpoint) return undefined;
+    const { id: endpointId, settings } = endpoint;
+    const { pauses, rates } = this.#options;
+    const { groupRateLimit } = settings;
+    const hasPauses = pauses.concernsGroups(endpointId);
+    if (!hasPauses && !groupRateLimit) return undefined;
+    const isPaused = (group: string) =>
+      hasPauses && pauses.find({ endpointId, group }) !== undefined;
     return {
-      capacity: (group) => (pauses.find({ endpointId, group }) ? 0 : Number.POSITIVE_INFINITY),
-      grown: pauses.resumed(endpointId),
+      capacity: (group) => {
+        if (isPaused(group)) return 0;
+        if (!groupRateLimit || group === NO_GROUP) return Number.POSITIVE_INFINITY;
+        return rates.free(endpointId, group, groupRateLimit, now);
+      },
+      grown: [...pauses.resumed(endpointId), ...rates.freed(endpointId)],
+      terms: groupRateLimit ? `${groupRateLimit.max}/${groupRateLimit.perMs}` : '',
     };
   }
 }

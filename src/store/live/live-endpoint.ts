@@ -36,6 +36,7 @@ export class LiveEndpoint {
   groupLimit = Number.POSITIVE_INFINITY;
   /** What else limited the leases of groups then. */
   gate: GroupCapacity | undefined;
+  terms = 'none';
   /** Most takeable jobs that were asked for at once: a window needs no more of a group. */
   mostWanted = 0;
   /** Complete jobs, as they are now. */

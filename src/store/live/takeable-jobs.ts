@@ -41,11 +41,13 @@ export function findTakeable(
 ): Found {
   const { window } = live;
   // Without a gate, groups may have grown that no later request names.
-  const isOther = live.groupLimit !== groupLimit || (live.gate && !gate) || limit > live.mostWanted;
+  const terms = gate?.terms ?? 'none';
+  const isOther = live.groupLimit !== groupLimit || live.terms !== terms || limit > live.mostWanted;
   if (isOther) window.noteRooms();
   for (const group of gate?.grown ?? []) window.noteRoom(group);
   live.groupLimit = groupLimit;
   live.gate = gate?.capacity;
+  live.terms = terms;
   live.mostWanted = Math.max(limit, live.mostWanted);
   const capacity = (group: string) => live.capacity(group);
   const short = window.findShort((group) => Math.min(capacity(group), live.mostWanted));

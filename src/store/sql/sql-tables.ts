@@ -94,7 +94,7 @@ export class SqlTables extends SqlReader implements Tables {
     yield { sql: 'delete from delivery where endpoint_id = ?', params: [id] };
     yield {
       sql: `delete from resource where kind in ('decision', 'flow', 'flow_ended', 'flow_progress', 'gpu_use',
-          'input_schema', 'pause', 'schedule', 'series', 'version')
+          'input_schema', 'pause', 'rate', 'schedule', 'series', 'version')
         and parent = ?`,
       params: [id],
     };

@@ -228,6 +228,8 @@ export const WAIT_CODES = [
   'paused',
   /** The group of the job is paused. */
   'group_paused',
+  /** As many jobs of the endpoint, or of its group, have started as a rate limit allows. */
+  'rate_limited',
   /** As many jobs of its group run as the endpoint allows. */
   'group_at_limit',
   /** It ran out of memory on a GPU type, and no worker of a later type of the endpoint's list is connected. */

@@ -18,7 +18,9 @@ type Plain<F extends Field> = F extends { kind: 'integer' }
             ? z.ZodISODateTime
             : F extends { kind: 'retry' }
               ? typeof endpointRetry
-              : z.ZodString;
+              : F extends { kind: 'rate' }
+                ? z.ZodObject<{ max: z.ZodInt; perMs: z.ZodInt }, z.core.$strict>
+                : z.ZodString;
 
 type FieldSchema<F extends Field> = F extends { null: string } ? z.ZodNullable<Plain<F>> : Plain<F>;
 
@@ -146,6 +148,13 @@ function withBounds(field: Field): z.ZodType {
     }
     case 'time':
       return z.iso.datetime({ offset: true });
+    case 'rate': {
+      const { max, perMs } = field;
+      return z.strictObject({
+        max: z.int().min(1).max(max).describe('Jobs'),
+        perMs: z.int().min(perMs.min).max(perMs.max).describe('In any time of this length, ms'),
+      });
+    }
     case 'choice':
     case 'retry':
     case 'switch':
@@ -177,6 +186,8 @@ function withoutBounds(field: Field): z.ZodType {
       return z.iso.datetime();
     case 'retry':
       return endpointRetry;
+    case 'rate':
+      return z.strictObject({ max: z.int(), perMs: z.int() });
     default:
       return z.string();
   }

@@ -83,6 +83,18 @@ interface TimeField extends Described {
   readonly kind: 'time';
 }
 
+/** At most `max` in any time of `perMs`. */
+export interface RateLimit {
+  max: number;
+  perMs: number;
+}
+
+interface RateField extends Described {
+  readonly kind: 'rate';
+  readonly max: number;
+  readonly perMs: { readonly min: number; readonly max: number };
+}
+
 /** Environment variables; their schema is podEnv. */
 interface VariablesField extends Described {
   readonly kind: 'variables';
@@ -102,6 +114,7 @@ export type Field =
   | SwitchField
   | TimeField
   | RetryField
+  | RateField
   | VariablesField;
 export type Fields = Readonly<Record<string, Field>>;
 
@@ -117,7 +130,9 @@ type PlainValue<F extends Field> = F extends ChoiceField
           ? Record<string, string>
           : F extends RetryField
             ? Omit<RetryPolicy, 'maxAttempts'>
-            : string;
+            : F extends RateField
+              ? RateLimit
+              : string;
 export type FieldValue<F extends Field> =
   | PlainValue<F>
   | (F extends { readonly null: string } ? null : never);

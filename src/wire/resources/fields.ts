@@ -196,6 +196,15 @@ export const WORKER_FIELDS = {
   },
 } as const satisfies Fields;
 
+const RATE = {
+  kind: 'rate',
+  max: 1_000_000,
+  perMs: { min: 100, max: 7 * 86_400_000 },
+  null: 'no limit',
+  default: null,
+  placeholder: 'MAX/TIME',
+} as const;
+
 /** What an endpoint does with its jobs; declared endpoints have these too. */
 export const JOB_FIELDS = {
   executionTimeout: {
@@ -242,6 +251,16 @@ export const JOB_FIELDS = {
     null: 'any number',
     default: null,
     label: 'Jobs of a group',
+  },
+  rateLimit: {
+    ...RATE,
+    text: 'Most jobs that start in any time of a length; a retry counts again',
+    help: 'most jobs that start in any time of a length, such as 100/1m (ms, s, m, h, d)',
+  },
+  groupRateLimit: {
+    ...RATE,
+    text: 'The same for the jobs of each `policy.group`',
+    help: 'the same for the jobs of each group',
   },
 } as const satisfies Fields;
 

@@ -101,6 +101,18 @@ const CASES: Record<string, Case> = {
       message: 'Group a is paused until 2026-01-01T00:01:14.000Z: their quota is used up.',
     },
   },
+  'a rate limit of its group': {
+    job: { group: 'a' },
+    facts: {
+      workers: FREE,
+      rate: { limit: { max: 1, perMs: 500 }, until: NOW + 9_000, ofGroup: true },
+    },
+    is: {
+      ...{ code: 'rate_limited', until: NOW + 9_000 },
+      message:
+        '1 job of group a (groupRateLimit) started in the last 500 ms, the most that may; the next one may at 2026-01-01T00:01:14.000Z.',
+    },
+  },
   'a delay that is just over': {
     job: { delayed: true, availableAt: NOW },
     facts: { workers: FREE },

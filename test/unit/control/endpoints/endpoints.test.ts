@@ -126,7 +126,14 @@ describe('an endpoint that is declared', () => {
         gpuTypeIds: [],
       },
       ...{ workersMin: 0, workersMax: 0, idleTimeout: 5 },
-      ...{ executionTimeout: 600_000, maxAttempts: 3, maxQueued: 100_000, groupConcurrency: null },
+      ...{
+        executionTimeout: 600_000,
+        maxAttempts: 3,
+        maxQueued: 100_000,
+        groupConcurrency: null,
+        groupRateLimit: null,
+        rateLimit: null,
+      },
       retryOutOfMemoryOn: 'ANY_GPU_TYPE',
       ...{
         gpuWeight: 1,
@@ -184,7 +191,12 @@ describe('an endpoint that is created', () => {
       ...{ source: 'TEMPLATE', version: null, rollout: null },
       ...{ id: made.id, name: 'image', type: 'QUEUE', templateId: 'tpl_ada', ...given },
       ...{ workersMin: 0, idleTimeout: 5, executionTimeout: 600_000, maxAttempts: 3 },
-      ...{ groupConcurrency: null, retryOutOfMemoryOn: 'ANY_GPU_TYPE' },
+      ...{
+        groupConcurrency: null,
+        groupRateLimit: null,
+        rateLimit: null,
+        retryOutOfMemoryOn: 'ANY_GPU_TYPE',
+      },
       ...{
         gpuWeight: 1,
         minResidenceMs: 1_000,

@@ -107,6 +107,8 @@ describe('an endpoint', () => {
     expect(endpointSettings.parse({})).toEqual({
       executionTimeoutMs: 600_000,
       groupConcurrency: null,
+      groupRateLimit: null,
+      rateLimit: null,
       maxAttempts: 3,
       maxQueued: 100_000,
       retry: null,
