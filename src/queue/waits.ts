@@ -298,7 +298,7 @@ function explainScaling(scaling: ScalingFacts, workers: WorkerFacts, now: number
     return { code: 'workers_busy', message: `${tellBusy(workers)}. Scaler: ${scaling.reason}.` };
   }
   // The last decision was made before the job came.
-  const isNew = cause === 'enough' && scaling.workers === 0;
+  const isNew = (cause === 'enough' || cause === 'no_spare') && scaling.workers === 0;
   const next = isNew ? '; one is about to start' : `. Scaler: ${scaling.reason}`;
   return { code: 'no_worker', message: `No worker is connected${next}.` };
 }

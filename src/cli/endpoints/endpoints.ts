@@ -280,8 +280,8 @@ function readIfAllowed<T>(read: () => Promise<T>): Promise<T | undefined> {
 /** One row for each decision. */
 export function describeDecisions(decisions: readonly DecisionRecord[], width: number): string {
   const titles = ['TIME', 'DESIRED', 'START', 'DRAIN', 'REASON'];
-  const rows = decisions.map(({ at, drain, reason, start, want }) => [
-    ...[at, String(want), String(start), String(drain.length), reason],
+  const rows = decisions.map(({ at, drain, reason, start, startSpares = 0, want }) => [
+    ...[at, String(want), String(start + startSpares), String(drain.length), reason],
   ]);
   return formatTable(titles, rows, width);
 }

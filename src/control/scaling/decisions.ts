@@ -112,7 +112,7 @@ export function describeScaling(pass: ScalingPass): ScalingFacts {
   const { crashes, now } = input;
   const { notBefore, streak, isHandler = false } = crashes;
   const workers = pods.filter(
-    (pod) => pod.desired !== 'gone' && !isCheckPod(pod, deployment) && !isParked(pod),
+    (pod) => pod.desired !== 'gone' && !isCheckPod(pod, deployment) && !isParked(pod) && !pod.spare,
   );
   return {
     workersMax: deployment.workersMax,

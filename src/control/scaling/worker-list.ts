@@ -286,7 +286,7 @@ export class WorkerList {
     }
     if (parking.state !== 'parked') return askAgain(podId, parking, 'parked');
     const bytes = Math.min(parking.vramBytes, gpuMemoryOf(pod));
-    this.#parkedBytes = bytes;
+    if (bytes > 0) this.#parkedBytes = bytes;
     const parked = { since: entry.parkingSince, bytes, way: parking.way };
     return [{ podId, step: 'left', parked }];
   }

@@ -25,9 +25,10 @@ import { candidateOf } from '../versions/rollout.ts';
 import { type Decisions, describeScaling } from './decisions.ts';
 import { decide } from './scaler.ts';
 import { LoadPeak } from './scaler-demand.ts';
+import { Spares } from './spares.ts';
 import { isCheckPod, reservePlace, VersionCheck } from './version-check.ts';
 import type { WorkLoad, WorkView } from './work-view.ts';
-import { CANNOT_PARK, findLastOutput } from './worker-ends.ts';
+import { findLastOutput } from './worker-ends.ts';
 import { type EndedWorker, type Observation, type ParkingStep, WorkerList } from './worker-list.ts';
 import {
   CrowdedGpus,
@@ -112,11 +113,6 @@ const NO_CONTENTION: GpuContention = {
   homeless: new Set(),
 };
 
-/** After a spare worker had to give way, none starts for so long, ms. */
-const SPARE_PAUSE_MS = 60_000;
-/** The same if it could not keep its model, ms. */
-const FULL_HOST_PAUSE_MS = 600_000;
-
 export class Workforce {
   readonly #options: WorkforceOptions;
   readonly #workerList: WorkerList;
@@ -132,8 +128,7 @@ export class Workforce {
   #facts: ScalingFacts | undefined;
   /** By the last pass. */
   #contention = NO_CONTENTION;
-  /** Why no spare worker starts until then, Unix ms. */
-  #sparePause: { reason: string; until: number } | undefined;
+  readonly #spares = new Spares();
 
   private constructor(options: WorkforceOptions, last: DecisionRecord | undefined) {
     const { clock, replaceAfterMs, silentMs } = options;
@@ -185,7 +180,7 @@ export class Workforce {
     await this.#noteStarts(all, load);
     for (const step of observation.parking) await this.#followParking(endpoint, step);
     for (const ended of observation.ended) await this.#endWorker(endpoint, ended);
-    this.#learnOfSpares(observation, load, workers);
+    this.#spares.learn({ now: clock.now(), observation, load, pods: workers });
     // After the steps: one that has left its GPU just now can come back for a job.
     this.#contention = this.#options.tenants.contentionOf(id);
     for (const podId of observation.undrained) views[deployment.type].drain(id, podId);
@@ -198,7 +193,7 @@ export class Workforce {
     const decision = decide(input);
     const started = await this.#start(endpoint, template, decision);
     for (const podId of decision.drain) await this.#drain(endpoint, podId, input);
-    if (decision.cause === 'gives_way') this.#notePause(decision, input);
+    if (decision.cause === 'gives_way') this.#spares.learnOfDrain(input, decision.drain);
     await this.#moveParked(endpoint, decision);
     const awaitsCheck = awaitsPlace && found.places === 0 && workers.length === 0;
     this.#noteTenancy(endpoint, { input, decision, load, workers, awaitsCheck });
@@ -233,7 +228,7 @@ export class Workforce {
     const origin = JSON.stringify([templateId, template?.version, gpuTypeIds, version, mounts]);
     if (this.#origin !== undefined && this.#origin !== origin) {
       this.#workerList.forgiveCrashes();
-      this.#sparePause = undefined;
+      this.#spares.forget();
     }
     this.#origin = origin;
   }
@@ -300,53 +295,17 @@ export class Workforce {
   ): Pick<ScalerInput, 'spares'> {
     const { spareWorkers: count } = deployment;
     if (count === 0 || workersMax === 0) return {};
-    if (this.#sparePause && this.#options.clock.now() >= this.#sparePause.until) {
-      this.#sparePause = undefined;
-    }
     const isHostFull = this.#workerList.parkedBytes > this.#options.tenants.findHostBytes();
     const obstacle =
       this.#findParkObstacle(userId, deployment) ??
-      this.#sparePause?.reason ??
+      this.#spares.obstacleAt(this.#options.clock.now()) ??
       (isHostFull ? 'the host has too little memory for one more parked model' : undefined);
     return { spares: { count, ...(obstacle !== undefined && { obstacle }) } };
   }
 
   /** Time alone may let them start. */
   #mayHaveSpares({ deployment, userId }: DeployedEndpoint): boolean {
-    const isPausing = this.#sparePause?.until !== Number.POSITIVE_INFINITY;
-    return isPausing && this.#findParkObstacle(userId, deployment) === undefined;
-  }
-
-  /** What was seen of workers says whether spare ones are of use. */
-  #learnOfSpares(
-    { ended, parking }: Observation,
-    load: WorkLoad,
-    workers: readonly PodState[],
-  ): void {
-    const until = this.#options.clock.now() + FULL_HOST_PAUSE_MS;
-    const canPark = load.workers.some((worker) => (worker.parking?.hostLimitBytes ?? 0) > 0);
-    if (canPark && this.#sparePause?.until === Number.POSITIVE_INFINITY) {
-      this.#sparePause = undefined;
-    }
-    if (ended.some(({ reason }) => reason === CANNOT_PARK)) {
-      const reason = 'the last spare worker could not be parked: its model offers no way';
-      this.#sparePause = { reason, until: Number.POSITIVE_INFINITY };
-    }
-    const left = parking.flatMap((each) => (each.step === 'left' ? [each] : []));
-    const isLost = left.some(
-      ({ parked, podId }) =>
-        parked.bytes === 0 && workers.some(({ id, spare }) => id === podId && spare),
-    );
-    if (!isLost) return;
-    const reason = "the model of the last spare worker did not fit the host's memory";
-    this.#sparePause = { reason, until };
-  }
-
-  #notePause({ drain }: ScalerDecision, { now, workers }: ScalerInput): void {
-    const isSpare = workers.some(({ id, parking }) => parking?.isStarting && drain.includes(id));
-    if (!isSpare) return;
-    const reason = 'the last one had to give its GPU to jobs of another endpoint a moment ago';
-    this.#sparePause = { reason, until: now + SPARE_PAUSE_MS };
+    return !this.#spares.isFinal && this.#findParkObstacle(userId, deployment) === undefined;
   }
 
   #describeParking(worker: ScaledWorker): ScaledWorker {

@@ -359,6 +359,21 @@ describe('spare workers', () => {
     expect(last?.input.crashes.streak).toBe(2);
   });
 
+  it('that end while they are being parked are started again after growing pauses', async () => {
+    const world = await openWorld({ bootMs: 1_000, parkMs: 10_000 });
+    const id = await world.createEndpoint({ ...ON_GPU, spareWorkers: 1 });
+    for (const pauseMs of [60_000, 120_000]) {
+      await world.until(() => world.listRunning().length === 1, 5_000);
+      await world.run(2_000);
+      world.host.end(world.listRunning()[0] ?? '', 137);
+      await world.run(pauseMs - 2_000);
+      expect(world.listRunning()).toEqual([]);
+    }
+    const [last] = await world.explain(id);
+    expect(last?.reason).toContain('the last spare worker has ended');
+    expect(last?.input.crashes.streak).toBe(0);
+  });
+
   it('are as many as fit the memory of the host', async () => {
     const world = await openWorld({ ...TWO, bootMs: 1_000, parkMemory: 1 });
     const id = await world.createEndpoint({ ...ON_GPU, spareWorkers: 3 });
