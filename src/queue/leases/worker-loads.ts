@@ -44,7 +44,7 @@ export interface WorkerLoad {
   id: string;
   /** The worker's pod; null if it is not the platform's. */
   podId: string | null;
-  /** Leases that it holds. */
+  /** Leases that it holds, without expired ones. */
   jobs: number;
   /** Leases given so far: a change shows that the worker had work. */
   taken: number;
@@ -229,10 +229,12 @@ export function drainWorker(worker: PresentWorker, signals: Signals): void {
 function describe(worker: PresentWorker, now: number): WorkerLoad {
   const { arrivedAt, draining, hasRenewed, id, leases, parking, parkWish, podId, start, taken } =
     worker;
-  const busyUntil = Math.max(0, ...[...leases.values()].map(({ deadlineAt }) => deadlineAt));
+  // A worker that runs a job renews its lease: an expired one may have been lost on the way to the worker.
+  const held = [...leases.values()].filter(({ lost }) => !lost);
+  const busyUntil = Math.max(0, ...held.map(({ deadlineAt }) => deadlineAt));
   const isNew = !hasRenewed && now - arrivedAt < NEW_MS && { isNew: true as const };
   const load = {
-    ...{ id, podId, jobs: leases.size, taken, busyUntil, draining, ...isNew },
+    ...{ id, podId, jobs: held.length, taken, busyUntil, draining, ...isNew },
     ...(start && { start }),
   };
   if (!parking) return load;

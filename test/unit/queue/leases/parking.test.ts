@@ -76,6 +76,22 @@ it('a worker gets no job from the wish on, until it is ready again', async () =>
   expect(await worker.take()).toHaveLength(1);
 });
 
+it('a job whose lease was lost on the way to a parked worker is not its job', async () => {
+  const worker = await hello();
+  await platform.submit();
+  // The answer is lost: the worker parks, and never names the lease.
+  await worker.take();
+  for (let renewed = 0; renewed < 5; renewed++) {
+    await worker.renew([], { parking: parking('parked', 1) });
+    await platform.clock.advance(5_000);
+  }
+  expect(await platform.queue.workerLoads.load(ENDPOINT)).toMatchObject({
+    waiting: 1,
+    running: 0,
+    workers: [{ jobs: 0, busyUntil: 0 }],
+  });
+});
+
 it('each change of the state wakes the scaler', async () => {
   const heard: string[] = [];
   const worker = await hello();
