@@ -100,7 +100,8 @@ export async function playTurns(
   const faults: string[] = [];
   for (let ms = 0; !(await isDone()); ms += 1_000) {
     if (ms >= HEALED_MS) {
-      faults.push(`jobs still wait ${HEALED_MS} ms after the last fault`);
+      const waits = await Promise.all(ids.map((each) => describeWait(world, each)));
+      faults.push(`jobs still wait ${HEALED_MS} ms after the last fault: ${waits.join('; ')}`);
       break;
     }
     await world.clock.advance(1_000);
@@ -117,4 +118,13 @@ export async function playTurns(
   await world.clock.advance(QUIET_MS);
   if (share === 0) faults.push(...machine.compareLedger());
   return { faults: [...faults, ...new Set(machine.violations)] };
+}
+
+async function describeWait(world: FleetWorld, endpointId: string): Promise<string> {
+  const { inProgress, inQueue } = await world.countJobs(endpointId);
+  const { message = 'no reason' } = inQueue > 0 ? await world.explainWait(endpointId) : {};
+  const pods = world.platform.pods.ofEndpoint(endpointId).map(({ desired, gpus, id, parked }) => {
+    return `${id} ${desired} has [${gpus}]${parked ? ` parked from [${parked.gpus}]` : ''}`;
+  });
+  return `${inQueue} wait and ${inProgress} run (${message}) with ${pods.join(', ') || 'no pod'}`;
 }
