@@ -63,5 +63,8 @@ function describeWay(bytes: number, way: Parked['way']): Pick<WorkerEvent, 'way'
 
 function add(pod: PodState, ...events: TimedEvent[]): PodState {
   const timeline = [...(pod.timeline ?? []), ...events].toSorted((a, b) => a.at - b.at);
-  return { ...pod, timeline: timeline.slice(-MAX_EVENTS) };
+  const kept = timeline.slice(-MAX_EVENTS);
+  // Turns on a GPU are many; the start says most.
+  const start = timeline.find(({ event }) => event === 'started');
+  return { ...pod, timeline: start && !kept.includes(start) ? [start, ...kept.slice(1)] : kept };
 }

@@ -229,7 +229,9 @@ export const podRecord = z.object({
   timeline: z
     .array(workerEvent.extend({ at: z.iso.datetime() }))
     .exactOptional()
-    .describe('Of a worker: its last 20 events, the oldest first; absent if it has told none'),
+    .describe(
+      'Of a worker: its start and its last 19 events, the oldest first; absent if it has told none',
+    ),
   reason: z
     .string()
     .nullable()

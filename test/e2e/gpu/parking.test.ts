@@ -100,6 +100,12 @@ it.skipIf(isLeftOut)('two models take turns on one GPU, and keep their processes
   const parked = pods.find((pod) => pod.parked);
   expect(parked).toMatchObject({ endpointId: chat, status: 'RUNNING', cost: 0 });
   expect(parked?.parked?.bytes).toBe(1_024 * 2 ** 20);
+  const [started, ...moves] = parked?.timeline ?? [];
+  expect(started?.parts?.importMs).toBeGreaterThan(0);
+  expect(moves.slice(-2)).toMatchObject([
+    { event: 'parking' },
+    { event: 'parked', bytes: 1_024 * 2 ** 20, way: 'driver' },
+  ]);
 
   // The platform is killed, and finds the parked worker as it was.
   await platform.kill();

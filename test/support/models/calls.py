@@ -1,5 +1,6 @@
 """A model without a model: functions of every kind, for the tests of model processes."""
 import asyncio
+import builtins
 import logging
 import os
 import signal
@@ -23,6 +24,11 @@ print("loading the model")
 @handler
 def echo(input):
     return input
+
+
+@handler
+def importer(input):
+    return type(builtins.__import__).__name__
 
 
 @handler

@@ -49,6 +49,15 @@ describe.skipIf(leaveOutWithoutPython('model-calls.test.ts'))('a model process',
     expect(await model.call('whose', {})).toEqual({ call: 'whose', main: true });
   });
 
+  it('runs functions with the import of Python, which was measured until the model was ready', async () => {
+    expect(await model.call('importer', {})).toBe('builtin_function_or_method');
+    const ready = shared.log.entries.find(({ message }) => message === 'model process ready');
+    expect(ready?.fields).toMatchObject({
+      importMs: expect.any(Number),
+      setupMs: expect.any(Number),
+    });
+  });
+
   it('streams the items of a generator and then its result, with metrics of each item', async () => {
     const recorded: unknown[] = [];
     const metrics = {

@@ -39,12 +39,14 @@ it('gives the time in the queue to the first start of the pod only', () => {
   });
 });
 
-it('lists the start of a model process as one of its own, and keeps the last 20 events', () => {
+it('lists the start of a model process as one of its own, and keeps the first event and the last 19', () => {
   let noted = noteStart(pod, first);
   for (let index = 1; index <= 30; index += 1) {
     noted = noteStart(noted, { of: 'model', at: NOW + index, parts: { setupMs: index } });
   }
   expect(noted.timeline).toHaveLength(20);
+  expect(noted.timeline?.[0]).toMatchObject({ event: 'started', parts });
+  expect(noted.timeline?.[1]).toMatchObject({ at: NOW + 12 });
   expect(noted.timeline?.at(-1)).toEqual({
     ...{ at: NOW + 30, event: 'model_started', parts: { setupMs: 30 } },
   });
