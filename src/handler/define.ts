@@ -71,6 +71,12 @@ export interface Context {
   readonly tracestate: string | undefined;
   /** Any JSON; shown as `progress` in the job's status. A later value replaces an earlier one. */
   progress(value: unknown): void;
+  /**
+   * Holds back the other jobs of this job's `policy.group` until then, at most for a day: a `Date`, or Unix ms. Jobs without
+   * a group form one group. For a service that answers 429. This job goes on; throw a `RetryAfterError` to run it again later.
+   * @throws TypeError if it is not a time
+   */
+  pauseGroup(until: Date | number): void;
   /** `yield ctx.chunk(output, { tokens: 3 })`. @throws TypeError on a metric that is not a finite number. */
   chunk<Output>(output: Output, metrics: Metrics): ChunkWithMetrics<Output>;
   readonly metrics: MetricsRecorder;
@@ -198,6 +204,7 @@ type JobMember =
   | 'deadline'
   | 'log'
   | 'metrics'
+  | 'pauseGroup'
   | 'progress'
   | 'signal'
   | 'tempFolder'

@@ -16,7 +16,7 @@ import { requireJsonInput } from '../wire/job/json-input.ts';
 import type { RetryPolicy } from '../wire/job/retry-policy.ts';
 import { type Json, stringifyJson } from '../wire/json.ts';
 import type { Device, WorkerLink } from '../wire/link/worker-link.ts';
-import { endpointSettings } from '../wire/resources/endpoint.ts';
+import { type EndpointSettings, endpointSettings } from '../wire/resources/endpoint.ts';
 import { readTraceContext } from '../wire/trace-context.ts';
 import { InlineExecutor } from '../worker/execution/inline-executor.ts';
 import { createWorker, type Worker } from '../worker/worker.ts';
@@ -45,6 +45,8 @@ export interface HarnessOptions<Handler extends TestedHandler = TestedHandler> {
   maxAttempts?: number;
   /** Retry policy of the endpoint. Default: none. */
   retry?: Omit<RetryPolicy, 'maxAttempts'>;
+  /** Limits of the endpoint. Default: none. */
+  limits?: Partial<Pick<EndpointSettings, 'groupConcurrency' | 'groupRateLimit' | 'rateLimit'>>;
   /** `flowing`: real time that you can move forward. `manual`: time moves only with `advance`. */
   clock?: 'flowing' | 'manual';
   /** `ctx.devices` for the handler. Default: one CPU. */
@@ -112,8 +114,8 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
   }
 
   async start(): Promise<void> {
-    const { maxAttempts = 3, retry = null } = this.#options;
-    const settings = endpointSettings.parse({ maxAttempts, retry });
+    const { limits = {}, maxAttempts = 3, retry = null } = this.#options;
+    const settings = endpointSettings.parse({ ...limits, maxAttempts, retry });
     const createdAt = this.#clock.now();
     await this.#store.write((tx) => tx.putEndpoint({ id: ENDPOINT_ID, settings, createdAt }));
     await this.#queue.start();
@@ -194,6 +196,21 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
 
   async cancel(id: string): Promise<void> {
     await this.#queue.jobs.cancel({ endpointId: ENDPOINT_ID, id });
+  }
+
+  /** Starts no more jobs, or none of one group, until `resume` or `until` (Unix ms of the harness's clock). */
+  async pause({
+    group = null,
+    until = null,
+  }: {
+    group?: string | null;
+    until?: number | null;
+  } = {}): Promise<void> {
+    await this.#queue.pauses.pause({ endpointId: ENDPOINT_ID, group, until, reason: null });
+  }
+
+  async resume({ group = null }: { group?: string | null } = {}): Promise<void> {
+    await this.#queue.pauses.resume({ endpointId: ENDPOINT_ID, group });
   }
 
   // --- time and faults ---

@@ -39,6 +39,8 @@ export interface HandlerRun<Output = Json, ChunkOutput = Json> {
   /** Chunks of the last attempt as sent over the wire: a large output is several chunks. */
   chunks: Chunk<ChunkOutput>[];
   progress: Json[];
+  /** For how long `ctx.pauseGroup` asked to hold back the job's group, ms. */
+  pauses: number[];
   /** The log without `console` output, one object per line. */
   log: Record<string, unknown>[];
   attempts: number;
@@ -96,6 +98,7 @@ async function runOnce({ executor, attempt, input, timeoutMs, options }: OneRun)
     status: 'FAILED',
     chunks: [],
     progress: [],
+    pauses: [],
     log: [],
     attempts: attempt,
   };
@@ -116,6 +119,7 @@ async function runOnce({ executor, attempt, input, timeoutMs, options }: OneRun)
       run.chunks.push(...parse<Chunk[]>(`[${Buffer.from(bytes).toString()}]`));
       execution.grant(bytes.length);
     },
+    pauseGroup: (forMs) => run.pauses.push(forMs),
     progress: (value) => run.progress.push(parse(Buffer.from(value).toString())),
     log: (lines) => run.log.push(...parseLines(lines)),
   });

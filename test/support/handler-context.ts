@@ -29,6 +29,7 @@ export function makeContext(): TestContext {
     tempFolder: () => {
       throw new Error('this context has no folder');
     },
+    pauseGroup: () => {},
     refreshWorker: () => {},
   };
   return { ctx, controller, logged };

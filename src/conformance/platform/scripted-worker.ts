@@ -230,18 +230,25 @@ export function logOf(lease: LeaseRef, seq: number, lines: string, dropped = 0):
   return { ...refTo(lease), kind: 'log', seq, dropped, body: Buffer.from(lines) };
 }
 
+const NO_BODY = new Uint8Array();
+
 /** One report of each kind; the outcome is last. */
 export const sampleReports: Readonly<
   Record<Report['kind'], (lease: LeaseRef, seq: number) => Report>
 > = {
   chunks: (lease, seq) => chunksOf(lease, seq, 0, ['a']),
   progress: (lease, seq) => progressOf(lease, seq, 0.5),
+  pause: (lease, seq) => ({ ...refTo(lease), kind: 'pause', seq, forMs: 1, body: NO_BODY }),
   log: (lease, seq) => logOf(lease, seq, '{"line":1}\n'),
   outcome: (lease, seq) => outcomeOf(lease, seq, completed, '1'),
 };
 
 /** Makers of one report of each kind that the platform supports; the outcome is last. */
 export function supportedReports({ terms: { capabilities = [] } }: PlatformStage) {
-  const { log, ...required } = sampleReports;
-  return Object.values(capabilities.includes('log') ? { log, ...required } : required);
+  const { log, pause, ...required } = sampleReports;
+  return Object.values({
+    ...(capabilities.includes('log') && { log }),
+    ...(capabilities.includes('pause') && { pause }),
+    ...required,
+  });
 }

@@ -42,6 +42,9 @@ interface AttemptContextOptions {
   /** Begins a hold: see hold.ts. */
   hold: () => EndHold;
   sendProgress: (value: Uint8Array) => void;
+  /** Of the machine, Unix ms. */
+  now: () => number;
+  pauseGroup: (forMs: number) => void;
 }
 
 /** Result of `ctx.chunk`; a plain object of the same shape is an ordinary output. */
@@ -114,6 +117,15 @@ export class AttemptContext implements Context, Held {
     if (this.#isClosed) return;
     this.#progress = json;
     if (this.#progressTimer === undefined) this.#sendProgress();
+  };
+
+  pauseGroup = (until: Date | number): void => {
+    const at = until instanceof Date ? until.getTime() : until;
+    if (typeof at !== 'number' || !Number.isFinite(at)) {
+      throw new TypeError('pauseGroup takes a Date or Unix ms');
+    }
+    const forMs = Math.min(Math.ceil(at - this.#options.now()), LIMITS.pauseGroupMs);
+    if (forMs > 0 && !this.#isClosed) this.#options.pauseGroup(forMs);
   };
 
   chunk = <Output>(output: Output, metrics: Metrics): ChunkWithMetrics<Output> => {

@@ -66,6 +66,8 @@ export interface AttemptSink {
   chunks(batch: YieldedChunks): void;
   /** JSON. */
   progress(value: Uint8Array): void;
+  /** The job's group is to be paused so long, ms. Absent: pauses have no effect. */
+  pauseGroup?(forMs: number): void;
   /** NDJSON; `dropped`: number of lines that were dropped before these. */
   log(lines: Uint8Array, dropped: number): void;
   /** Called when the attempt begins or stops waiting for a model process to start. */
@@ -163,6 +165,8 @@ class RunningAttempt implements Invocation, ConsoleOwner {
       lines,
       hold: this.#holds.begin,
       sendProgress,
+      now: () => clock.now(),
+      pauseGroup: (forMs) => sink.pauseGroup?.(forMs),
     });
     this.#emitter = new ChunkEmitter({
       chunks: this.#chunks,

@@ -134,6 +134,7 @@ class JobInBatch implements BatchJob {
   readonly deadline: number;
   readonly traceparent: string | undefined;
   readonly tracestate: string | undefined;
+  readonly pauseGroup: BatchJob['pauseGroup'];
   readonly progress: BatchJob['progress'];
   readonly tempFolder: BatchJob['tempFolder'];
   readonly #ctx: AttemptContext;
@@ -146,6 +147,7 @@ class JobInBatch implements BatchJob {
     this.deadline = ctx.deadline;
     this.traceparent = ctx.traceparent;
     this.tracestate = ctx.tracestate;
+    this.pauseGroup = ctx.pauseGroup;
     this.progress = ctx.progress;
     this.tempFolder = ctx.tempFolder;
     this.#ctx = ctx;

@@ -117,6 +117,13 @@ export class Pauses {
     });
   }
 
+  /** Like `pause`, but never ends an earlier pause sooner. */
+  async extend(request: PauseRequest & { until: number }): Promise<void> {
+    const known = this.find(request);
+    if (known && (known.until === null || known.until >= request.until)) return;
+    await this.pause({ ...request, reason: known?.reason ?? request.reason });
+  }
+
   /** Has no effect without a pause. @throws ProblemError `not_found` */
   resume(target: PauseTarget): Promise<void> {
     return this.#inTurn(async () => {

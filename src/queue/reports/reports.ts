@@ -3,6 +3,7 @@ import { yieldToLoop } from '../../base/slices.ts';
 import {
   ENDING,
   type JobKey,
+  NO_GROUP,
   type StoredJob,
   type Transaction,
   type UploadedPayload,
@@ -14,6 +15,7 @@ import {
   type ReportReply,
   type ReportRequest,
 } from '../../wire/link/worker-link.ts';
+import { ProblemError } from '../../wire/problem.ts';
 import { nameTrace } from '../../wire/trace-context.ts';
 import type { StepOn } from '../changes.ts';
 import { listLaterTypes } from '../leases/presence.ts';
@@ -29,7 +31,17 @@ const APPLIED: ReportReply = { answer: 'applied' };
 
 type ReportsOptions = Pick<
   QueueParts,
-  'changes' | 'gpuTotals' | 'log' | 'outputs' | 'payloads' | 'presence' | 'settings' | 'signals'
+  | 'changes'
+  | 'clock'
+  | 'gpuTotals'
+  | 'log'
+  | 'outputs'
+  | 'pauses'
+  | 'payloads'
+  | 'presence'
+  | 'settings'
+  | 'signals'
+  | 'store'
 >;
 
 export class Reports {
@@ -61,7 +73,7 @@ export class Reports {
   }
 
   /**
-   * Handles the reports of each job in order. Jobs with a large report come last, one report after the
+   * Handles the reports of each job in order. Jobs with a large report or a pause come last, one report after the
    * other. A failed report stops none of another job; the later ones of its own job leave a gap.
    */
   #handleAll(endpointId: string, { incarnation, reports }: ReportRequest): Promise<ReportReply>[] {
@@ -71,7 +83,7 @@ export class Reports {
     let start = (apply: () => Promise<ReportReply>) => apply();
     let together: Promise<ReportReply>[] = [];
     for (const [index, report] of reports.entries()) {
-      if (payloads.isLarge(report.body)) slow.add(report.jobId);
+      if (payloads.isLarge(report.body) || report.kind === 'pause') slow.add(report.jobId);
       if (slow.has(report.jobId)) continue;
       if (together.length === REPORTS_PER_SLICE) {
         const slice = Promise.allSettled(together).then(yieldToLoop);
@@ -119,7 +131,9 @@ export class Reports {
     }
   }
 
-  #apply(endpointId: string, report: Report, output?: UploadedPayload): Promise<ReportReply> {
+  async #apply(endpointId: string, report: Report, output?: UploadedPayload): Promise<ReportReply> {
+    // Before the report: one that is repeated after a crash has no effect.
+    if (report.kind === 'pause') await this.#pauseGroup(endpointId, report);
     const { changes, outputs, presence, settings, signals } = this.#options;
     const gpuTypeOf = (workerId: string) => presence.find(endpointId, workerId)?.gpuType ?? null;
     const key = { endpointId, id: report.jobId };
@@ -132,6 +146,22 @@ export class Reports {
         handleReport(tx, step, { key, report, settings, output, gpuTypeOf, noteOutput }),
       output ? ENDING : { ...ENDING, payloadBytes: report.body.length },
     );
+  }
+
+  async #pauseGroup(endpointId: string, report: Extract<Report, { kind: 'pause' }>): Promise<void> {
+    const { clock, log, pauses, store } = this.#options;
+    const { forMs, jobId } = report;
+    const job = await store.read((tx) => tx.job({ endpointId, id: jobId }));
+    if (!job || judgeReport(job, report) !== 'apply') return;
+    const group = job.group ?? NO_GROUP;
+    const reason = `a handler asked for it in job ${jobId}`;
+    const until = clock.now() + Math.min(forMs, LIMITS.pauseGroupMs);
+    try {
+      await pauses.extend({ endpointId, group, until, reason });
+    } catch (error) {
+      if (!(error instanceof ProblemError)) throw error;
+      log.warn({ err: error, endpoint: endpointId, job: jobId }, 'could not pause a group');
+    }
   }
 
   /**
@@ -272,6 +302,8 @@ function toEvent(
       return { type: 'chunks', seq, count: report.sizes.length, bytes: body.length };
     case 'progress':
       return { type: 'progress', seq, value: Buffer.from(body).toString('utf8') };
+    case 'pause':
+      return { type: 'log', seq, bytes: 0, dropped: 0 };
     case 'log': {
       const fits = job.logBytes + body.length <= maxLogBytes;
       const dropped = report.dropped + (fits ? 0 : countLines(body));

@@ -284,6 +284,7 @@ class LeaseKeepingLink implements RunPodLink {
         if (!held.isStopped) await this.#posts.progress(held, report);
         return { answer: 'applied' };
       case 'log':
+      case 'pause':
         return { answer: 'applied' };
       case 'outcome': {
         const reply = await this.#settle(held, report);

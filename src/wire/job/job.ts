@@ -53,6 +53,8 @@ export const LIMITS = {
   /** Longest wait of a job for its parents, ms: 30 days. */
   parentWaitMs: 2_592_000_000,
   groupCharacters: 64,
+  /** Longest time for which a handler may pause the group of its job. */
+  pauseGroupMs: 86_400_000,
   /** Groups of an endpoint that are paused at once. */
   pausesOfEndpoint: 1_000,
   retentionMs: { run: 30 * 60_000, runsync: 60_000 },

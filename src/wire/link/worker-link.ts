@@ -3,7 +3,7 @@
 // once, by its fields (fields.ts): its type and its check follow. worker.proto is its form on gRPC.
 import { MAX_CHUNK_BYTES } from '../chunk/chunk.ts';
 import { attemptError, attemptUsage, STOP_LEVELS, startParts } from '../job/attempt.ts';
-import { MAX_S3_CONFIG_LENGTH } from '../job/job.ts';
+import { LIMITS, MAX_S3_CONFIG_LENGTH } from '../job/job.ts';
 import { findRetryFault } from '../job/retry-policy.ts';
 import { findSchemaFault, MAX_CHUNKS, MAX_REPORTS } from '../message-bounds.ts';
 import { MAX_TRACESTATE_LENGTH, TRACEPARENT_LENGTH } from '../trace-context.ts';
@@ -27,7 +27,7 @@ export const PROTOCOL_VERSION = 1;
  * Features of the platform beyond the bare protocol that a worker may require in `hello`. A feature
  * that both sides must know is a new protocol version instead.
  */
-export const CAPABILITIES = ['progress', 'log', 'solo', 'trace'] as const;
+export const CAPABILITIES = ['progress', 'log', 'solo', 'trace', 'pause'] as const;
 
 /**
  * The calls of a worker to one endpoint's queue. Each call rejects with a LinkError. After
@@ -344,6 +344,8 @@ const reportHeader = union('kind', {
     sizes: list(whole({ min: 2, max: MAX_CHUNK_BYTES }), { min: 1, max: MAX_CHUNKS }),
   },
   progress: ofReport,
+  /** Holds back the other jobs of the job's group for this time. Only to a platform with the capability `pause`. */
+  pause: { ...ofReport, forMs: whole({ min: 1, max: LIMITS.pauseGroupMs }) },
   log: {
     ...ofReport,
     /** Lines that the worker dropped before these. The body is NDJSON. */

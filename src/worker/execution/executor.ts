@@ -27,6 +27,8 @@ export interface ExecutionSink {
   chunks(message: ChunkMessage): void;
   /** JSON bytes. */
   progress(value: Uint8Array): void;
+  /** The job's group is to be paused so long, ms. Absent: pauses have no effect. */
+  pauseGroup?(forMs: number): void;
   /** NDJSON. `dropped`: number of lines that were dropped before these. */
   log(lines: Uint8Array, dropped: number): void;
   /** Called when the attempt begins or stops waiting for a model process to start. */

@@ -234,6 +234,7 @@ export class InlineExecutor implements Executor {
     return {
       chunks: (batch) => job.takeChunks(batch),
       progress: (value) => job.sink?.progress(value),
+      pauseGroup: (forMs) => job.sink?.pauseGroup?.(forMs),
       held: (isHeld) => job.takeHold(isHeld),
       log: (lines, dropped) => {
         this.#options.logDestination?.write(lines);

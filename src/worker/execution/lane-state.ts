@@ -101,7 +101,7 @@ function addUp(model: ModelStart | undefined): number {
   return (model?.interpreterMs ?? 0) + (model?.importMs ?? 0) + (model?.setupMs ?? 0);
 }
 
-type JobOutput = Extract<FromThread, { kind: 'chunks' | 'progress' | 'log' | 'held' }>;
+type JobOutput = Extract<FromThread, { kind: 'chunks' | 'progress' | 'pause' | 'log' | 'held' }>;
 
 /** NDJSON. */
 type WriteLog = (lines: Uint8Array) => void;
@@ -149,6 +149,9 @@ export class LaneJobs {
         return;
       case 'progress':
         job?.sink?.progress(payload);
+        return;
+      case 'pause':
+        job?.sink?.pauseGroup?.(message.forMs);
         return;
       case 'held':
         job?.takeHold(message.isHeld);

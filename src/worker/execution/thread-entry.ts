@@ -218,6 +218,7 @@ class ThreadLane implements ConsoleOwner {
     const sink: AttemptSink = {
       chunks: ({ sizes, bytes }) => outbox.push({ kind: 'chunks', number, sizes }, bytes),
       progress: (value) => outbox.push({ kind: 'progress', number }, value),
+      pauseGroup: (forMs) => outbox.push({ kind: 'pause', number, forMs }),
       log: (lines, dropped) => outbox.push({ kind: 'log', number, dropped }, lines),
       held: (isHeld) => outbox.push({ kind: 'held', number, isHeld }),
     };

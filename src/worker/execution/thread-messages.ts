@@ -104,6 +104,7 @@ const fromThread = union('kind', {
   chunks: { number: count, sizes: list(count, { min: 1, max: Number.POSITIVE_INFINITY }) },
   /** Payload: JSON. */
   progress: { number: count },
+  pause: { number: count, forMs: count },
   held: { number: count, isHeld: flag },
   /** Payload: NDJSON. Without a number it belongs to the thread, not to an attempt. */
   log: { number: maybe(count), dropped: count },

@@ -57,6 +57,7 @@ export class AttemptReports {
   #bytes = 0;
   #openChunks: ReportEntry<HeaderOf<'chunks'>> | undefined;
   #openProgress: ReportEntry | undefined;
+  #openPause: ReportEntry<HeaderOf<'pause'>> | undefined;
   #openLog: ReportEntry<HeaderOf<'log'>> | undefined;
   #ended = false;
   #muted = false;
@@ -138,6 +139,15 @@ export class AttemptReports {
     } else {
       this.#openProgress = this.#push({ ...this.#number(), kind: 'progress' }, value);
     }
+  }
+
+  /** Adds a pause of the job's group; replaces an earlier one that is not sent yet. */
+  addPause(forMs: number): void {
+    if (this.#ended || this.#muted) return;
+    const open = this.#openPause;
+    if (open) open.header.forMs = Math.max(open.header.forMs, forMs);
+    else
+      this.#openPause = this.#push({ ...this.#number(), kind: 'pause' as const, forMs }, NO_BODY);
   }
 
   addLog(lines: Uint8Array, dropped: number): void {
@@ -261,6 +271,7 @@ export class AttemptReports {
     this.#bytes = sum(this.#entries.map((entry) => entry.bytes));
     this.#openChunks = undefined;
     this.#openProgress = undefined;
+    this.#openPause = undefined;
     this.#openLog = undefined;
   }
 
@@ -283,6 +294,7 @@ export class AttemptReports {
   #seal(entry: ReportEntry): Report {
     if (entry === this.#openChunks) this.#openChunks = undefined;
     if (entry === this.#openProgress) this.#openProgress = undefined;
+    if (entry === this.#openPause) this.#openPause = undefined;
     if (entry === this.#openLog) this.#openLog = undefined;
     const [only] = entry.pieces;
     const body =

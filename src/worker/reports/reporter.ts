@@ -78,6 +78,11 @@ export class Reporter {
     return {
       chunks: (message) => add(() => attempt.addChunks(message)),
       progress: (value) => add(() => attempt.addProgress(value)),
+      pauseGroup: (forMs) => {
+        // An older platform would refuse the report.
+        const { capabilities } = this.#parts.session.terms;
+        if (capabilities?.includes('pause')) add(() => attempt.addPause(forMs));
+      },
       log: (lines, dropped) => add(() => attempt.addLog(lines, dropped)),
       end: (end) => add(() => attempt.addOutcome(end)),
     };

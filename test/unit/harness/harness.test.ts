@@ -152,3 +152,58 @@ describe('the harness', () => {
     expect(record.attempt).toBeGreaterThan(1);
   });
 });
+
+describe('limits in the harness', () => {
+  it('holds back the jobs of a group that a handler pauses, and no others', async () => {
+    const ran: string[] = [];
+    const handler = async ({ input }: Job<{ name: string }>, ctx: Context) => {
+      ran.push(input.name);
+      if (input.name === 'first') ctx.pauseGroup(new Date(ctx.deadline - 540_000));
+    };
+    const harness = await start({ handler, slots: 1, clock: 'manual' });
+    await harness.run({ name: 'first' }, { group: 'a', executionTimeout: 600_000 });
+    const second = await harness.submit({ name: 'second' }, { group: 'a' });
+    await harness.run({ name: 'other' }, { group: 'b' });
+    expect((await second.record()).waitReason).toMatchObject({ code: 'group_paused' });
+    await harness.advance(59_000);
+    expect(ran).toEqual(['first', 'other']);
+    await harness.advance(2_000);
+    await second.result();
+    expect(ran).toEqual(['first', 'other', 'second']);
+  });
+
+  it('refuses a pause until something that is no time', async () => {
+    const handler = async (_job: Job, ctx: Context) => ctx.pauseGroup(Number.NaN);
+    const harness = await start({ handler, maxAttempts: 1 });
+    await expect(harness.run({})).rejects.toThrow('pauseGroup takes a Date or Unix ms');
+  });
+
+  it('starts no more jobs than the rate limit allows, in virtual time', async () => {
+    let runs = 0;
+    const handler = async () => {
+      runs++;
+    };
+    const limits = { rateLimit: { max: 2, perMs: 60_000 } };
+    const harness = await start({ handler, clock: 'manual', limits });
+    for (let i = 0; i < 6; i++) await harness.submit({});
+    await harness.advance(59_000);
+    expect(runs).toBe(2);
+    await harness.advance(120_000);
+    expect(runs).toBe(6);
+  });
+
+  it('starts no jobs while it is paused', async () => {
+    let runs = 0;
+    const handler = async () => {
+      runs++;
+    };
+    const harness = await start({ handler, clock: 'manual' });
+    await harness.pause();
+    const job = await harness.submit({});
+    await harness.advance(60_000);
+    expect(runs).toBe(0);
+    await harness.resume();
+    await job.result();
+    expect(runs).toBe(1);
+  });
+});
