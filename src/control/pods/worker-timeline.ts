@@ -4,6 +4,8 @@ import type { WorkerEvent } from '../../wire/resources/pod.ts';
 import type { PodState } from './pod-state.ts';
 
 const MAX_EVENTS = 20;
+/** A model process that starts so soon after another one is left out, ms: a handler may start one for each job. */
+const MODEL_GAP_MS = 10_000;
 
 type TimedEvent = WorkerEvent & { at: number };
 
@@ -29,9 +31,11 @@ export function noteStart(pod: PodState, { at, of, parts }: WorkerStart): PodSta
 }
 
 /** Whether the timeline lacks it, or its first call. */
-export function isNewStart({ timeline = [] }: PodState, { at, parts }: WorkerStart): boolean {
+export function isNewStart({ timeline = [] }: PodState, { at, of, parts }: WorkerStart): boolean {
   const known = timeline.findLast((each) => each.at === at && each.parts);
-  return known === undefined || known.parts?.firstCallMs !== parts.firstCallMs;
+  if (known) return known.parts?.firstCallMs !== parts.firstCallMs;
+  const last = timeline.findLast(({ event }) => event === 'model_started');
+  return of === 'worker' || last === undefined || at - last.at >= MODEL_GAP_MS;
 }
 
 export function noteParked(pod: PodState, { bytes, since, way }: Parked, now: number): PodState {

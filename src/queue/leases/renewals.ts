@@ -1,5 +1,4 @@
 // Renews leases: a long poll that extends the leases a worker names and reports those that have ended.
-import { isDeepStrictEqual } from 'node:util';
 import { yieldToLoop } from '../../base/slices.ts';
 import type { Reader, StoredJob, Transaction } from '../../store/store.ts';
 import { isTerminal } from '../../wire/job/job.ts';
@@ -28,7 +27,7 @@ export class Renewals {
     const worker = presence.require(endpointId, request);
     worker.seenAt = clock.now();
     const waiter = signals.workerCalled(endpointId, request.workerId);
-    this.#noteStart(worker, request.start);
+    noteStart(worker, request.start);
     this.#noteParking(worker, request.parking);
     try {
       const ended = await this.#extend(endpointId, request);
@@ -50,13 +49,6 @@ export class Renewals {
     worker.parkWishSent = parkWish;
     const isWish = parking !== undefined && parkWish !== undefined;
     return { ended, drain: draining, ...(isWish && { parking: parkWish }) };
-  }
-
-  #noteStart(worker: PresentWorker, start: WorkerStart | undefined): void {
-    const known = worker.start;
-    if (!start || start.at < (known?.at ?? 0) || isDeepStrictEqual(start, known)) return;
-    worker.start = start;
-    this.#options.signals.workersChanged(worker.endpointId);
   }
 
   /** Renewals may overtake each other: an older state is dropped. */
@@ -115,6 +107,16 @@ export class Renewals {
       this.#options.store.read((tx) => findLost(tx, worker.endpointId, some)),
     );
   }
+}
+
+/** Renewals may overtake each other: of the same start, one with fewer parts is older. */
+function noteStart(worker: PresentWorker, start: WorkerStart | undefined): void {
+  const known = worker.start;
+  const isOlder =
+    known && start?.at === known.at
+      ? Object.keys(start.parts).length < Object.keys(known.parts).length
+      : known && start && start.at < known.at;
+  if (start && !isOlder) worker.start = start;
 }
 
 async function inSlices<T>(

@@ -52,6 +52,14 @@ it('lists the start of a model process as one of its own, and keeps the first ev
   });
 });
 
+it('leaves out models that start soon after one another: a handler may start one for each job', () => {
+  const modelAt = (at: number): WorkerStart => ({ of: 'model', at, parts: { setupMs: 1 } });
+  const noted = noteStart(pod, modelAt(NOW));
+  expect(isNewStart(noted, modelAt(NOW + 9_999))).toBe(false);
+  expect(isNewStart(noted, modelAt(NOW + 10_000))).toBe(true);
+  expect(isNewStart(noted, { ...first, at: NOW + 1 })).toBe(true);
+});
+
 it('says that a model that had to end starts cold', () => {
   const parked = noteParked(pod, { since: NOW, bytes: 0, way: 'hooks' }, NOW + 40);
   const woken = noteWoken(noteWaking(parked, NOW + 100), NOW + 900);
