@@ -59,6 +59,8 @@ export function findParkingEnd(
     return now - (wakingSince ?? now) >= limitMs ? 'it did not wake in time' : undefined;
   }
   if (pod.spare && worker && !worker.parking) {
+    // Workers of earlier versions take jobs meanwhile.
+    if (worker.jobs > 0) return undefined;
     return now - (readySince ?? now) >= SPARE_LIMIT_MS ? CANNOT_PARK : undefined;
   }
   if (parkingSince === null) return undefined;

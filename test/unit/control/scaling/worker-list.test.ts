@@ -409,3 +409,51 @@ describe('a worker that says that it has left its GPU', () => {
     expect(ended).toMatchObject([{ isCrash: false }]);
   });
 });
+
+describe('a spare worker', () => {
+  const spare = podOf(running, { gpus: ['GPU-0'], spare: true });
+  const parking = { state: 'ready', vramBytes: 0, hostLimitBytes: 9 } as const;
+  const may = { mayPark: true };
+
+  it('is parked from its start on, and asked to leave its GPU when it is there', () => {
+    const { observe } = openList();
+    expect(observe([spare], [], may).workers).toMatchObject([{ state: 'parked' }]);
+    const { parking: steps, workers } = observe([spare], [{ parking }], may);
+    expect(steps).toEqual([{ podId: 'pod_1', step: 'wish', wish: 'parked' }]);
+    expect(workers).toMatchObject([{ state: 'parked' }]);
+  });
+
+  it('that is needed is asked to stay, and starts until it is ready', () => {
+    const { observe, workerList } = openList();
+    observe([spare], [], may);
+    workerList.noteNeeded('pod_1');
+    const { spare: _, ...used } = spare;
+    const leaving = { ...parking, state: 'parking' } as const;
+    const { parking: steps, workers } = observe([used], [{ parking: leaving }], may);
+    expect(steps).toEqual([{ podId: 'pod_1', step: 'wish', wish: 'ready' }]);
+    expect(workers).toMatchObject([{ state: 'starting' }]);
+    const ready = { ...parking, wish: 'ready' } as const;
+    const again = observe([used], [{ parking: ready }], may);
+    expect(again.parking).toEqual([]);
+    expect(again.workers).toMatchObject([{ state: 'ready' }]);
+  });
+
+  it('that does not say within 10 s that it can be parked ends, but not while it runs a job', () => {
+    const { observe, pass } = openList();
+    observe([spare], [{ jobs: 1 }], may);
+    pass(9_999);
+    expect(observe([spare], [{}], may).ended).toEqual([]);
+    pass(1);
+    expect(observe([spare], [{ jobs: 1 }], may).ended).toEqual([]);
+    expect(observe([spare], [{}], may).ended).toMatchObject([
+      { reason: 'it is a spare worker, and cannot be parked', isCrash: false },
+    ]);
+  });
+
+  it('that ends before it was ready has crashed', () => {
+    const { observe } = openList();
+    observe([spare], [], may);
+    const dead = podOf(states.exited, { spare: true });
+    expect(observe([dead], [], may).ended).toMatchObject([{ isCrash: true }]);
+  });
+});
