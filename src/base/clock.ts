@@ -98,6 +98,55 @@ export function callAt(clock: Clock, at: number, act: () => void): () => void {
   return () => cancel();
 }
 
+/** Adds up the time in which something stands still, ms. Its limits leave that time out. */
+export class Standstill {
+  readonly #now: () => number;
+  #ms = 0;
+  #since: number | undefined;
+
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  get isOn(): boolean {
+    return this.#since !== undefined;
+  }
+
+  get ms(): number {
+    return this.#ms + (this.#since === undefined ? 0 : this.#now() - this.#since);
+  }
+
+  begin(): void {
+    this.#since ??= this.#now();
+  }
+
+  end(): void {
+    this.#ms = this.ms;
+    this.#since = undefined;
+  }
+}
+
+/** Least time between two looks at what stands still, ms. */
+const STANDSTILL_MS = 100;
+
+/** Calls `act` once after `ms` without the time that `standstill` counts meanwhile; the returned function cancels the call. */
+export function callAfterRun(
+  clock: Pick<Clock, 'after'>,
+  ms: number,
+  standstill: Pick<Standstill, 'ms'>,
+  act: () => void,
+): () => void {
+  let counted = standstill.ms;
+  const check = () => {
+    const missing = standstill.ms - counted;
+    if (missing <= 0) return act();
+    counted += missing;
+    cancel = clock.after(Math.max(missing, STANDSTILL_MS), check);
+  };
+  let cancel = clock.after(ms, check);
+  return () => cancel();
+}
+
 /** Resolves after `ms`, or as soon as the signal aborts; never rejects. */
 export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {

@@ -1,6 +1,7 @@
 // Keeps one child running: starts it, replaces it with backoff when it has ended, and gives its
 // slots to calls in the order of their arrival.
 import { backoffMs } from '../base/backoff.ts';
+import { Standstill } from '../base/clock.ts';
 import { type ModelStart, noteModelStart } from '../base/process/model-starts.ts';
 import type { ParkAbility, ParkResult } from '../base/process/parkables.ts';
 import { beginHold } from '../handler/attempt/hold.ts';
@@ -64,6 +65,8 @@ export class SharedChild<Child = KeptChild, Calls = KeptCalls> {
   readonly calls: Calls;
   /** Slots that are taken: by calls that run, and by those that are about to. */
   taken = 0;
+  /** While it is suspended in the middle of its calls. */
+  readonly standstill = new Standstill(() => performance.now());
   #names: readonly string[] = [];
 
   constructor(child: Child, calls: Calls) {
@@ -288,13 +291,37 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
     return this.#inTurn(() => this.#endParked(reason));
   }
 
+  /** @returns whether `suspend` may work; true without a child */
+  async canSuspend(): Promise<boolean> {
+    const child = findShared(this.#state)?.child;
+    return child === undefined || this.#parking.canSuspend(child);
+  }
+
+  /**
+   * As `park`, but does not wait for calls: they stand still until `wake`, and go on there. If the child is lost on the way,
+   * none of its calls is to blame.
+   *
+   * @throws ParkRefusedError if kernels run for too long, the child starts, or the driver cannot do it; calls go on then
+   */
+  suspend(): Promise<ParkResult> {
+    const life = this.#life;
+    return this.#inTurn(async () => {
+      this.#checkLife(life);
+      const state = this.#state;
+      if (state.name === 'new' || state.name === 'stopped') return COLD;
+      if (state.name === 'parked') return describeParked(state.child?.parked);
+      if (state.name !== 'ready') throw new ParkRefusedError('the model process is starting');
+      return await this.#leave(state.shared, { calls: 'stand still' }, life);
+    });
+  }
+
   /** Resolves when calls run again. @throws NoRoomError, or Error if the next child does not start */
   wake(): Promise<ParkResult> {
     const life = this.#life;
     return this.#inTurn(() => this.#wake(life));
   }
 
-  async #park({ log, waitMs = WAIT_FOR_CALLS_MS }: ParkOptions, life: number): Promise<ParkResult> {
+  async #park(options: ParkOptions, life: number): Promise<ParkResult> {
     this.#checkLife(life);
     const state = this.#state;
     if (state.name === 'parked') return describeParked(state.child?.parked);
@@ -302,27 +329,42 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
       throw new ParkRefusedError('the model process does not run');
     }
     if (state.name !== 'ready') return this.#endParked('it was still starting');
-    const { shared } = state;
+    return this.#leave(state.shared, { calls: 'end', ...options }, life);
+  }
+
+  async #leave(
+    shared: SharedChild<Child, Calls>,
+    { calls, log, waitMs = WAIT_FOR_CALLS_MS }: ParkOptions & { calls: 'end' | 'stand still' },
+    life: number,
+  ): Promise<ParkResult> {
     const { child } = shared;
     this.#state = { name: 'moving', shared };
     child.setActive(true);
     const startedAt = performance.now();
+    const isSuspension = calls === 'stand still';
     try {
-      if (!(await this.#waitForCalls(shared, waitMs))) {
+      if (isSuspension) shared.standstill.begin();
+      else if (!(await this.#waitForCalls(shared, waitMs))) {
         const text = `${shared.taken} calls of the model process still run after ${waitMs} ms`;
         throw new ParkRefusedError(text);
       }
       if (!this.#has(shared)) throw new Error('the model process ended');
-      const parked = await this.#parking.park(child);
+      const parked = await (isSuspension
+        ? this.#parking.suspend(child)
+        : this.#parking.park(child));
       if (!this.#has(shared)) throw new Error('the model process ended while it was parked');
       this.#state = { name: 'parked', child: { shared, parked } };
       const { bytes, way } = parked;
       const parkMs = Math.round(performance.now() - startedAt);
-      (log ?? this.#log).info({ pid: child.pid, way, bytes, parkMs }, 'model process parked');
+      const fields = { pid: child.pid, way, bytes, parkMs };
+      if (isSuspension)
+        this.#log.info({ ...fields, calls: shared.taken }, 'model process suspended');
+      else (log ?? this.#log).info(fields, 'model process parked');
       return describeParked(parked);
     } catch (error) {
       this.#checkLife(life);
       if (error instanceof ParkRefusedError && this.#has(shared)) {
+        shared.standstill.end();
         this.#state = { name: 'ready', shared };
         this.#admit();
         throw error;
@@ -364,15 +406,16 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
     try {
       await this.#parking.wake(child, parked);
       if (!this.#has(shared)) throw new Error('the model process ended while it woke up');
+      shared.standstill.end();
       this.#state = { name: 'ready', shared };
       const { bytes, way } = parked;
       const wakeMs = Math.round(performance.now() - startedAt);
       this.#log.info({ pid: child.pid, way, bytes, wakeMs }, 'model process woken');
-      child.setActive(false);
+      if (shared.taken === 0) child.setActive(false);
       this.#admit();
       return describeParked(parked);
     } catch (error) {
-      child.setActive(false);
+      if (shared.taken === 0) child.setActive(false);
       this.#checkLife(life);
       if (error instanceof NoRoomError && this.#has(shared)) {
         this.#state = state;
@@ -488,7 +531,11 @@ export class ChildKeeper<Child extends KeptChild, Calls extends KeptCalls> {
     const { calls, child } = shared;
     this.#uselessEnds = calls.completed > 0 ? 0 : this.#uselessEnds + 1;
     const running = calls.size;
-    calls.settleAll(`${this.#describe(child)} ${reason}`, culprit);
+    // A call that stands still ends nothing.
+    calls.settleAll(
+      `${this.#describe(child)} ${reason}`,
+      shared.standstill.isOn ? NO_CALL : culprit,
+    );
     if (!this.#has(shared)) return;
     const pid = child.pid;
     if (this.#state.name === 'moving' || this.#state.name === 'parked') {

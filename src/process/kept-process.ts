@@ -89,6 +89,14 @@ export class KeptProcess<Child extends KeptChild, Calls extends KeptCalls>
     return this.keeper.letGo(how);
   }
 
+  canSuspend(): Promise<boolean> {
+    return this.keeper.canSuspend();
+  }
+
+  suspend(): Promise<ParkResult> {
+    return this.keeper.suspend();
+  }
+
   wakeUp(): Promise<ParkResult> {
     return this.keeper.wake();
   }

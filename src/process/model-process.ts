@@ -1,5 +1,6 @@
 // The public API of `millrace/process`: a long-lived child process that runs a handler's model.
 // child-keeper.ts starts and replaces the child; this file makes calls, and stops them on an abort or a timeout.
+import { callAfterRun, systemClock } from '../base/clock.ts';
 import type { Context } from '../handler/define.ts';
 import {
   type CallEnd,
@@ -320,7 +321,7 @@ class CallStop {
   readonly #started: StartedCall;
   readonly #signal: AbortSignal | undefined;
   #cause: StopCause | undefined;
-  #timeout: NodeJS.Timeout | undefined;
+  #endTimeout: (() => void) | undefined;
   #patience: NodeJS.Timeout | undefined;
 
   constructor(options: CompleteOptions, started: StartedCall, { signal, timeoutMs }: StopOptions) {
@@ -330,12 +331,15 @@ class CallStop {
     signal?.addEventListener('abort', this.#abort);
     const limitMs = Math.min(timeoutMs ?? Infinity, options.callTimeoutMs ?? Infinity);
     if (Number.isFinite(limitMs)) {
-      this.#timeout = setTimeout(
+      const { standstill } = started.shared;
+      this.#endTimeout = callAfterRun(
+        systemClock,
+        Math.min(limitMs, MAX_TIMER_MS),
+        standstill,
         () => {
           const error = new ModelTimeoutError(`the call took longer than ${limitMs} ms`);
           this.#stop({ kind: 'timeout', error });
         },
-        Math.min(limitMs, MAX_TIMER_MS),
       );
     }
     if (signal?.aborted) this.#abort();
@@ -369,7 +373,7 @@ class CallStop {
 
   end(): void {
     this.#signal?.removeEventListener('abort', this.#abort);
-    clearTimeout(this.#timeout);
+    this.#endTimeout?.();
     clearTimeout(this.#patience);
   }
 
@@ -379,7 +383,7 @@ class CallStop {
     const { call, shared } = this.#started;
     if (this.#cause || call.isOver) return;
     this.#cause = cause;
-    clearTimeout(this.#timeout);
+    this.#endTimeout?.();
     shared.child.send({ type: 'cancel', id: call.id });
     const { cancelTimeoutMs } = this.#options;
     this.#patience = setTimeout(() => {

@@ -61,6 +61,18 @@ export class Parking {
   /** Hooks are known when the child is ready. */
   findWay(child: ParkableChild | undefined): Promise<ParkAbility> {
     if (child?.hasHooks) return Promise.resolve({ way: 'hooks', reason: undefined });
+    return this.#findDriver();
+  }
+
+  /** The driver needs nothing of the child, so it can suspend one with hooks too. */
+  async canSuspend(child: ParkableChild | undefined): Promise<boolean> {
+    const { way } = await this.#findDriver();
+    // The helper takes memory, and may never be needed.
+    if (child?.hasHooks) this.#helper?.stop();
+    return way !== undefined;
+  }
+
+  #findDriver(): Promise<ParkAbility> {
     this.#driver ??= this.#openHelper()
       .probe(this.#device)
       .then(
@@ -74,14 +86,22 @@ export class Parking {
   async park(child: ParkableChild): Promise<ParkedChild> {
     const { way, reason } = await this.findWay(child);
     if (way === 'hooks') return { way, bytes: await child.move('park', HOOK_MS) };
-    if (way === undefined || child.pid === undefined) throw new ParkRefusedError(reason);
+    if (way === undefined) throw new ParkRefusedError(reason);
+    return this.suspend(child);
+  }
+
+  /** By the driver, whether it computes or not. @throws as `park` */
+  async suspend(child: ParkableChild): Promise<ParkedChild> {
+    if (child.pid === undefined) throw new ParkRefusedError('the model process does not run');
+    // As soon as the driver has its lock, it may not answer.
+    child.isSuspended = true;
     try {
       const device = this.#device;
       const request = { group: child.pid, device, lockMs: LOCK_MS };
       const suspended = await this.#openHelper().suspend(request);
-      child.isSuspended = true;
-      return { way, bytes: suspended.bytes, suspended };
+      return { way: 'driver', bytes: suspended.bytes, suspended };
     } catch (error) {
+      child.isSuspended = false;
       const isUndone = error instanceof ParkHelperError && error.isUndone;
       throw isUndone ? new ParkRefusedError(error.message) : error;
     }

@@ -1,5 +1,6 @@
 // The attempts whose leases the worker holds, until their outcome is acknowledged: starts, times
 // and stops them, and passes their output to the reporter.
+import { callAfterRun } from '../base/clock.ts';
 import { type EndHold, Holds } from '../handler/attempt/hold.ts';
 import type { Lease, ReleaseReason, RenewRequest } from '../wire/link/worker-link.ts';
 import { nameTrace } from '../wire/trace-context.ts';
@@ -208,6 +209,10 @@ export class Attempts {
     });
   }
 
+  get #standstill(): { ms: number } {
+    return this.#options.executor.standstill ?? { ms: 0 };
+  }
+
   #held(): Attempt[] {
     return [...this.#attempts.values()].filter(({ settled }) => !settled);
   }
@@ -226,6 +231,7 @@ export class Attempts {
         () => this.#options.clock.now(),
         (isHeld) => this.#parts.gpus?.hold(lease, isHeld),
       ),
+      stoodBeforeMs: this.#standstill.ms,
       phase: { name: 'waiting', cancelTimer: () => {} },
       named: false,
       stopping: false,
@@ -266,7 +272,9 @@ export class Attempts {
     };
     const sink = this.#parts.starts.watch(lease, { ...watched, held });
     const execution = this.#options.executor.execute(lease, timeoutMs, sink);
-    const cancelTimer = this.#options.clock.after(timeoutMs, () => this.#stop(attempt, 'timeout'));
+    const cancelTimer = callAfterRun(this.#options.clock, timeoutMs, this.#standstill, () =>
+      this.#stop(attempt, 'timeout'),
+    );
     attempt.phase = { name: 'running', execution, cancelTimer };
     void execution.end.then((end) => {
       const figures =
@@ -333,7 +341,8 @@ export class Attempts {
     this.#logFailure(attempt, end);
     if (attempt.settled) this.#attempts.delete(attempt.lease.token);
     else {
-      const waitedMs = Math.max(0, Math.round(attempt.holds.ms));
+      const stoodMs = this.#standstill.ms - attempt.stoodBeforeMs;
+      const waitedMs = Math.max(0, Math.round(attempt.holds.ms - stoodMs));
       attempt.reports.end({ ...end, usage, waitedMs });
     }
     this.#beginWaiting();
@@ -373,8 +382,10 @@ type Phase =
 interface Attempt {
   readonly lease: Lease;
   readonly reports: AttemptReportSink;
-  /** When it waits for the start of a model process. */
+  /** When it waits for the start of a model process, or stands still. */
   readonly holds: Holds;
+  /** How long the attempts of the worker had stood still before, ms. */
+  readonly stoodBeforeMs: number;
   phase: Phase;
   /** A renewal has named it. */
   named: boolean;

@@ -31,6 +31,10 @@ export interface Parkable {
   describeParking(): Promise<ParkAbility>;
   /** Never fails: ends a process that cannot be parked, or is to end. It starts no other one until `wakeUp`. */
   letGo(how: 'parked' | 'ended'): Promise<ParkResult>;
+  /** Whether `suspend` may work. Absent, as `suspend`, in earlier versions of the package. */
+  canSuspend?(): Promise<boolean>;
+  /** Moves it to the host in the middle of its calls, which go on at the wake. @throws Error: it runs on as before */
+  suspend?(): Promise<ParkResult>;
   /** Resolves when it takes calls again. @throws Error if there is no room on the device (it is still parked), or no start */
   wakeUp(): Promise<ParkResult>;
 }

@@ -63,7 +63,8 @@ export class AttemptContext implements Context, Held {
   readonly number: number;
   readonly attempt: number;
   readonly solo: boolean;
-  readonly deadline: number;
+  /** Moves when the attempt has stood still. */
+  deadline: number;
   readonly traceparent: string | undefined;
   readonly tracestate: string | undefined;
   readonly #options: AttemptContextOptions;

@@ -17,7 +17,7 @@ import {
   type YieldedChunks,
 } from './chunk-emitter.ts';
 import { AttemptContext, MarkedChunk } from './context.ts';
-import { Holds } from './hold.ts';
+import { type EndHold, Holds } from './hold.ts';
 import {
   concludeThrown,
   judgeReturned,
@@ -93,6 +93,8 @@ export interface Invocation {
    */
   stop(reason: StopReason, detail?: string): void;
   grant(bytes: number): void;
+  /** From now until the returned function is called, the attempt stands still: no time counts, and its deadline moves. */
+  standStill(): EndHold;
 }
 
 export function invoke(handler: LoadedHandler, call: AttemptCall, sink: AttemptSink): Invocation {
@@ -194,6 +196,16 @@ class RunningAttempt implements Invocation, ConsoleOwner {
 
   grant(bytes: number): void {
     this.#chunks.grant(bytes);
+  }
+
+  standStill(): EndHold {
+    const { clock } = this.#call;
+    const since = clock.now();
+    const end = this.#holds.begin();
+    return () => {
+      end();
+      this.#context.deadline += Math.round(clock.now() - since);
+    };
   }
 
   async #run(): Promise<AttemptEnd> {

@@ -1,7 +1,7 @@
 // The interface between the worker and the code that runs handlers, and the attempt that both of its implementations
 // share. One uses threads; the other runs handlers in the worker's own thread, for the harness.
 
-import type { Clock } from '../../base/clock.ts';
+import { type Clock, callAfterRun, type Standstill } from '../../base/clock.ts';
 import type { ModelStart } from '../../base/process/model-starts.ts';
 import type { ParkWay } from '../../base/process/parkables.ts';
 import { type EndHold, Holds } from '../../handler/attempt/hold.ts';
@@ -107,6 +107,13 @@ export interface ExecutorParking {
    * @returns device memory that came free, 0 if all are ended; undefined if hooks have parked a model and do not tell its size
    */
   letGo(how: 'parked' | 'ended'): Promise<number | undefined>;
+  /** Whether `suspend` may work. Asked after the start. */
+  canSuspend(): Promise<boolean>;
+  /**
+   * Suspends the models in the middle of the jobs, which stand still until `wakeUp`. Call that also if some models were not
+   * suspended: `failure` says why.
+   */
+  suspend(): Promise<{ bytes: number; failure?: string | undefined }>;
   /**
    * `together` is as fast as the device copies, and needs room that somebody has checked for all models; `in turn`: each model checks
    * its own before it moves. @throws NoDeviceRoomError; then all are parked
@@ -130,6 +137,8 @@ export type ExecutorStart =
 export interface Executor {
   /** Undefined: its models cannot be parked. */
   readonly parking?: ExecutorParking | undefined;
+  /** Counts the time in which all jobs stand still. Undefined: they never do. */
+  readonly standstill?: Standstill | undefined;
   /** Loads the module and runs its setup wherever jobs will run. @throws HandlerNotLoadedError */
   start(): Promise<LoadedConfig>;
   /** Number of jobs that can run at a time if no thread is down. Known after `start`. */
@@ -183,6 +192,8 @@ interface ManagedExecutionOptions {
   graceMs: number;
   sink: ExecutionSink;
   clock: Clock;
+  /** Default: the attempt never stands still. */
+  standstill?: Standstill | undefined;
   /** The attempt was stopped before it had a slot; its end is settled. */
   onAbandoned: (execution: ManagedExecution) => void;
 }
@@ -237,10 +248,10 @@ export class ManagedExecution implements Execution {
 
   /** The attempt has a slot: its timeout begins. */
   begin(carrier: JobCarrier): void {
-    const { clock, timeoutMs } = this.#options;
+    const { clock, standstill = { ms: 0 }, timeoutMs } = this.#options;
     this.#carrier = carrier;
     this.#startedAt = clock.now();
-    this.#cancelTimer = clock.after(timeoutMs, () => this.stop('timeout'));
+    this.#cancelTimer = callAfterRun(clock, timeoutMs, standstill, () => this.stop('timeout'));
   }
 
   stop(reason: StopReason, detail?: string): void {

@@ -14,6 +14,7 @@ import {
 import { onModelStart } from '../../base/process/model-starts.ts';
 import { addKnown, listParkables, NO_ROOM, type Parkable } from '../../base/process/parkables.ts';
 import { shareGroups } from '../../base/process/process-groups.ts';
+import type { EndHold } from '../../handler/attempt/hold.ts';
 import { type AttemptSink, type Invocation, invoke } from '../../handler/attempt/invoke.ts';
 import { StopError } from '../../handler/attempt/stop.ts';
 import { type BatchCollector, bindBatches } from '../../handler/batch/collector.ts';
@@ -73,6 +74,8 @@ class ThreadLane implements ConsoleOwner {
   /** Number of the last job that has arrived. */
   #received = 0;
   #isCapacityDue = false;
+  /** The attempts stand still while the model processes are suspended. */
+  #standing: EndHold[] | undefined;
   #end: () => void = () => undefined;
 
   constructor(task: LaneTask) {
@@ -228,6 +231,7 @@ class ThreadLane implements ConsoleOwner {
     const call = { number, jobId, attempt, input, s3Config, solo, ...trace, ...lent };
     const running = invoke(this.#handler, call, sink);
     this.#attempts.set(number, running);
+    this.#standing?.push(running.standStill());
     void running.end.then(({ contextLoss, recycle, outcome, output }) => {
       this.#attempts.delete(number);
       outbox.push({ kind: 'end', number, outcome, recycle, contextLoss }, output);
@@ -236,7 +240,14 @@ class ThreadLane implements ConsoleOwner {
   }
 
   async #park({ act, number }: Extract<ToThread, { kind: 'parking' }>): Promise<void> {
+    if (act === 'suspend') {
+      this.#standing ??= [...this.#attempts.values()].map((attempt) => attempt.standStill());
+    }
     const answer = await moveParkables(act);
+    if (act === 'wake' && !answer.failure?.hasNoRoom) {
+      for (const goOn of this.#standing ?? []) goOn();
+      this.#standing = undefined;
+    }
     this.#lines.flush();
     this.#outbox.push({ kind: 'parking', number, ...answer });
     this.#outbox.flush();
@@ -296,7 +307,12 @@ async function moveParkables(act: ParkingAct): Promise<ParkingAnswer> {
       if (ways.includes(undefined)) return { bytes: 0 };
       return { way: ways.includes('driver') ? 'driver' : ways[0], bytes: 0 };
     }
+    if (act === 'probe') {
+      const able = await Promise.all(parkables.map((each) => each.canSuspend?.() ?? false));
+      return { bytes: 0, canSuspend: able.length > 0 && !able.includes(false) };
+    }
     if (act === 'wake') return await wakeAll(parkables);
+    if (act === 'suspend') return await suspendAll(parkables);
     let bytes: number | undefined = 0;
     for (const parkable of parkables) {
       const freed = await parkable.letGo(act === 'park' ? 'parked' : 'ended');
@@ -307,6 +323,20 @@ async function moveParkables(act: ParkingAct): Promise<ParkingAnswer> {
   } catch (error) {
     return { bytes: 0, failure: describeFailure(error) };
   }
+}
+
+/** All or none: the caller wakes those that are suspended if one is not. */
+async function suspendAll(parkables: readonly Parkable[]): Promise<ParkingAnswer> {
+  let bytes = 0;
+  for (const parkable of parkables) {
+    try {
+      if (!parkable.suspend) throw new Error('the handler has an earlier version of Millrace');
+      bytes += (await parkable.suspend()).bytes;
+    } catch (error) {
+      return { bytes, failure: describeFailure(error) };
+    }
+  }
+  return { bytes };
 }
 
 /** One without room leaves the others parked. One that does not start is tried again by itself, and the others wake. */

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import type { ResourceLimits } from 'node:worker_threads';
 import { Piscina } from 'piscina';
 import { backoffMs } from '../../base/backoff.ts';
-import { type Clock, systemClock } from '../../base/clock.ts';
+import { type Clock, Standstill, systemClock } from '../../base/clock.ts';
 import { addKnown, type ParkWay } from '../../base/process/parkables.ts';
 import { createRandomId } from '../../base/random-id.ts';
 import type { BatchEvent } from '../../handler/batch/settings.ts';
@@ -84,6 +84,7 @@ export class ThreadExecutor implements Executor {
   readonly #tempFolder: string;
   #launched = 0;
   readonly #clock: Clock = systemClock;
+  readonly standstill = new Standstill(() => this.#clock.now());
   readonly #lanes = new Set<Lane>();
   readonly #waiting = new Set<ManagedExecution>();
   readonly #running = new Set<ManagedExecution>();
@@ -143,6 +144,8 @@ export class ThreadExecutor implements Executor {
     return {
       findWay: () => this.#findParkWay(),
       letGo: (how) => this.#letGo(how),
+      canSuspend: () => this.#canSuspend(),
+      suspend: () => this.#suspend(),
       wakeUp: (how) => this.#wakeUp(how),
     };
   }
@@ -166,6 +169,24 @@ export class ThreadExecutor implements Executor {
     return freed.reduce((sum, bytes) => addKnown(sum, bytes), 0);
   }
 
+  async #canSuspend(): Promise<boolean> {
+    const answers = await this.#askLanes('probe');
+    return answers.length > 0 && answers.every((answer) => answer?.canSuspend === true);
+  }
+
+  async #suspend(): Promise<{ bytes: number; failure?: string | undefined }> {
+    this.#isParked = true;
+    this.standstill.begin();
+    if ([...this.#lanes].some((lane) => !lane.isServing)) {
+      return { bytes: 0, failure: 'a thread of the worker is starting or ending' };
+    }
+    const answers = (await this.#askLanes('suspend')).flatMap((answer) => answer ?? []);
+    return {
+      bytes: answers.reduce((sum, { bytes = 0 }) => sum + bytes, 0),
+      failure: answers.find(({ failure }) => failure)?.failure?.message,
+    };
+  }
+
   async #wakeUp(how: 'together' | 'in turn'): Promise<void> {
     const answers =
       how === 'together' ? await this.#askLanes('wake') : await this.#wakeLanesInTurn();
@@ -173,9 +194,10 @@ export class ThreadExecutor implements Executor {
     const [failure] = failures;
     if (failures.some(({ hasNoRoom }) => hasNoRoom)) {
       // Those that have woken would hold a part of the room that all wait for.
-      await this.#askLanes('park');
+      await this.#askLanes(this.standstill.isOn ? 'suspend' : 'park');
       throw new NoDeviceRoomError(failure?.message);
     }
+    this.standstill.end();
     this.#isParked = false;
     // A model process that does not start is tried again; until then, its calls return their jobs to the queue.
     for (; this.#owedLaunches > 0; this.#owedLaunches -= 1) this.#launch();
@@ -226,7 +248,9 @@ export class ThreadExecutor implements Executor {
     const { graceMs } = this.#options;
     const clock = this.#clock;
     const onAbandoned = (abandoned: ManagedExecution) => this.#waiting.delete(abandoned);
-    const job = new ManagedExecution({ lease, timeoutMs, graceMs, sink, clock, onAbandoned });
+    const { standstill } = this;
+    const terms = { lease, timeoutMs, graceMs, sink, clock, standstill, onAbandoned };
+    const job = new ManagedExecution(terms);
     this.#waiting.add(job);
     if (this.#isStopping) job.stop('shutdown');
     else this.#dispatch();

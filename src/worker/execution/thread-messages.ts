@@ -64,7 +64,11 @@ export type ToThread =
   /** `thenWait`: the thread waits to be ended after the teardown. */
   | { kind: 'teardown'; thenWait: boolean };
 
-export type ParkingAct = 'describe' | 'park' | 'end' | 'wake';
+/**
+ * `probe`: whether `suspend` may work. `suspend`: parks in the middle of calls, and all attempts stand still until `wake`, also if
+ * it fails.
+ */
+export type ParkingAct = 'describe' | 'probe' | 'park' | 'suspend' | 'end' | 'wake';
 
 const count = whole({ max: Number.MAX_SAFE_INTEGER });
 
@@ -130,6 +134,8 @@ const fromThread = union('kind', {
     number: count,
     /** Of all model processes; absent if there are none, or not all can be parked. */
     way: maybe(word(PARK_WAYS)),
+    /** All of them may be suspended. */
+    canSuspend: maybe(flag),
     /** Device memory that came free; absent if a model process is parked whose hooks do not tell it. */
     bytes: maybe(count),
     failure: maybe(record({ message: text(), hasNoRoom: flag })),

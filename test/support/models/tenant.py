@@ -57,6 +57,17 @@ def touch(input):
 
 
 @handler
+def compute(input):
+    """Steps with a CUDA call each: it stands still while the process is suspended."""
+    value = 1
+    for step in range(input["steps"]):
+        touch(None)
+        value = (value * 31 + step) % 1_000_003
+        time.sleep(input.get("ms", 2) / 1000)
+    return {"value": value, "pid": os.getpid()}
+
+
+@handler
 def hold_kernel(input):
     """A kernel that never ends."""
     cuda.standInBusy(1)

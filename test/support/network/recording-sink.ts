@@ -23,6 +23,8 @@ export class RecordingSink implements ExecutionSink {
     return this.batches.flat().map(({ output }) => output);
   }
 
+  readonly holds: boolean[] = [];
+
   get metrics(): Record<string, number>[] {
     return this.batches.flat().map(({ metrics }) => metrics);
   }
@@ -42,6 +44,10 @@ export class RecordingSink implements ExecutionSink {
     this.logLines.push(...parseLines(lines));
     this.droppedLines += dropped;
     this.#wake();
+  };
+
+  held = (isHeld: boolean): void => {
+    this.holds.push(isHeld);
   };
 
   /** Resolves as soon as the recorded data meets the condition. */

@@ -214,3 +214,74 @@ describe.skipIf(isLeftOut)('a parked model process', () => {
     expect((await other.ask()).mb).toBe(1_000);
   });
 });
+
+describe.skipIf(isLeftOut)('a model process that is suspended in the middle of a call', () => {
+  beforeAll(() => {
+    folder = compileDriver();
+  });
+  afterAll(() => removeDriver(folder));
+
+  const STEPS = 500;
+  const RESULT = Array.from({ length: STEPS }).reduce<number>(
+    (value, _, step) => (value * 31 + step) % 1_000_003,
+    1,
+  );
+
+  async function startComputing({ steps = STEPS, ...options }: Tenancy & { steps?: number } = {}) {
+    const tenant = await startTenant(options);
+    const parkable = listParkables().at(-1);
+    if (!parkable?.suspend || !parkable.canSuspend) throw new Error('it cannot be suspended');
+    // The helper process runs then.
+    expect(await parkable.canSuspend()).toBe(true);
+    const call = tenant.model.call<{ value: number; pid: number }>('compute', { steps });
+    call.catch(() => undefined);
+    const { pid } = tenant.model;
+    const { suspend } = parkable;
+    return { ...tenant, call, pid, suspend: () => suspend.call(parkable) };
+  }
+
+  it.each([
+    ['with hooks', 'sound'],
+    ['without hooks', undefined],
+  ] as const)('goes on where it was, to the same result: %s', async (_, hooks) => {
+    const { call, device, log, model, pid, suspend } = await startComputing({ hooks });
+    expect(await suspend()).toEqual({ way: 'driver', bytes: 1_024 * MB });
+    expect(device.tenants).toMatchObject([{ pid, state: 'checkpointed' }]);
+    const early = model.call('answer', null);
+    await model.wake();
+    expect(await call).toEqual({ value: RESULT, pid });
+    expect(await early).toMatchObject({ pid });
+    const entry = log.entries.find(({ message }) => message === 'model process suspended');
+    expect(entry?.fields).toMatchObject({ pid, bytes: 1_024 * MB, calls: 1 });
+  });
+
+  it('runs on if a kernel does not end in time', async () => {
+    const { call, device, pid, suspend } = await startComputing();
+    device.order('Lock 600');
+    await expect(suspend()).rejects.toMatchObject({ name: 'ParkRefusedError' });
+    expect(await call).toEqual({ value: RESULT, pid });
+  });
+
+  it.each([
+    ['does not wake up', async () => undefined, 'Restore 700'],
+    ['is killed meanwhile', async (pid: number) => void process.kill(pid, 'SIGKILL'), undefined],
+    ['is lost on the way', undefined, 'Checkpoint kill-target'],
+  ])('gives its job back without blame if it %s', async (_, act, order) => {
+    const { ask, call, device, model, pid = 0, suspend } = await startComputing({ steps: 1e6 });
+    if (order?.startsWith('Checkpoint')) device.order(order);
+    await suspend();
+    await act?.(pid);
+    if (order?.startsWith('Restore')) device.order(order);
+    await model.wake();
+    await expect(call).rejects.toMatchObject({ name: 'ModelProcessError', blame: 'neighbour' });
+    expect((await ask()).pid).not.toBe(pid);
+  });
+
+  it('is not suspended while it starts', async () => {
+    const { ask, call, pid = 0, suspend } = await startComputing({ steps: 1e6 });
+    process.kill(pid, 'SIGKILL');
+    await expect(call).rejects.toThrow();
+    await expect(suspend()).rejects.toMatchObject({ name: 'ParkRefusedError' });
+    await ask();
+  });
+});

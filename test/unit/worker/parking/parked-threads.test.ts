@@ -1,6 +1,7 @@
 // Handler threads whose model processes are parked and woken: real threads and processes on a stand-in for the driver.
 import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { Device } from '../../../../src/wire/link/worker-link.ts';
 import {
@@ -106,6 +107,38 @@ describe.skipIf(isLeftOut)('handler threads with model processes', () => {
         async teardown() { for (const model of models) await model.stop(); },
         run: (job, ctx) => Promise.all(models.map((model) => model.call('answer', null, ctx))),
       };`);
+
+  it('are suspended in the middle of a job, which goes on afterwards', async () => {
+    const device = open();
+    const threads = createThreads({ handlerPath: TENANT, devices: [gpu] });
+    const { executor } = threads;
+    await executor.start();
+    expect(await executor.parking?.canSuspend()).toBe(true);
+    const { end, sink } = threads.begin({ steps: 100 });
+    expect(await executor.parking?.suspend()).toEqual({ bytes: 1_024 * MB });
+    expect(device.tenants.map(({ state }) => state)).toEqual(['checkpointed']);
+    await delay(300);
+    await executor.parking?.wakeUp();
+    const { outcome } = await end;
+    const executionMs = outcome.kind === 'completed' ? outcome.executionMs : 0;
+    const stoodMs = executor.standstill?.ms ?? 0;
+    expect(stoodMs).toBeGreaterThanOrEqual(300);
+    expect(sink.holds).toEqual([true, false]);
+    expect(executionMs).toBeGreaterThan(100);
+  });
+
+  it('run on, all of them, if one model cannot be suspended', async () => {
+    const device = open();
+    const threads = createThreads({ handlerPath: await writePair(), devices: [gpu] });
+    const { executor } = threads;
+    await executor.start();
+    device.order('Lock 600');
+    const { bytes, failure } = (await executor.parking?.suspend()) ?? {};
+    expect({ bytes, failure }).toEqual({ bytes: 0, failure: expect.stringContaining('600') });
+    await executor.parking?.wakeUp();
+    expect(device.tenants.map(({ state }) => state)).toEqual(['running', 'running']);
+    expect(readOutput(await threads.begin({}).end)).toHaveLength(2);
+  });
 
   it('leave the device again if one of their two models has no room', async () => {
     const device = open({ totalMb: 2_500 });
