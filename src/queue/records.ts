@@ -17,7 +17,13 @@ export function delayTime(job: StoredJob, now: number): number {
 export function executionTime(job: StoredJob, now: number): number {
   if (job.executionMs !== null) return job.executionMs;
   if (job.startedAt === null || job.status === 'IN_QUEUE') return 0;
-  return Math.max(0, (job.endedAt ?? now) - job.startedAt);
+  const until = job.endedAt ?? job.suspendedAt ?? now;
+  return Math.max(0, until - job.startedAt - job.suspendedMs);
+}
+
+/** For the records of an attempt that stands still. */
+function nameSuspension({ suspendedAt }: StoredJob): { suspendedSince?: number } {
+  return suspendedAt === null ? {} : { suspendedSince: suspendedAt };
 }
 
 /** Members that the records of all formats share, except `output`. */
@@ -61,6 +67,7 @@ export function composeRecord<Output>(
 ): (Output | Uint8Array)[] {
   const head = describeJob(job, now, output);
   head['attempt'] = job.attempt;
+  Object.assign(head, nameSuspension(job));
   if (job.group !== null) head['group'] = job.group;
   if (job.error) head['error'] = job.error;
   if (job.usage) head['usage'] = job.usage;
@@ -103,6 +110,7 @@ export function describeDetails(
     queuedAt: job.queuedAt,
     ...(job.delayed && !isWaiting(job) && { availableAt }),
     startedAt: job.status === 'IN_QUEUE' ? null : job.startedAt,
+    ...nameSuspension(job),
     endedAt,
     expiresAt,
     executionTimeout: executionTimeoutMs,

@@ -57,11 +57,12 @@ const ORDER: readonly TimelineEntry['event'][] = [
   'started',
   'model_wait',
   'first_chunk',
+  'suspended',
   'stopped',
 ];
 
 function orderOf({ event }: TimelineEntry): number {
-  const index = ORDER.indexOf(event);
+  const index = ORDER.indexOf(event === 'resumed' ? 'suspended' : event);
   return index < 0 ? ORDER.length : index;
 }
 

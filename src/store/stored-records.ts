@@ -95,6 +95,11 @@ export interface StoredJob {
   startedAt: number | null;
   /** When the queue ends the running attempt. */
   deadlineAt: number | null;
+  /** Since when the attempt is suspended: its deadline and its expiry stand still. */
+  suspendedAt: number | null;
+  /** How often it was suspended, and for how long before. */
+  suspensions: number;
+  suspendedMs: number;
   endedAt: number | null;
   /** Run time of the last attempt, once known. */
   executionMs: number | null;
@@ -201,6 +206,9 @@ export const JOB_BODY: Readonly<Omit<StoredJob, JobKeyMember | JobDetailsMember>
   retry: null,
   startedAt: null,
   deadlineAt: null,
+  suspendedAt: null,
+  suspensions: 0,
+  suspendedMs: 0,
   endedAt: null,
   executionMs: null,
   attempt: 0,

@@ -309,10 +309,10 @@ async function readDetails(client: Client, job: string): Promise<object> {
 }
 
 function joinDetails(
-  { error, output, progress, waitReason, ...record }: JobRecord,
+  { error, output, progress, suspendedSince: _, waitReason, ...record }: JobRecord,
   { availableAt, endedAt, expiresAt, input, timeline, ...details }: JobDetails,
 ): object {
-  const { queuedAt, startedAt, submittedAt, ...more } = details;
+  const { queuedAt, startedAt, submittedAt, suspendedSince, ...more } = details;
   return {
     ...more,
     ...record,
@@ -320,6 +320,7 @@ function joinDetails(
     ...(queuedAt !== submittedAt && { queuedAt: toIso(queuedAt) }),
     ...(availableAt !== undefined && { availableAt: toIso(availableAt) }),
     startedAt: toIso(startedAt),
+    ...(suspendedSince !== undefined && { suspendedSince: toIso(suspendedSince) }),
     endedAt: toIso(endedAt),
     expiresAt: toIso(expiresAt),
     timeline: timeline.map(({ at, nextAt, ...entry }) => ({

@@ -86,6 +86,8 @@ export function readFields(
   return Object.fromEntries(members);
 }
 
+const SWITCH = ['true', 'false'] as const;
+
 interface FieldFlag {
   name: string;
   flag: string;

@@ -27,7 +27,14 @@ export interface HeldLease extends JobKey {
   lost: boolean;
   /** When the queue ends the attempt, Unix ms; 0 if it has ended. */
   deadlineAt: number;
+  run: HeldRun;
 }
+
+/** What a suspension of the attempt depends on. */
+export type HeldRun = Pick<
+  StoredJob,
+  'priority' | 'startedAt' | 'status' | 'suspendedAt' | 'suspendedMs' | 'suspensions'
+>;
 
 export interface PresentWorker {
   endpointId: string;
@@ -55,6 +62,8 @@ export interface PresentWorker {
   parking: WorkerParking | undefined;
   /** What it should become. */
   parkWish: ParkWish | undefined;
+  /** When it last said that it could not be suspended, Unix ms. */
+  refusedAt: number | undefined;
   /** The wish that the last renewal has answered. */
   parkWishSent: ParkWish | undefined;
   /** When it began to wake, Unix ms; undefined: it does not wake. */
@@ -86,7 +95,8 @@ export function isHeldBack({
   parking,
   parkWish,
 }: Partial<Pick<PresentWorker, 'parking' | 'parkWish'>>): boolean {
-  return parkWish === 'parked' || (parking !== undefined && parking.state !== 'ready');
+  const isAsked = parkWish === 'parked' || parkWish === 'suspended';
+  return isAsked || (parking !== undefined && parking.state !== 'ready');
 }
 
 /** What the job that the worker takes now has waited for. */
@@ -133,6 +143,7 @@ export class Presence {
       hasRenewed: again?.hasRenewed ?? false,
       parking: again ? again.parking : restart(before?.parking),
       parkWish: again?.parkWish,
+      refusedAt: again?.refusedAt,
       parkWishSent: undefined,
       wakingSince: undefined,
       start,
@@ -202,7 +213,11 @@ export class Presence {
     if (old?.token === fresh?.token) {
       const same = after && fresh && this.find(after.endpointId, fresh.workerId);
       const lease = same?.leases.get(fresh?.token ?? '');
-      if (lease && fresh) lease.lost = fresh.lost !== null;
+      if (lease && fresh) {
+        lease.lost = fresh.lost !== null;
+        if (after.suspendedMs !== lease.run.suspendedMs) lease.deadlineAt = after.deadlineAt ?? 0;
+        lease.run = describeRun(after);
+      }
       return freed;
     }
     const worker = before && old && this.find(before.endpointId, old.workerId);
@@ -250,19 +265,27 @@ export class Presence {
 
 /** A new process has its models on the GPU, whatever the one before had done. */
 function restart(parking: WorkerParking | undefined): WorkerParking | undefined {
-  return parking && { ...parking, state: 'ready', change: 0, vramBytes: 0 };
+  if (!parking) return undefined;
+  const { hostLimitBytes, way } = parking;
+  return { way, hostLimitBytes, state: 'ready', change: 0, vramBytes: 0 };
+}
+
+function describeRun(job: StoredJob): HeldRun {
+  const { priority, startedAt, status, suspendedAt, suspendedMs, suspensions } = job;
+  return { priority, startedAt, status, suspendedAt, suspendedMs, suspensions };
 }
 
 function hold(
   worker: PresentWorker,
-  { deadlineAt, endpointId, id, lease, solo }: StoredJob,
+  job: StoredJob,
   { delivering }: { delivering: boolean },
 ): void {
+  const { deadlineAt, endpointId, id, lease, solo } = job;
   if (!lease) return;
   const { takeId, token } = lease;
   const lost = lease.lost !== null;
   const held = { endpointId, id, token, takeId, solo, delivering, lost };
-  worker.leases.set(token, { ...held, deadlineAt: deadlineAt ?? 0 });
+  worker.leases.set(token, { ...held, deadlineAt: deadlineAt ?? 0, run: describeRun(job) });
 }
 
 function nameOf(endpointId: string, id: string): string {

@@ -30,6 +30,7 @@ export class Renewals {
     noteStart(worker, request.start);
     this.#noteParking(worker, request.parking);
     try {
+      await this.#noteStandstill(worker);
       const ended = await this.#extend(endpointId, request);
       const isNews =
         (worker.draining && !worker.drainSent) || worker.parkWish !== worker.parkWishSent;
@@ -63,9 +64,19 @@ export class Renewals {
     }
     if (known && parking.change < known.change) return;
     worker.parking = parking;
-    if (known?.state === parking.state) return;
-    if (parking.state === 'waking') worker.wakingSince = this.#options.clock.now();
-    if (parking.state === 'ready' && known) worker.arrival = this.#describeWake(worker, known);
+    const { refusals = 0 } = parking;
+    if (known && refusals > (known.refusals ?? 0)) {
+      worker.refusedAt = this.#options.clock.now();
+      // Later it may be asked again.
+      if (worker.parkWish === 'suspended') worker.parkWish = 'ready';
+    }
+    const isMoved = known?.state !== parking.state;
+    const isSame = known?.state === parking.state && known.suspended === parking.suspended;
+    if (isSame && known.suspendable === parking.suspendable) return;
+    if (isMoved && parking.state === 'waking') worker.wakingSince = this.#options.clock.now();
+    if (isMoved && parking.state === 'ready' && known && !known.suspended) {
+      worker.arrival = this.#describeWake(worker, known);
+    }
     signals.workersChanged(worker.endpointId);
     if (parking.state === 'ready') signals.wakeTakers(worker.endpointId);
   }
@@ -81,6 +92,26 @@ export class Renewals {
       ...{ at, event: 'worker_woken', taken, waitedMs: Math.max(0, at - wakingSince), bytes },
       way: bytes === 0 ? 'cold' : way,
     };
+  }
+
+  /** The limits of its attempts stand still as long as the attempts do; also if a message or a restart came in between. */
+  async #noteStandstill({ endpointId, leases, parking }: PresentWorker): Promise<void> {
+    if (!parking) return;
+    const isStill = parking.suspended === true && parking.state !== 'ready';
+    const changed = [...leases.values()].filter(
+      ({ delivering, lost, run }) =>
+        !delivering &&
+        !lost &&
+        run.status === 'IN_PROGRESS' &&
+        (run.suspendedAt !== null) !== isStill,
+    );
+    if (changed.length === 0) return;
+    await this.#options.changes.commit((tx, step) => {
+      for (const { id, token } of changed) {
+        const job = tx.job({ endpointId, id });
+        if (job?.lease?.token === token) step(job, { type: isStill ? 'suspended' : 'resumed' });
+      }
+    });
   }
 
   #extend(endpointId: string, request: RenewRequest): Promise<RenewReply['ended']> {

@@ -1,10 +1,15 @@
 // Reports the load and the workers of an endpoint, for scaling decisions.
-import { numberGpuType, type OutgrownLoad, type StoredEndpoint } from '../../store/store.ts';
+import {
+  numberGpuType,
+  type OutgrownLoad,
+  type StoredEndpoint,
+  type StoredJob,
+} from '../../store/store.ts';
 import type { GpuUsage } from '../../wire/job/attempt.ts';
 import type { ParkingState, WorkerParking, WorkerStart } from '../../wire/link/worker-link.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import type { Signals } from '../signals.ts';
-import { listLaterTypes, type ParkWish, type PresentWorker } from './presence.ts';
+import { type HeldLease, listLaterTypes, type ParkWish, type PresentWorker } from './presence.ts';
 
 /** Upper bound of the count: no endpoint has so many workers. */
 const MAX_READY = 10_000;
@@ -12,6 +17,10 @@ const MAX_READY = 10_000;
 const MAX_TAKEABLE = 256;
 const LATER = { onDisk: 'later' } as const;
 const MS_PER_S = 1_000;
+/** Jobs that are looked at for urgent ones. */
+const MAX_URGENT = 16;
+/** A worker that could not be suspended is not asked again for so long, ms. */
+const REFUSAL_MS = 60_000;
 /** A worker that has not renewed so long after its arrival is not waited for, ms. */
 const NEW_MS = 5_000;
 
@@ -23,6 +32,8 @@ export interface QueueLoad {
   oldestQueuedAt: number | null;
   /** Those of the waiting jobs that only workers of a later GPU type may take. Absent: none. */
   outgrown?: OutgrownJobs[];
+  /** Those of the waiting jobs whose priority is above the endpoint's bound, up to 16. Absent: none. */
+  urgent?: { priority: number; waiting: number };
   /** What ended attempts used of GPUs since the queue began to count, GPUs × ms. Absent: nothing. */
   gpuCount?: { since: number; ms: number };
   /** Workers that have called within a lease. */
@@ -62,6 +73,12 @@ export interface WorkerLoad {
     vramBytes: number;
     hostLimitBytes: number;
     wish?: ParkWish;
+    /** Its attempts could be suspended now. */
+    canSuspend?: true;
+    /** Of its attempts: the highest priority, the first start (Unix ms), and how often and how long one was suspended at most. */
+    attempts?: { priority: number; startedAt: number; suspensions: number; suspendedMs: number };
+    /** Since when its attempts stand still, Unix ms. */
+    suspendedSince?: number;
   };
 }
 
@@ -98,16 +115,19 @@ export class WorkerLoads {
   async #count(endpointId: string): Promise<JobCounts> {
     const { clock, limits, pauses, store } = this.#options;
     const isPaused = pauses.find({ endpointId, group: null }) !== undefined;
-    const { counts, isLimited } = await store.read((tx) => {
+    const { counts, endpoint, isLimited } = await store.read((tx) => {
       const endpoint = tx.endpoint(endpointId);
       if (!endpoint?.inQueue || isPaused) {
-        return { counts: addUp([], 0, undefined, endpoint), isLimited: false };
+        return { counts: addUp([], 0, undefined, endpoint), endpoint, isLimited: false };
       }
       const oldest = tx.oldestQueuedAt(endpointId);
       const ready = oldest === undefined ? 0 : tx.countReady(endpointId, MAX_READY);
       const apart = endpoint.deployment === null ? [] : tx.outgrownLoads(endpointId);
       const isLimited = ready > 0 && limits.concerns(endpoint);
-      return { counts: addUp(apart, ready, oldest, endpoint), isLimited };
+      const counts = addUp(apart, ready, oldest, endpoint);
+      if (isLimited || !hasUrgent(endpoint)) return { counts, endpoint, isLimited };
+      const urgent = nameUrgent(endpoint, tx.readyJobs(endpointId, MAX_URGENT));
+      return { counts: { ...counts, ...urgent }, endpoint, isLimited };
     });
     if (!isLimited) return counts;
     // A search changes what is in memory, as a take does.
@@ -116,13 +136,14 @@ export class WorkerLoads {
         limits.find(tx, { endpointId, gpuType: null }, { limit: MAX_TAKEABLE, now: clock.now() }),
       LATER,
     );
-    if (hasMore || jobs.length === MAX_TAKEABLE) return counts;
+    const urgent = nameUrgent(endpoint, jobs.slice(0, MAX_URGENT));
+    if (hasMore || jobs.length === MAX_TAKEABLE) return { ...counts, ...urgent };
     const times = [...jobs, ...(counts.outgrown ?? [])].map((job) =>
       'queuedAt' in job ? job.queuedAt : job.oldestQueuedAt,
     );
     const apart = sum((counts.outgrown ?? []).map(({ waiting }) => waiting));
     const oldestQueuedAt = times.length === 0 ? null : Math.min(...times);
-    return { ...counts, waiting: jobs.length + apart, oldestQueuedAt };
+    return { ...counts, waiting: jobs.length + apart, oldestQueuedAt, ...urgent };
   }
 
   /** Whether a worker has said hello and has neither left nor been forgotten. */
@@ -136,11 +157,12 @@ export class WorkerLoads {
     for (const worker of this.ofPod(endpointId, podId)) drainWorker(worker, signals);
   }
 
-  /** Workers of a pod are to be parked, or to be ready again. Has no effect on those that cannot be parked. */
+  /** Workers of a pod are to be parked, suspended, or ready again. Has no effect on those that cannot be. */
   park(endpointId: string, podId: string, wish: ParkWish): void {
     const { signals } = this.#options;
     for (const worker of this.ofPod(endpointId, podId)) {
       if (!worker.parking || worker.parkWish === wish) continue;
+      if (wish === 'suspended' && !worker.parking.suspendable) continue;
       worker.parkWish = wish;
       signals.callWorker(endpointId, worker.id);
       // Its open take ends: until then it does not park.
@@ -208,6 +230,40 @@ function addUp(
 }
 
 /** Without jobs that any worker may take, because the endpoint has no later type. */
+function hasUrgent({ deployment }: StoredEndpoint): boolean {
+  // An endpoint of an earlier version has no bound.
+  return (deployment?.preemptAbovePriority ?? null) !== null;
+}
+
+/** `jobs`: the best first. */
+function nameUrgent(
+  endpoint: StoredEndpoint | undefined,
+  jobs: readonly Pick<StoredJob, 'priority'>[],
+): Pick<QueueLoad, 'urgent'> {
+  const bound = endpoint?.deployment?.preemptAbovePriority ?? null;
+  const urgent = bound === null ? [] : jobs.filter(({ priority }) => priority > bound);
+  const [first] = urgent;
+  return first ? { urgent: { priority: first.priority, waiting: urgent.length } } : {};
+}
+
+/** The attempts that have not ended. */
+function summarize(leases: Iterable<HeldLease>) {
+  const runs = [...leases].flatMap(({ delivering, run }) =>
+    delivering || run.status !== 'IN_PROGRESS' ? [] : run,
+  );
+  if (runs.length === 0) return {};
+  const since = runs.flatMap(({ suspendedAt }) => suspendedAt ?? []);
+  return {
+    attempts: {
+      priority: Math.max(...runs.map(({ priority }) => priority)),
+      startedAt: Math.min(...runs.map(({ startedAt }) => startedAt ?? 0)),
+      suspensions: Math.max(...runs.map(({ suspensions }) => suspensions)),
+      suspendedMs: Math.max(...runs.map(({ suspendedMs }) => suspendedMs)),
+    },
+    ...(since.length > 0 && { suspendedSince: Math.min(...since) }),
+  };
+}
+
 function nameTypes(
   apart: readonly OutgrownLoad[],
   deployment: StoredEndpoint['deployment'],
@@ -238,9 +294,12 @@ function describe(worker: PresentWorker, now: number): WorkerLoad {
     ...(start && { start }),
   };
   if (!parking) return load;
-  const { hostLimitBytes, state, vramBytes, way } = parking;
+  const { hostLimitBytes, state, suspendable, vramBytes, way } = parking;
   const wish = parkWish !== undefined && { wish: parkWish };
-  return { ...load, parking: { way, state, vramBytes, hostLimitBytes, ...wish } };
+  const hasRefused = worker.refusedAt !== undefined && now - worker.refusedAt < REFUSAL_MS;
+  const able = suspendable && !hasRefused && { canSuspend: true as const };
+  const attempts = summarize(held);
+  return { ...load, parking: { way, state, vramBytes, hostLimitBytes, ...wish, ...able, ...attempts } };
 }
 
 export interface GpuTotal {

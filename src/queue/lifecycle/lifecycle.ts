@@ -58,7 +58,9 @@ import {
   holdsLiveLease,
   type Moment,
   renewed,
+  resume,
   revivedRetries,
+  suspend,
   type Transition,
   withDueAt,
 } from './transition.ts';
@@ -79,6 +81,9 @@ export type JobEvent =
   | { type: 'crashed'; alone: boolean; detail: string }
   /** The worker has drained. */
   | { type: 'worker_left' }
+  /** The worker has parked its models in the middle of the attempt, or they are back. */
+  | { type: 'suspended' }
+  | { type: 'resumed' }
   /** The attempt has ended; the worker or its successor will deliver the outcome. */
   | { type: 'awaiting_delivery'; incarnation: number }
   | { type: 'cancel' }
@@ -98,7 +103,27 @@ export type JobEvent =
   /** The job's `dueAt` has passed. */
   | { type: 'clock' };
 
+/** Events after which an attempt may still be suspended. The others end it, or need its limits. */
+const KEEP_SUSPENDED: ReadonlySet<JobEvent['type']> = new Set([
+  'suspended',
+  'renew',
+  'chunks',
+  'progress',
+  'log',
+  'set_ttl',
+  'platform_away',
+  'clock',
+]);
+
 export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision {
+  if (job.suspendedAt === null || KEEP_SUSPENDED.has(event.type)) return decide(job, event, moment);
+  const live = resume(job, moment.now);
+  // Nothing of the attempt has run when the process died.
+  if (event.type === 'crashed' && holdsLiveLease(live)) return release(live, moment);
+  return decide(live, event, moment);
+}
+
+function decide(job: StoredJob, event: JobEvent, moment: Moment): Decision {
   switch (event.type) {
     case 'lease':
       return lease(job, event, moment);
@@ -123,6 +148,10 @@ export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision 
       return crash(job, event, moment);
     case 'worker_left':
       return holdsLiveLease(job) ? release(job, moment) : change({ ...job, lease: null });
+    case 'suspended':
+      return change(suspend(job, moment.now));
+    case 'resumed':
+      return change(job);
     case 'awaiting_delivery':
       return awaitDelivery(job, event.incarnation, moment);
     case 'cancel':
@@ -172,6 +201,8 @@ function lease(
       attempt: job.attempt + 1,
       startedAt: now,
       deadlineAt,
+      suspensions: 0,
+      suspendedMs: 0,
       dueAt: findDueAt({ availableAt, deadlineAt, delayed, expiresAt, lease }),
       executionMs: null,
       lease,
@@ -378,9 +409,9 @@ function retry(
   );
 }
 
-/** Start of a time to live: a delayed job has its whole time once it is due. */
-function dueSince({ availableAt, delayed }: StoredJob, { now }: Moment): number {
-  return delayed ? Math.max(now, availableAt) : now;
+/** Start of a time to live: a delayed job has its whole time once it is due. That of a suspended one moves later. */
+function dueSince({ availableAt, delayed, suspendedAt }: StoredJob, { now }: Moment): number {
+  return delayed ? Math.max(now, availableAt) : (suspendedAt ?? now);
 }
 
 function remove(job: StoredJob): Transition {
@@ -390,8 +421,10 @@ function remove(job: StoredJob): Transition {
 function actOnTime(job: StoredJob, moment: Moment): Transition {
   const { now } = moment;
   if (isWaiting(job)) return job.expiresAt <= now ? giveUpWaiting(job, moment) : change(job);
-  if (job.expiresAt <= now) return remove(job);
-  if (job.deadlineAt !== null && job.deadlineAt <= now) return timeOut(job, moment);
+  if (job.suspendedAt === null) {
+    if (job.expiresAt <= now) return remove(job);
+    if (job.deadlineAt !== null && job.deadlineAt <= now) return timeOut(job, moment);
+  }
   if (job.lease && job.lease.lost === null && job.lease.until <= now) return expire(job, moment);
   if (job.delayed && job.availableAt <= now) return change({ ...job, delayed: false });
   return change(job);
@@ -415,10 +448,11 @@ function stopAttempt(failed: Transition, before: StoredJob): Transition {
  * Returns the job to the queue, or ends it if it has no attempt left. In the queue, the old token stays
  * valid until another worker takes the job.
  */
-function expire(job: StoredJob, moment: Moment): Transition {
+function expire(leased: StoredJob, moment: Moment): Transition {
+  const job = resume(leased, moment.now);
   const { lease } = job;
   if (!lease || isTerminal(job.status)) return change({ ...job, lease: null });
-  const lost = lease.started ? 'failure' : 'release';
+  const lost = lease.started && leased.suspendedAt === null ? 'failure' : 'release';
   const error: AttemptError = {
     code: 'lease_expired',
     // A worker of RunPod was silent for longer: the platform renews for it for three of its pings.

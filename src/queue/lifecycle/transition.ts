@@ -2,7 +2,7 @@
 import type { StoredJob } from '../../store/store.ts';
 import { isTerminal } from '../../wire/job/job.ts';
 import type { QueueSettings } from '../settings.ts';
-import { dropReturn } from '../timeline.ts';
+import { addNote, dropReturn, nameAttempt } from '../timeline.ts';
 
 /** Inputs of a decision besides the job and the event. */
 export interface Moment {
@@ -43,10 +43,20 @@ export function withDueAt(job: StoredJob): StoredJob {
   return dueAt === job.dueAt ? job : { ...job, dueAt };
 }
 
-type Limits = Pick<StoredJob, 'availableAt' | 'deadlineAt' | 'delayed' | 'expiresAt' | 'lease'>;
+type Limits = Pick<StoredJob, 'availableAt' | 'deadlineAt' | 'delayed' | 'expiresAt' | 'lease'> &
+  Partial<Pick<StoredJob, 'suspendedAt'>>;
 
 /** When the sweeper must process the job next. A caller that creates a job with it saves `withDueAt` a copy. */
-export function findDueAt({ availableAt, deadlineAt, delayed, expiresAt, lease }: Limits): number {
+export function findDueAt({
+  availableAt,
+  deadlineAt,
+  delayed,
+  expiresAt,
+  lease,
+  suspendedAt = null,
+}: Limits): number {
+  // The other limits stand still. The lease does not: its worker renews it.
+  if (suspendedAt !== null) return lease?.until ?? suspendedAt;
   let dueAt = expiresAt;
   if (lease && lease.lost === null && lease.until < dueAt) dueAt = lease.until;
   if (deadlineAt !== null && deadlineAt < dueAt) dueAt = deadlineAt;
@@ -85,7 +95,7 @@ export function renewed(
     },
   };
   if (lease.lost === null || job.startedAt === null) return live;
-  const timeoutAt = Math.max(now, job.startedAt + job.executionTimeoutMs);
+  const timeoutAt = Math.max(now, job.startedAt + job.executionTimeoutMs + job.suspendedMs);
   return {
     ...live,
     status: 'IN_PROGRESS',
@@ -106,7 +116,8 @@ export function renewed(
  */
 function extendDeadline(job: StoredJob, now: number, settings: QueueSettings): number | null {
   if (job.deadlineAt === null || job.startedAt === null) return job.deadlineAt;
-  const timeoutAt = job.startedAt + job.executionTimeoutMs;
+  if (job.suspendedAt !== null) return job.deadlineAt;
+  const timeoutAt = job.startedAt + job.executionTimeoutMs + job.suspendedMs;
   const last = timeoutAt + MAX_GRACES * settings.timeoutGraceMs;
   return Math.max(job.deadlineAt, Math.min(now + settings.timeoutGraceMs, last));
 }
@@ -128,6 +139,32 @@ export function extendAfterAbsence(
   return {
     ...job,
     lease: job.lease && { ...job.lease, until: extend(until) },
-    deadlineAt: job.deadlineAt === null ? null : extend(job.deadlineAt + uncountedMs),
+    ...(job.suspendedAt === null && {
+      deadlineAt: job.deadlineAt === null ? null : extend(job.deadlineAt + uncountedMs),
+    }),
+  };
+}
+
+/** The attempt stands still in the middle of its work. A second call has no effect. */
+export function suspend(job: StoredJob, now: number): StoredJob {
+  if (job.status !== 'IN_PROGRESS' || job.suspendedAt !== null) return job;
+  const note = { at: now, event: 'suspended', ...nameAttempt(job) } as const;
+  const suspensions = job.suspensions + 1;
+  return { ...job, suspendedAt: now, suspensions, notes: addNote(job.notes, note) };
+}
+
+/** The attempt goes on, or ends: its limits move by the time for which they stood still. A second call has no effect. */
+export function resume(job: StoredJob, now: number): StoredJob {
+  const { deadlineAt, expiresAt, notes, suspendedAt, suspendedMs } = job;
+  if (suspendedAt === null) return job;
+  const ms = Math.max(0, now - suspendedAt);
+  const note = { at: now, event: 'resumed', ...nameAttempt(job), waitedMs: ms } as const;
+  return {
+    ...job,
+    suspendedAt: null,
+    suspendedMs: suspendedMs + ms,
+    deadlineAt: deadlineAt === null ? null : deadlineAt + ms,
+    expiresAt: expiresAt + ms,
+    notes: addNote(notes, note),
   };
 }

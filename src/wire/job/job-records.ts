@@ -72,6 +72,13 @@ export type FailedAttempt = z.infer<typeof failedAttempt>;
 const jobError = toSchema(attemptError, z.object({ attempts: z.array(failedAttempt) }));
 export type JobError = z.infer<typeof jobError>;
 
+const suspendedSince = z
+  .int()
+  .exactOptional()
+  .describe(
+    'Since when the running attempt has been suspended for more urgent jobs, Unix ms; its execution timeout and `expiresAt` stand still',
+  );
+
 export const jobRecord = z.object({
   id: z.string(),
   status: jobStatus,
@@ -86,6 +93,7 @@ export const jobRecord = z.object({
     .describe('Size of an output that is too large for the record; read it from the stream'),
   error: jobError.exactOptional(),
   workerId: z.string().exactOptional(),
+  suspendedSince,
   group: z.string().exactOptional().describe('`policy.group` of the job'),
   progress: z.unknown().exactOptional(),
   usage: usage.describe(
@@ -135,8 +143,9 @@ const timelineEntry = z.object({
       '`queued`: again, after a failure. `due`: the job may start then. `worker_started`, `worker_woken`: the job waited until ' +
         'this worker was ready, or back from being parked. `lease_lost`: the worker did not renew the ' +
         'lease. `released`: the worker gave the job back. `postponed`: the handler asked for a later attempt, without a failure. `stopped`: the worker stopped the handler, after a cancel or a timeout. ' +
-        '`retried`: a client retried the job. `model_wait`: the attempt waited for the start of a model process. `ended`: the job has its last status. Of each event of earlier runs, and of each ' +
-        'of `worker_started`, `worker_woken`, `first_chunk`, `model_wait`, `stopped`, `released`, `postponed`, `retried` and the events of the webhook, the last 5',
+        '`retried`: a client retried the job. `model_wait`: the attempt waited for the start of a model process. ' +
+        '`suspended`: the attempt stands still, because a more urgent job has its GPU. `resumed`: it goes on, or has ended. `ended`: the job has its last status. Of each event of earlier runs, and of each ' +
+        'of `worker_started`, `worker_woken`, `first_chunk`, `model_wait`, `suspended`, `resumed`, `stopped`, `released`, `postponed`, `retried` and the events of the webhook, the last 5',
     ),
   attempt: count
     .exactOptional()
@@ -154,7 +163,7 @@ const timelineEntry = z.object({
   waitedMs: wholeMs
     .exactOptional()
     .describe(
-      'Of `model_wait`: how long, in all; not part of `executionTime`. Of `worker_woken`: how long the worker took',
+      'Of `model_wait`, in all, and of `resumed`: how long; not part of `executionTime`. Of `worker_woken`: how long the worker took',
     ),
   start: shownStartParts
     .exactOptional()
@@ -189,6 +198,7 @@ export const jobDetails = jobSummary.extend({
     .exactOptional()
     .describe('Unix ms before which the job does not start; absent unless it waits for this time'),
   startedAt: z.int().nullable().describe('Unix ms; when the last attempt began'),
+  suspendedSince,
   endedAt: z.int().nullable().describe('Unix ms'),
   expiresAt: z.int().describe('Unix ms; when the platform removes the job, in any status'),
   executionTimeout: wholeMs.describe('Longest run of an attempt, ms'),

@@ -103,6 +103,8 @@ export const TIMELINE_EVENTS = [
   'started',
   'model_wait',
   'first_chunk',
+  'suspended',
+  'resumed',
   'stopped',
   'failed',
   'lease_lost',

@@ -241,6 +241,7 @@ export const PARK_WAYS = ['hooks', 'driver'] as const;
  */
 export const PARKING_STATES = ['ready', 'parking', 'parked', 'waking'] as const;
 export type ParkingState = (typeof PARKING_STATES)[number];
+export const PARK_WISHES = ['parked', 'suspended', 'ready'] as const;
 
 const workerParking = record({
   way: word(PARK_WAYS),
@@ -251,6 +252,12 @@ const workerParking = record({
   vramBytes: whole({ max: Number.MAX_SAFE_INTEGER }),
   /** Host memory for all parked models of its machine. */
   hostLimitBytes: whole({ max: Number.MAX_SAFE_INTEGER }),
+  /** The driver can park it in the middle of its attempts. Default false. */
+  suspendable: optional(flag),
+  /** In a state other than `ready`: its attempts stand still, and go on when it is `ready`. Default false. */
+  suspended: optional(flag),
+  /** Suspensions that did not succeed in this incarnation: its attempts ran on. Default 0. */
+  refusals: optional(whole()),
 });
 export type WorkerParking = TypeOf<typeof workerParking>;
 
@@ -282,8 +289,11 @@ export const renewReply = record({
   ended: list(record({ jobId, token, verdict: word(['cancelled', 'lost']) })),
   /** Take nothing more; exit when the running jobs have ended. */
   drain: flag,
-  /** What a worker that can be parked should become, in each reply. Absent: what it is. */
-  parking: optional(word(['parked', 'ready'])),
+  /**
+   * What a worker that can be parked should become, in each reply. Absent: what it is. `suspended`: parked in the middle of its
+   * attempts; only for one that is `suspendable`.
+   */
+  parking: optional(word(PARK_WISHES)),
 });
 export type RenewReply = TypeOf<typeof renewReply>;
 

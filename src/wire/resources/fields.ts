@@ -163,6 +163,44 @@ export const WORKER_FIELDS = {
     help: 'workers within the minimum give way to jobs of other endpoints too',
     label: 'Minimum gives way',
   },
+  preemptible: {
+    kind: 'switch',
+    text:
+      'More urgent jobs of your other endpoints may suspend running attempts: their model goes to the memory of the host, and ' +
+      'goes on later where it was. Needs one GPU and NVIDIA driver 570 or newer',
+    help: 'whether more urgent jobs of your other endpoints may suspend running attempts',
+    default: false,
+    flag: 'preemptible',
+    label: 'May be suspended',
+  },
+  preemptAbovePriority: {
+    kind: 'integer',
+    min: 0,
+    max: 8,
+    text:
+      'Jobs with a `policy.priority` above this are urgent: if no GPU is free, they may suspend running attempts of lower priority ' +
+      'of your preemptible endpoints',
+    null: 'no job is urgent',
+    default: null,
+    label: 'Urgent above priority',
+  },
+  maxSuspensions: {
+    kind: 'integer',
+    min: 0,
+    max: 1_000,
+    text: 'How often one attempt of a preemptible endpoint may be suspended',
+    default: 20,
+    label: 'Suspensions of an attempt',
+  },
+  maxSuspendedSeconds: {
+    kind: 'integer',
+    min: 1,
+    max: 86_400,
+    text: 'Seconds for which one attempt of a preemptible endpoint may be suspended in all; then it gets its GPU back, after the jobs that run there',
+    default: 600,
+    placeholder: 'S',
+    label: 'Suspended at most, s',
+  },
   networkVolumeId: {
     kind: 'text',
     max: MAX_REFERENCE,

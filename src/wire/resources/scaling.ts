@@ -9,9 +9,9 @@ import { ENDPOINT_TYPES } from './fields.ts';
 
 /**
  * `draining`: gets no new jobs or is being ended, but still counts as a worker. `parked`: has left its GPU, or is about to; it
- * counts only where it is woken.
+ * counts only where it is woken. `suspended`: the same in the middle of its jobs; it counts as a worker.
  */
-const WORKER_STATES = ['starting', 'ready', 'draining', 'parked'] as const;
+const WORKER_STATES = ['starting', 'ready', 'draining', 'parked', 'suspended'] as const;
 
 const scaledWorker = z.object({
   /** ID of the worker's pod. */
@@ -56,6 +56,19 @@ const giveWay = z.object({
   isTurnOver: z.boolean(),
 });
 export type GiveWay = z.infer<typeof giveWay>;
+
+/** A worker whose GPU urgent jobs of another endpoint get at once. */
+const preemption = z.object({
+  /** ID of its pod. */
+  worker: z.string(),
+  /** Name of the endpoint that gets the GPU. */
+  to: z.string(),
+  /** Since when that endpoint has waited. */
+  since: z.number(),
+  /** Of the most urgent job that waits. */
+  priority: z.int(),
+});
+export type Preemption = z.infer<typeof preemption>;
 
 const scalerInput = z.object({
   now: z.number(),
@@ -109,6 +122,10 @@ const scalerInput = z.object({
   gpus: z.array(z.object({ id: z.string(), free: z.int() })).exactOptional(),
   /** Workers that are to give way to other endpoints; left out: none. */
   giveWay: z.array(giveWay).exactOptional(),
+  /** Workers whose jobs are to be suspended; left out: none. */
+  preempted: z.array(preemption).exactOptional(),
+  /** IDs of suspended workers whose jobs are to go on; left out: none. */
+  resumed: z.array(z.string()).exactOptional(),
   /** Workers that fit on the machine; left out: all that are wanted. */
   headroom: z
     .object({
@@ -133,6 +150,8 @@ const SCALER_CAUSES = [
   'surplus',
   'above_maximum',
   'gives_way',
+  'preempted',
+  'resumed',
   'parked_ends',
   'spare',
   'no_spare',
@@ -160,6 +179,10 @@ const scalerDecision = z.object({
   park: z.array(z.string()).exactOptional(),
   /** Parked workers to wake now; left out: none. */
   wake: z.array(z.string()).exactOptional(),
+  /** Workers whose jobs are suspended now; left out: none. */
+  suspend: z.array(z.string()).exactOptional(),
+  /** Suspended workers whose jobs go on now; left out: none. */
+  resume: z.array(z.string()).exactOptional(),
   cause: z.enum(SCALER_CAUSES),
   /** The reason in one sentence. */
   reason: z.string(),

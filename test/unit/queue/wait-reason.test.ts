@@ -428,7 +428,9 @@ describe('a queued job waits because of', () => {
 
 describe('the workers of an endpoint', () => {
   const lease = { endpointId: 'e', id: 'job', token: 't', takeId: 'k', deadlineAt: 0 };
-  const held = { ...lease, solo: false, delivering: false, lost: false };
+  const times = { startedAt: 0, suspendedAt: null, suspendedMs: 0, suspensions: 0 };
+  const run = { priority: 0, status: 'IN_PROGRESS', ...times } as const;
+  const held = { ...lease, solo: false, delivering: false, lost: false, run };
 
   function worker(changes: Partial<PresentWorker>) {
     return { draining: false, leases: new Map(), seenAt: NOW, slots: 2, ...changes };

@@ -18,7 +18,8 @@ export function listEvents(details: JobDetails, record: JobRecord | undefined): 
 }
 
 function describe(entry: TimelineEntry, details: JobDetails): TimelineEvent {
-  const { at, attempt, code, level, message, nextAt, outgrownGpuType, status, workerId } = entry;
+  const { at, attempt, code, level, message, nextAt, outgrownGpuType, status, waitedMs } = entry;
+  const { workerId } = entry;
   const on = workerId ? ` on ${workerId}` : '';
   const which = `Attempt ${numberAttempt(entry)}`;
   switch (entry.event) {
@@ -48,6 +49,12 @@ function describe(entry: TimelineEntry, details: JobDetails): TimelineEvent {
       return { at, text: `${which} ${message}`, tone: 'plain' };
     case 'first_chunk':
       return { at, text: `First chunk of ${which.toLowerCase()}`, tone: 'busy' };
+    case 'suspended':
+      return { at, text: `${which} was suspended for a more urgent job`, tone: 'warn' };
+    case 'resumed': {
+      const note = waitedMs === undefined ? undefined : `After ${sayDuration(waitedMs)}`;
+      return { at, text: `${which} is no longer suspended`, tone: 'busy', note };
+    }
     case 'stopped':
       return {
         ...{ at, text: `${which} was stopped${on}`, tone: 'plain' },
