@@ -9,13 +9,12 @@ import type {
   Lease,
   LinkErrorCode,
   Outcome,
-  ParkingState,
   WorkerLink,
 } from '../wire/link/worker-link.ts';
 import type { BreakerState } from './circuit-breaker.ts';
 import type { ChunkMessage, ExecutionSink, Executor } from './execution/executor.ts';
 import { MemoryOutbox, type Outbox } from './outbox/outbox.ts';
-import type { ParkingMachine } from './parking/worker-parking.ts';
+import type { ParkingMachine, ShownParking } from './parking/worker-parking.ts';
 import type { BeforeStart } from './starts.ts';
 
 export interface WorkerOptions {
@@ -139,7 +138,7 @@ export interface WorkerObserver {
   /** Breaker state, for the next process. */
   breakerChanged(state: BreakerState): void;
   /** The worker's models have another place, or are on the way there. */
-  parkingChanged(state: ParkingState): void;
+  parkingChanged(state: ShownParking): void;
   /** A batch of a batch handler has started or failed. */
   batchChanged(event: BatchEvent): void;
   /** The platform has answered the long poll that renews all leases. */

@@ -157,12 +157,13 @@ function openParker(
     clock,
     log,
     isSpare,
+    breakOff: () => openTake.breakOff(),
     isQuiet: () => attempts.active === 0 && !openTake.isOpen,
     untilQuiet: async () => {
       await openTake.breakOff();
       await attempts.idle();
     },
-    onRecycle: (reason) => control.recycle(reason, 'idle'),
+    onRecycle: (reason, pace) => control.recycle(reason, pace),
   });
   parker.onChange(() => {
     room.wake();

@@ -2,9 +2,10 @@
 // its health. worker-parts.ts makes the parts that do the work.
 import type { Log } from '../base/log.ts';
 import type { DescribedInput } from '../handler/loading/load.ts';
-import { LinkError, type ParkingState, type WorkerStart } from '../wire/link/worker-link.ts';
+import { LinkError, type WorkerStart } from '../wire/link/worker-link.ts';
 import { type Executor, HandlerNotLoadedError } from './execution/executor.ts';
 import type { GpuFigures } from './gpu/gpu-accounts.ts';
+import type { ShownParking } from './parking/worker-parking.ts';
 import { drainWorker, type ShutdownResult } from './shutdown.ts';
 import {
   type CompleteWorkerOptions,
@@ -297,7 +298,7 @@ export interface WorkerHealth {
   /** When the platform last answered a renewal, Unix ms. */
   lastRenewAt?: number;
   /** State of the models of a worker that can be parked. */
-  parking?: ParkingState;
+  parking?: ShownParking;
   /** Where the time of the last start of the worker or of a model process went. */
   start?: WorkerStart;
   /** Number of unacknowledged reports. */

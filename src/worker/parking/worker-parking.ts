@@ -34,6 +34,11 @@ export interface ParkingMachine {
   noteResident(): Promise<void>;
 }
 
+/** `suspended`: parked in the middle of its jobs. */
+export type ShownParking = ParkingState | 'suspended';
+
+const NO_HOST_ROOM = { bytes: 0, failure: 'there is no room for it in the memory of the host' };
+
 export type ParkingWish = NonNullable<RenewReply['parking']>;
 
 interface WorkerParkingOptions {
@@ -41,13 +46,15 @@ interface WorkerParkingOptions {
   machine: ParkingMachine | undefined;
   clock: Clock;
   log: Log;
+  /** Resolves when no more leases arrive. */
+  breakOff: () => Promise<void>;
   /** Breaks off the open take, and resolves when no job runs; see `isQuiet` then. */
   untilQuiet: () => Promise<void>;
   isQuiet: () => boolean;
   /** It is to be parked as soon as it is known how, before its first job. */
   isSpare: boolean;
-  /** The worker cannot go on: a new process must replace it. */
-  onRecycle: (reason: string) => void;
+  /** The worker cannot go on: a new process must replace it. `now`: its jobs stand still, and would never end. */
+  onRecycle: (reason: string, pace: 'idle' | 'now') => void;
 }
 
 export class WorkerParker {
@@ -64,6 +71,10 @@ export class WorkerParker {
   #wish: ParkingWish = 'ready';
   #wishes = Promise.withResolvers<void>();
   #isMoving = false;
+  #canSuspend = false;
+  /** It leaves, has left, or returns in the middle of its jobs. */
+  #isSuspended = false;
+  #refusals = 0;
   readonly #listeners: (() => void)[] = [];
 
   constructor(options: WorkerParkingOptions) {
@@ -77,8 +88,8 @@ export class WorkerParker {
   }
 
   /** For health; undefined if it cannot be parked. */
-  get state(): ParkingState | undefined {
-    return this.#way && this.#state;
+  get state(): ShownParking | undefined {
+    return this.#state === 'parked' && this.#isSuspended ? 'suspended' : this.#way && this.#state;
   }
 
   /** For the platform; undefined if it cannot be parked. */
@@ -91,6 +102,9 @@ export class WorkerParker {
       change: this.#change,
       vramBytes: this.#bytes,
       hostLimitBytes: machine.hostLimitBytes,
+      ...(this.#canSuspend && { suspendable: true }),
+      ...(this.#isSuspended && { suspended: true }),
+      ...(this.#refusals > 0 && { refusals: this.#refusals }),
     };
   }
 
@@ -109,6 +123,8 @@ export class WorkerParker {
     log.info({ way }, 'worker can be parked');
     this.#notify();
     void this.#move();
+    this.#canSuspend = (await executor.parking?.canSuspend()) ?? false;
+    if (this.#canSuspend) this.#notify();
   }
 
   noteUsedBytes(bytes: number | undefined): void {
@@ -143,13 +159,17 @@ export class WorkerParker {
     try {
       while (!signal.aborted) {
         if (this.#wish === 'parked' && this.#state === 'ready') await this.#park();
-        else if (this.#wish === 'ready' && this.#state === 'parked') await this.#wake();
+        else if (this.#wish === 'suspended' && this.#state === 'ready') {
+          // After a refusal it stays ready until it is asked again.
+          if (!(await this.#suspend())) return;
+        } else if (this.#wish === 'ready' && this.#state === 'parked') await this.#wake();
         else return;
       }
     } catch (error) {
       if (signal.aborted) return;
       const reason = error instanceof Error ? error.message : String(error);
-      this.#options.onRecycle(`the worker could not be parked or woken: ${reason}`);
+      const pace = this.#isSuspended ? 'now' : 'idle';
+      this.#options.onRecycle(`the worker could not be parked or woken: ${reason}`, pace);
     } finally {
       this.#isMoving = false;
     }
@@ -193,6 +213,39 @@ export class WorkerParker {
     return Math.max(1, freed);
   }
 
+  /** @returns false if its jobs run on */
+  async #suspend(): Promise<boolean> {
+    const { breakOff, executor, log, machine } = this.#options;
+    if (!machine || !executor.parking || !this.#canSuspend) return false;
+    this.#isSuspended = true;
+    this.#set('parking');
+    await breakOff();
+    if (this.#stopping.signal.aborted) return false;
+    if (this.#usedBytes === 0) this.#usedBytes = await machine.readUsedBytes();
+    const fits = await this.#isTrue(machine.hasHostRoom(this.#usedBytes, false));
+    const { bytes, failure } = fits ? await executor.parking.suspend() : NO_HOST_ROOM;
+    const isNoted = bytes > 0 && (await this.#isTrue(machine.noteParked(bytes)));
+    this.#bytes = bytes;
+    if (failure === undefined && isNoted) {
+      log.info({ bytes }, 'worker suspended in the middle of its jobs');
+      this.#set('parked');
+      return true;
+    }
+    const reason = failure ?? (bytes > 0 ? NO_HOST_ROOM.failure : 'its models hold no GPU memory');
+    log.warn({ reason }, 'worker could not be suspended, its jobs run on');
+    this.#refusals += 1;
+    if (bytes > 0) await this.#wake();
+    else await this.#goOn();
+    return false;
+  }
+
+  /** No model has left the device. */
+  async #goOn(): Promise<void> {
+    await this.#options.executor.parking?.wakeUp('together');
+    this.#isSuspended = false;
+    this.#set('ready');
+  }
+
   /** The worker leaves its device also without a ledger; then its model ends. */
   async #isTrue(answer: Promise<boolean>): Promise<boolean> {
     try {
@@ -206,6 +259,7 @@ export class WorkerParker {
   async #wake(): Promise<void> {
     const { clock, executor, log, machine } = this.#options;
     if (!machine || !executor.parking) return;
+    const hasLeft = this.#state === 'parked';
     this.#set('waking');
     const askedAt = clock.now();
     for (let tries = 0; ; tries += 1) {
@@ -218,10 +272,13 @@ export class WorkerParker {
       await Promise.race([sleep(clock, ROOM_RETRY_MS, wait.signal), this.#wishes.promise]);
       wait.abort();
       if (this.#stopping.signal.aborted) return;
-      if (this.#wish === 'parked') return this.#set('parked');
+      // Halfway between a refusal and the device, it must get back.
+      const mayStay = this.#wish === 'parked' || (this.#wish === 'suspended' && hasLeft);
+      if (mayStay) return this.#set('parked');
     }
     await machine.noteResident();
     this.#bytes = 0;
+    this.#isSuspended = false;
     log.info({ way: this.#way, wakeMs: clock.now() - askedAt }, 'worker woken');
     this.#set('ready');
   }

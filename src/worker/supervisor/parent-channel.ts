@@ -224,7 +224,7 @@ export function observeForParent(
       observer.attemptEnded(lease, outcome, usage);
     },
     parkingChanged(state) {
-      channel.send({ type: 'parked', isParked: state === 'parked' });
+      channel.send({ type: 'parked', isParked: state === 'parked' || state === 'suspended' });
       observer.parkingChanged(state);
     },
     breakerChanged(state) {

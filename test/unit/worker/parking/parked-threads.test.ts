@@ -118,7 +118,7 @@ describe.skipIf(isLeftOut)('handler threads with model processes', () => {
     expect(await executor.parking?.suspend()).toEqual({ bytes: 1_024 * MB });
     expect(device.tenants.map(({ state }) => state)).toEqual(['checkpointed']);
     await delay(300);
-    await executor.parking?.wakeUp();
+    await executor.parking?.wakeUp('together');
     const { outcome } = await end;
     const executionMs = outcome.kind === 'completed' ? outcome.executionMs : 0;
     const stoodMs = executor.standstill?.ms ?? 0;
@@ -135,7 +135,7 @@ describe.skipIf(isLeftOut)('handler threads with model processes', () => {
     device.order('Lock 600');
     const { bytes, failure } = (await executor.parking?.suspend()) ?? {};
     expect({ bytes, failure }).toEqual({ bytes: 0, failure: expect.stringContaining('600') });
-    await executor.parking?.wakeUp();
+    await executor.parking?.wakeUp('together');
     expect(device.tenants.map(({ state }) => state)).toEqual(['running', 'running']);
     expect(readOutput(await threads.begin({}).end)).toHaveLength(2);
   });

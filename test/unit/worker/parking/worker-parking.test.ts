@@ -20,6 +20,8 @@ class ScriptedParking implements ExecutorParking {
   hold: Promise<void> | undefined;
   onAct: () => void = () => undefined;
   readonly hows: string[] = [];
+  suspends = false;
+  suspension: { bytes: number; failure?: string } = { bytes: 5 * GB };
 
   async findWay() {
     return this.way;
@@ -30,6 +32,16 @@ class ScriptedParking implements ExecutorParking {
     this.onAct();
     await this.hold;
     return how === 'parked' ? this.bytes : 0;
+  }
+
+  async canSuspend() {
+    return this.suspends;
+  }
+
+  async suspend() {
+    this.acts.push('suspended');
+    await this.hold;
+    return this.suspension;
   }
 
   async wakeUp(how: 'together' | 'in turn') {
@@ -398,4 +410,101 @@ it('wakes its models one after the other if nobody tells the memory in use', asy
   await clock.advance(10);
   await wish('ready');
   expect(parking.hows).toEqual(['in turn']);
+});
+
+describe('a worker that can be suspended in the middle of its jobs', () => {
+  const startAble = () =>
+    start((parking) => {
+      parking.suspends = true;
+    });
+
+  it('leaves its device with a job, and goes on when it is asked', async () => {
+    const worker = await startAble();
+    const { clock, link, machine, parking, wish } = worker;
+    expect(link.lastRenewal.request.parking).toMatchObject({ suspendable: true });
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(10);
+    const { token } = lease('a');
+    await wish('suspended');
+    await endTake(worker);
+    expect(link.lastRenewal.request).toMatchObject({
+      parking: { state: 'parked', suspended: true, vramBytes: 5 * GB },
+    });
+    expect(worker.worker.health()).toMatchObject({ parking: 'suspended', state: 'ready' });
+    // Its lease is renewed as before.
+    expect(
+      link.renewals.findLast(({ request }) => request.waitMs > 0)?.request.leases,
+    ).toMatchObject([{ token }]);
+    await wish('ready');
+    await clock.advance(10);
+    expect(parking.acts).toEqual(['suspended', 'woken']);
+    expect(machine.notes).toEqual(['parked 5', 'granted', 'resident']);
+    const { parking: last } = link.lastRenewal.request;
+    expect(last).toMatchObject({ state: 'ready' });
+    expect(last).not.toHaveProperty('suspended');
+  });
+
+  it.each<[why: string, change: (worker: Parked) => void, acts: string[]]>([
+    [
+      'a kernel does not end',
+      ({ parking }) => {
+        parking.suspension = { bytes: 0, failure: 'a kernel still runs' };
+      },
+      ['suspended', 'woken'],
+    ],
+    [
+      'one of its models cannot leave',
+      ({ parking }) => {
+        parking.suspension = { bytes: GB, failure: 'a kernel still runs' };
+      },
+      ['suspended', 'woken'],
+    ],
+    [
+      'others have taken the memory of the host meanwhile',
+      ({ machine }) => {
+        machine.isTaken = true;
+      },
+      ['suspended', 'woken'],
+    ],
+    [
+      'the host has no room',
+      ({ worker }) => worker.noteGpuFigures({ vramBytes: 65 * GB, vramScope: 'process' }),
+      ['woken'],
+    ],
+  ])('runs on if %s, says so, and does not try again by itself', async (_, change, acts) => {
+    const worker = await startAble();
+    change(worker);
+    const { clock, link, parking, wish } = worker;
+    await wish('suspended');
+    await endTake(worker);
+    await clock.advance(1_000);
+    expect(link.lastRenewal.request.parking).toMatchObject({ state: 'ready', refusals: 1 });
+    await wish('suspended');
+    expect(parking.acts).toEqual(acts);
+    await wish('ready');
+    await wish('suspended');
+    await endTake(worker);
+    expect(link.lastRenewal.request.parking).toMatchObject({ refusals: 2 });
+  });
+
+  it('gives its jobs back to the queue if it finds no room for a minute', async () => {
+    const worker = await startAble();
+    const { clock, executor, link, machine, wish } = worker;
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(10);
+    await wish('suspended');
+    await endTake(worker);
+    machine.rooms = Array(1_000).fill(false);
+    await wish('ready');
+    await clock.advance(61_000);
+    expect(executor.last.stops).toEqual(['shutdown']);
+    await clock.advance(60_000);
+    expect(link.reported).toEqual(['a#1 released']);
+  });
+
+  it('never leaves with jobs if its models cannot be suspended', async () => {
+    const { parking, wish } = await start();
+    await wish('suspended');
+    expect(parking.acts).toEqual([]);
+  });
 });
