@@ -297,6 +297,7 @@ export function explainDecisions(
 function explain(decision: DecisionRecord, starts: Starts): string {
   const { at, cause, drain, input, park = [], reason, started, wake = [], want } = decision;
   const { spares } = input;
+  const { resume = [], suspend = [] } = decision;
   const { crashes, load, places, scaler, workers, workersMax, workersMin } = input;
   const oldest =
     load.oldestQueuedAt === null ? '' : `, the oldest for ${input.now - load.oldestQueuedAt} ms`;
@@ -308,12 +309,15 @@ function explain(decision: DecisionRecord, starts: Starts): string {
     ['GPUs', places === null ? undefined : `free for ${places} workers`],
     ['spares', spares && `${spares.count} wanted${spares.obstacle ? `; ${spares.obstacle}` : ''}`],
     ['gives way', describeGivingWay(input)],
+    ['preempted', describePreempted(input)],
     ['crashes', crashes.streak > 0 ? `${crashes.streak} in a row: ${crashes.reason}` : undefined],
     ['started', started.map(({ gpu, pod }) => (gpu ? `${pod} on ${gpu}` : pod)).join(', ')],
     ...started.map(({ pod }): [string, string] => ['took', describeStart(pod, starts)]),
     ['drained', drain.join(', ')],
     ['parked', park.join(', ')],
     ['woken', wake.join(', ')],
+    ['suspended', suspend.join(', ')],
+    ['resumed', resume.join(', ')],
   ];
   const lines = facts.flatMap(([label, fact]) => (fact ? [`  ${label.padEnd(10)}${fact}`] : []));
   return [`${at}  ${want} wanted (${cause}): ${reason}`, ...lines].join('\n');
@@ -340,6 +344,13 @@ function describeGivingWay({ giveWay = [], now }: DecisionRecord['input']): stri
     const whose = to === null ? 'an endpoint of another user' : `endpoint ${to}`;
     const why = isTurnOver ? 'its turn is over' : 'idle';
     return `${worker} (${why}) to ${whose}, which has waited for ${now - since} ms`;
+  });
+  return workers.length === 0 ? undefined : workers.join(', ');
+}
+
+function describePreempted({ now, preempted = [] }: DecisionRecord['input']): string | undefined {
+  const workers = preempted.map(({ priority, since, to, worker }) => {
+    return `${worker} by a job of priority ${priority} of endpoint ${to}, which has waited for ${now - since} ms`;
   });
   return workers.length === 0 ? undefined : workers.join(', ');
 }

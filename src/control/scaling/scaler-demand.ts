@@ -11,7 +11,7 @@ export interface Demand {
 
 /** The workers as the rules see them. */
 export interface WorkerGroups {
-  /** All except draining and parked workers. */
+  /** All except draining, parked and suspended workers. */
   alive: readonly ScaledWorker[];
   starting: readonly ScaledWorker[];
   busy: readonly ScaledWorker[];
@@ -25,7 +25,7 @@ export interface WorkerGroups {
 }
 
 export function groupWorkers(workers: readonly ScaledWorker[]): WorkerGroups {
-  const alive = workers.filter(({ state }) => state !== 'draining' && state !== 'parked');
+  const alive = workers.filter(({ state }) => state === 'starting' || state === 'ready');
   const parked = workers.filter(({ state }) => state === 'parked');
   return {
     alive,
@@ -170,6 +170,10 @@ export function describeCause(cause: ScalerCause, facts: DecisionFacts): string 
       return `${describeSpares(input)}, and none starts: ${describeSpareObstacle(input)}`;
     case 'gives_way':
       return `${describeWaiters(input)}: ${fewer}`;
+    case 'preempted':
+      return describePreempted(input);
+    case 'resumed':
+      return `no more urgent job waits for its GPU: ${count(input.resumed?.length ?? 0, 'suspended worker')} goes on`;
     case 'at_maximum':
       if (workersMax === 0) {
         return `${describeLoad(input)}; the endpoint is switched off (workersMax is 0)`;
@@ -244,6 +248,12 @@ function describeSpareObstacle({ headroom, spares }: ScalerInput): string {
   if (spares?.obstacle !== undefined) return spares.obstacle;
   const isFull = headroom?.places === 0 || headroom?.budget === true;
   return isFull ? headroom.shortage : "no GPU of the endpoint's types is free";
+}
+
+function describePreempted({ preempted = [] }: ScalerInput): string {
+  const jobs = preempted.map(({ priority, to }) => `priority ${priority} of endpoint ${to}`);
+  const all = [...new Set(jobs)].join(' and ');
+  return `jobs of ${all} wait for a GPU: suspending the jobs of ${count(preempted.length, 'worker')}`;
 }
 
 function describePlaces({ workers, workersMax }: ScalerInput): string {

@@ -24,6 +24,33 @@ import {
  * during that whole time.
  */
 export function decide(input: ScalerInput): ScalerDecision {
+  return addSuspensions(input, decideForLoad(input));
+}
+
+/** They change nothing else: a suspended worker counts towards the maximum, and takes no jobs. */
+function addSuspensions(input: ScalerInput, decision: ScalerDecision): ScalerDecision {
+  const { preempted = [], resumed = [], workers } = input;
+  const isIn = (id: string, state: ScaledWorker['state']) =>
+    workers.some((worker) => worker.id === id && worker.state === state);
+  const leaving = [...decision.drain, ...(decision.park ?? [])];
+  const suspend = preempted
+    .map(({ worker }) => worker)
+    .filter((id) => isIn(id, 'ready') && !leaving.includes(id));
+  const resume = resumed.filter((id) => isIn(id, 'suspended'));
+  if (suspend.length + resume.length === 0) return decision;
+  const cause = suspend.length > 0 ? 'preempted' : 'resumed';
+  const alive = groupWorkers(workers).alive.length;
+  const facts = { input, alive, want: decision.want, start: 0, drains: 0 };
+  return {
+    ...decision,
+    ...(suspend.length > 0 && { suspend }),
+    ...(resume.length > 0 && { resume }),
+    cause,
+    reason: describeCause(cause, facts),
+  };
+}
+
+function decideForLoad(input: ScalerInput): ScalerDecision {
   const { load } = input;
   const { outgrown = [] } = load;
   if (outgrown.length === 0) return decideForAny(input);

@@ -27,6 +27,8 @@ export interface WorkLoad {
   oldestQueuedAt: number | null;
   /** Those of the waiting jobs that need a GPU type after this one in the endpoint's list. Absent: none. */
   outgrown?: ScalerInput['load']['outgrown'];
+  /** Those of the waiting jobs that are urgent. Absent: none. */
+  urgent?: { priority: number; waiting: number };
   /** What ended attempts used of GPUs. Absent: nothing, or not known. */
   gpuCount?: GpuCount;
   /** The ready workers. */
@@ -58,5 +60,11 @@ export interface SeenWorker {
     hostLimitBytes: number;
     /** What the platform has asked for. */
     wish?: ParkWish;
+    /** Its attempts could be suspended now. */
+    canSuspend?: true;
+    /** Of its attempts, if it has any: the highest priority, the first start (Unix ms), and the most suspensions of one. */
+    attempts?: { priority: number; startedAt: number; suspensions: number; suspendedMs: number };
+    /** Since when its attempts stand still, Unix ms. */
+    suspendedSince?: number;
   };
 }

@@ -98,6 +98,8 @@ interface WorkerEntry {
   wakingSince: number | null;
   /** It was to be parked, and is needed instead: it may still say that it is on its way. */
   isNeeded: boolean;
+  /** What it was asked to become. */
+  leaves: Exclude<ParkWish, 'ready'>;
   isEnded: boolean;
 }
 
@@ -152,11 +154,12 @@ export class WorkerList {
     if (entry) entry.drainingSince ??= now;
   }
 
-  noteParking(podId: string, now: number): void {
+  noteParking(podId: string, now: number, leaves: WorkerEntry['leaves']): void {
     const entry = this.#entries.get(podId);
     if (!entry) return;
     entry.parkingSince ??= now;
     entry.isNeeded = false;
+    entry.leaves = leaves;
   }
 
   /** A spare worker that has not been parked yet is to take jobs. */
@@ -230,7 +233,8 @@ export class WorkerList {
     const unseen = { seenAt: null, readySince: null, idleSince: null, taken: 0 };
     const fresh = { podId: id, isAdopted, since: now, ...unseen };
     const moving = { drainingSince: null, parkingSince: null, wakingSince: null };
-    const entry = { ...fresh, ...moving, isNeeded: false, isEnded: false };
+    const rest = { leaves: 'parked', isNeeded: false, isEnded: false } as const;
+    const entry: WorkerEntry = { ...fresh, ...moving, ...rest };
     this.#entries.set(id, entry);
     return entry;
   }
@@ -279,12 +283,21 @@ export class WorkerList {
     if (isParked(pod)) return [];
     // After a restart of the platform it may be on its way. Of a worker that may not, nobody has asked it.
     const isLeaving = parking.state === 'parking' || parking.state === 'parked';
-    if ((isLeaving || pod.spare) && mayPark && !entry.isNeeded) entry.parkingSince ??= now;
+    const isSuspended = parking.suspendedSince !== undefined;
+    if (isSuspended) entry.leaves = 'suspended';
+    const mayLeave = (mayPark && !entry.isNeeded) || isSuspended;
+    if ((isLeaving || pod.spare) && mayLeave) entry.parkingSince ??= now;
     if (entry.parkingSince === null) {
-      const isAsked = isLeaving || parking.wish === 'parked' || entry.isNeeded;
+      const isWished = parking.wish === 'parked' || parking.wish === 'suspended';
+      const isAsked = isLeaving || isWished || entry.isNeeded;
       return isAsked ? askAgain(podId, parking, 'ready') : [];
     }
-    if (parking.state !== 'parked') return askAgain(podId, parking, 'parked');
+    // It could not be suspended, and has been asked to go on.
+    if (entry.leaves === 'suspended' && parking.state === 'ready' && parking.wish === 'ready') {
+      entry.parkingSince = null;
+      return [];
+    }
+    if (parking.state !== 'parked') return askAgain(podId, parking, entry.leaves);
     const bytes = Math.min(parking.vramBytes, gpuMemoryOf(pod));
     if (bytes > 0) this.#parkedBytes = bytes;
     const parked = { since: entry.parkingSince, bytes, way: parking.way };
@@ -348,13 +361,15 @@ function mayBeParked(
 
 function stateOf(
   pod: PodState,
-  { drainingSince, isEnded, isNeeded, parkingSince, wakingSince }: WorkerEntry,
+  { drainingSince, isEnded, isNeeded, leaves, parkingSince, wakingSince }: WorkerEntry,
   seen: SeenWorker | undefined,
 ): ScaledWorker['state'] {
   if (pod.status === 'TERMINATED' || isEnded || drainingSince !== null) return 'draining';
   if (seen?.draining) return 'draining';
   if (wakingSince !== null) return 'starting';
-  if (isParked(pod) || parkingSince !== null || pod.spare) return 'parked';
+  if (isParked(pod)) return seen?.parking?.suspendedSince === undefined ? 'parked' : 'suspended';
+  if (parkingSince !== null) return leaves;
+  if (pod.spare) return 'parked';
   const isReady = seen && !(isNeeded && seen.parking && seen.parking.state !== 'ready');
   return isReady ? 'ready' : 'starting';
 }

@@ -109,6 +109,8 @@ interface TenancyPass {
 const NO_CONTENTION: GpuContention = {
   kept: new Map(),
   giveWay: [],
+  preempted: [],
+  resumed: [],
   wakeable: new Set(),
   homeless: new Set(),
 };
@@ -126,7 +128,7 @@ export class Workforce {
   #lastStartAt: number | null = null;
   /** What the last pass found; undefined before the first. */
   #facts: ScalingFacts | undefined;
-  /** By the last pass. */
+  /** Before the decision of the pass. */
   #contention = NO_CONTENTION;
   readonly #spares = new Spares();
 
@@ -249,6 +251,7 @@ export class Workforce {
     const now = this.#options.clock.now();
     const idleTimeoutMs = deployment.idleTimeout * 1_000;
     const parkMs = deployment.parkSeconds * 1_000;
+    const { giveWay, preempted, resumed } = this.#contention;
     return {
       now,
       type,
@@ -271,7 +274,9 @@ export class Workforce {
       crashes: this.#workerList.crashes,
       places: gpuTypeIds.length === 0 ? null : sum(free.values()),
       ...(outgrown && { gpus: [...free].map(([id, count]) => ({ id, free: count })) }),
-      ...(this.#contention.giveWay.length > 0 && { giveWay: this.#contention.giveWay }),
+      ...(giveWay.length > 0 && { giveWay }),
+      ...(preempted.length > 0 && { preempted }),
+      ...(resumed.length > 0 && { resumed }),
       ...(headroom && { headroom }),
     };
   }
@@ -306,6 +311,10 @@ export class Workforce {
   /** Time alone may let them start. */
   #mayHaveSpares({ deployment, userId }: DeployedEndpoint): boolean {
     return !this.#spares.isFinal && this.#findParkObstacle(userId, deployment) === undefined;
+  }
+
+  #maySuspend({ deployment, userId }: Pick<DeployedEndpoint, 'deployment' | 'userId'>): boolean {
+    return deployment.preemptible && this.#findParkObstacle(userId, deployment) === undefined;
   }
 
   #describeParking(worker: ScaledWorker): ScaledWorker {
@@ -343,15 +352,19 @@ export class Workforce {
 
   async #moveParked(
     { deployment, id }: DeployedEndpoint,
-    { park = [], wake = [] }: ScalerDecision,
+    { park = [], resume = [], suspend = [], wake = [] }: ScalerDecision,
   ): Promise<void> {
     const { clock, pods, views } = this.#options;
     const view = views[deployment.type];
     for (const podId of park) {
-      this.#workerList.noteParking(podId, clock.now());
+      this.#workerList.noteParking(podId, clock.now(), 'parked');
       view.park?.(id, podId, 'parked');
     }
-    for (const podId of wake) {
+    for (const podId of suspend) {
+      this.#workerList.noteParking(podId, clock.now(), 'suspended');
+      view.park?.(id, podId, 'suspended');
+    }
+    for (const podId of [...wake, ...resume]) {
       if (pods.all().some((pod) => pod.id === podId && pod.spare)) {
         await pods.useSpare(podId);
         this.#workerList.noteNeeded(podId);
@@ -375,8 +388,9 @@ export class Workforce {
     const { load, workersMin } = input;
     const seen = new Map(pass.load.workers.map((worker) => [worker.podId, worker]));
     // What others say of their machine's memory is not to be relied on.
-    const limitOf = (podId: string) =>
-      this.#mayPark({ deployment, userId }) && seen.get(podId)?.parking?.hostLimitBytes;
+    const mayLeave =
+      this.#mayPark({ deployment, userId }) || this.#maySuspend({ deployment, userId });
+    const parkingOf = (podId: string) => (mayLeave ? seen.get(podId)?.parking : undefined);
     const gpuTypes = deployment.gpuTypeIds.filter((type) => !this.#crowded.has(type, clock.now()));
     const crowded = pass.workers.filter(
       (pod) => pod.desired === 'running' && pods.seen(pod.id)?.waiting?.cause === 'capacity',
@@ -388,6 +402,7 @@ export class Workforce {
       deployment,
       workersMin,
       hasWork: load.waiting > outgrown,
+      urgent: pass.load.urgent,
       lacking: listWishes({ input, decision, gpuTypes, crowded, awaitsCheck }),
       workers: input.workers.map((worker) => ({
         ...worker,
@@ -395,7 +410,8 @@ export class Workforce {
         since: this.#workerList.sinceOf(worker.id),
         isNew: seen.get(worker.id)?.isNew ?? false,
         isSpare: (seen.get(worker.id)?.parking?.state ?? 'ready') === 'ready',
-        hostLimitBytes: limitOf(worker.id) || 0,
+        hostLimitBytes: parkingOf(worker.id)?.hostLimitBytes ?? 0,
+        seen: parkingOf(worker.id),
       })),
       startMs: this.#workerList.startMs,
       wakeMs: this.#workerList.wakeMs,
@@ -489,7 +505,9 @@ export class Workforce {
     }: { decision: ScalerDecision; input: ScalerInput; started: StartedWorker[] },
   ): Promise<void> {
     const { cause, drain, park = [], start, startSpares = 0, wake = [], want } = decision;
-    const hasMoves = start + startSpares > 0 || [...drain, ...park, ...wake].length > 0;
+    const { resume = [], suspend = [] } = decision;
+    const moved = [...drain, ...park, ...wake, ...suspend, ...resume];
+    const hasMoves = start + startSpares > 0 || moved.length > 0;
     const isNews = hasMoves || cause !== (this.#last?.cause ?? 'enough');
     this.#last = { cause, want };
     if (!isNews) return;
@@ -508,6 +526,7 @@ function findCrashed(pods: readonly PodState[], { ended }: Observation): PodStat
 
 function findNextState({ id, state }: ScaledWorker, decision: ScalerDecision) {
   if (decision.drain.includes(id)) return 'draining';
+  if (decision.suspend?.includes(id)) return 'suspended';
   return decision.park?.includes(id) ? 'parked' : state;
 }
 

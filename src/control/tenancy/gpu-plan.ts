@@ -1,5 +1,5 @@
-// Decides who holds the GPUs: which workers give way to endpoints whose jobs wait for one, and who gets the free ones. A pure
-// function; gpu-tenants.ts collects its input, and fleet.ts carries the moves out.
+// Decides who holds the GPUs: which workers give way to endpoints whose jobs wait for one, which attempts are suspended for more
+// urgent jobs, and who gets the free GPUs. A pure function; gpu-tenants.ts collects its input, and fleet.ts carries the moves out.
 
 /** All times are Unix ms. */
 export interface GpuPlanInput {
@@ -44,6 +44,10 @@ export interface TenantEndpoint {
   parkMs: number;
   /** So many parked workers stay longer. */
   spares: number;
+  /** Of the most urgent job that waits, if it may suspend attempts of lower priority. */
+  urgentPriority?: number | undefined;
+  /** Its attempts may be suspended. */
+  isPreemptible?: boolean;
 }
 
 /** A worker with GPUs, or one that is parked and comes back to its GPUs. */
@@ -56,9 +60,18 @@ export interface Tenant {
   gpus: readonly string[];
   /**
    * `leaving`: drains or ends. `parking`, `waking`: its memory is on its way to the host or back. `spare`: starts to be parked, so
-   * nobody waits for it.
+   * nobody waits for it. `suspending`, `suspended`: the same as `parking`, `parked`, in the middle of its attempts.
    */
-  state: 'starting' | 'spare' | 'resident' | 'leaving' | 'parking' | 'parked' | 'waking';
+  state:
+    | 'starting'
+    | 'spare'
+    | 'resident'
+    | 'leaving'
+    | 'parking'
+    | 'parked'
+    | 'waking'
+    | 'suspending'
+    | 'suspended';
   /** Since when it has been in this state; of a resident, since it was ready. */
   since: number;
   /** Null if it has jobs. */
@@ -66,6 +79,12 @@ export interface Tenant {
   canPark: boolean;
   /** Memory on the GPUs; of a parked one, on the host. */
   bytes: number;
+  /** Of its attempts: the highest priority, and when the first one began. Undefined: none. */
+  attempts?: { priority: number; startedAt: number } | undefined;
+  /** Its attempts may be suspended. */
+  canSuspend?: true | undefined;
+  /** Of a suspended one: when it may no longer wait for more urgent jobs. */
+  suspendedUntil?: number | undefined;
 }
 
 /** An endpoint with jobs that lack GPUs. */
@@ -78,6 +97,8 @@ export interface GpuWaiter {
   since: number;
   /** Its worker exists and waits for its machine: free GPUs on our books do not help it. */
   isPlaced?: true;
+  /** So many of the GPUs may come from attempts of a lower priority than the endpoint's `urgentPriority`. */
+  urgent?: number | undefined;
 }
 
 export type GpuMove =
@@ -91,6 +112,16 @@ export type GpuMove =
       /** It has jobs, and its turn is over. */
       isTurnOver: boolean;
     }
+  /** For a job of this priority. */
+  | {
+      kind: 'suspend';
+      podId: string;
+      endpointId: string;
+      to: string;
+      since: number;
+      priority: number;
+    }
+  | { kind: 'resume'; podId: string; endpointId: string }
   | { kind: 'wake'; podId: string; endpointId: string }
   | { kind: 'end'; podId: string; endpointId: string };
 
@@ -128,24 +159,26 @@ export const PATIENCE_MS = 120_000;
 
 export function planGpus(input: GpuPlanInput): GpuPlan {
   const planner = new Planner(input);
-  for (const waiter of rankWaiters(input)) planner.serve(waiter);
+  const waiters = rankWaiters(input);
+  planner.returnSuspended(waiters);
+  for (const waiter of waiters) planner.serve(waiter);
   planner.endParked();
   return planner.plan;
 }
 
-/** By what their users had; of one user, those without any GPU who lost patience first, then those who had least. */
+/** By what their users had; of one user, urgent ones first, then those without any GPU who lost patience, then those who had least. */
 function rankWaiters({ endpoints, now, tenants, users, waiters }: GpuPlanInput): GpuWaiter[] {
   const known = new Map(endpoints.map((each) => [each.id, each]));
   const usedByUsers = new Map(users.map((each) => [keyOf(each), each.usedMs]));
   const served = new Set(
-    tenants.flatMap(({ endpointId, state }) => (state === 'parked' ? [] : [endpointId])),
+    tenants.flatMap(({ endpointId, state }) => (hasLeft(state) ? [] : [endpointId])),
   );
   const ranked = waiters.map((waiter) => {
     const { endpointId, gpuTypes, since } = waiter;
-    const { usedMs = 0, userId = '' } = known.get(endpointId) ?? {};
+    const { urgentPriority = -1, usedMs = 0, userId = '' } = known.get(endpointId) ?? {};
     const isLate = now - since >= PATIENCE_MS && !served.has(endpointId);
     const ofUser = usedByUsers.get(keyOf({ userId, gpuType: gpuTypes[0] ?? '' })) ?? 0;
-    return { waiter, rank: [ofUser, isLate ? 0 : 1, isLate ? 0 : usedMs, since] };
+    return { waiter, rank: [ofUser, -urgentPriority, isLate ? 0 : 1, isLate ? 0 : usedMs, since] };
   });
   return ranked
     .toSorted((one, other) => {
@@ -181,6 +214,8 @@ class Planner {
   readonly #ended = new Set<string>();
   /** Bytes of the tenants that this plan parks, by machine. */
   readonly #parkedBytes = new Map<string | null, number>();
+  /** GPUs that an urgent waiter has from suspended tenants. */
+  readonly #served = new Map<GpuWaiter, PlannedWait>();
 
   constructor(input: GpuPlanInput) {
     this.#input = input;
@@ -193,21 +228,102 @@ class Planner {
     for (const tenant of input.tenants) {
       const { endpointId, gpuType, gpus, state } = tenant;
       if (state === 'resident' && this.#endpoints.has(endpointId)) add(this.#spare, endpointId, 1);
-      if (state !== 'parked' && !isLeaving(tenant)) this.#move(endpointId, gpuType, gpus.length);
+      if (!hasLeft(state) && !isLeaving(tenant)) this.#move(endpointId, gpuType, gpus.length);
     }
+  }
+
+  /**
+   * The GPUs of suspended tenants are for urgent jobs of their user, and then theirs again. Whoever has them gives way when it is
+   * idle. It gives way after its job if the next one would not be urgent, or the suspended attempts have waited for long enough.
+   */
+  returnSuspended(waiters: readonly GpuWaiter[]): void {
+    for (const tenant of this.#listSuspended()) {
+      const { endpointId, gpuType, gpus, podId } = tenant;
+      const free = this.#free.get(gpuType) ?? [];
+      const isFree = gpus.every((gpu) => free.includes(gpu));
+      for (const gpu of gpus) if (free.includes(gpu)) free.splice(free.indexOf(gpu), 1);
+      const urgent = this.#findUrgent(tenant, waiters);
+      if (!isFree) this.#callBack(tenant, urgent);
+      else if (urgent) {
+        this.#waitOf(urgent).granted.push(gpuType);
+        this.#move(urgent.endpointId, gpuType, 1);
+      } else this.plan.moves.push({ kind: 'resume', podId, endpointId });
+    }
+  }
+
+  /** The most urgent first, then the one that waits for longest. */
+  #listSuspended(): Tenant[] {
+    return this.#input.tenants
+      .filter(({ state }) => state === 'suspended')
+      .sort(
+        (one, other) =>
+          (other.attempts?.priority ?? 0) - (one.attempts?.priority ?? 0) ||
+          one.since - other.since ||
+          (one.podId < other.podId ? -1 : 1),
+      );
+  }
+
+  /** A waiter that still lacks GPUs, and before which the tenant must wait. */
+  #findUrgent(tenant: Tenant, waiters: readonly GpuWaiter[]): GpuWaiter | undefined {
+    return waiters.find((waiter) => {
+      const { granted } = this.#served.get(waiter) ?? { granted: [] };
+      const isOpen = granted.length < Math.min(waiter.urgent ?? 0, waiter.count);
+      const fits = waiter.gpuTypes.includes(tenant.gpuType);
+      return isOpen && fits && this.#isBefore(waiter.endpointId, tenant);
+    });
+  }
+
+  /** Whether a job of the endpoint that waits goes before the attempts of the suspended tenant. */
+  #isBefore(endpointId: string, { attempts, endpointId: own, suspendedUntil }: Tenant): boolean {
+    const other = this.#endpoints.get(endpointId);
+    const isOwn = other?.userId === this.#endpoints.get(own)?.userId;
+    const isOver = this.#input.now >= (suspendedUntil ?? Number.POSITIVE_INFINITY);
+    return isOwn && !isOver && (other?.urgentPriority ?? -1) > (attempts?.priority ?? 0);
+  }
+
+  /** Those that have the GPUs of a suspended tenant leave, after the jobs that run there. */
+  #callBack(suspended: Tenant, urgent: GpuWaiter | undefined): void {
+    const { endpointId: to, gpus, since } = suspended;
+    const holders = this.#input.tenants.filter(
+      (tenant) => tenant.state === 'resident' && tenant.gpus.some((gpu) => gpus.includes(gpu)),
+    );
+    for (const holder of holders) {
+      const { endpointId, gpuType, idleSince, podId } = holder;
+      if (this.#taken.has(podId)) continue;
+      // It serves the next urgent job, or another endpoint's urgent job gets its GPU.
+      const isNeeded = urgent !== undefined || this.#isBefore(endpointId, suspended);
+      if (isNeeded || (idleSince === null && !this.#endpoints.get(endpointId)?.hasWork)) {
+        const state = idleSince === null ? 'busy' : 'idle';
+        const next = { podId, endpointId, state, until: null } as const;
+        this.plan.waits.push({ endpointId: to, granted: [], holder: next });
+        continue;
+      }
+      this.#taken.add(podId);
+      add(this.#spare, endpointId, -1);
+      this.#move(endpointId, gpuType, -holder.gpus.length);
+      const kind = this.#park(holder) ? 'park' : 'drain';
+      this.plan.moves.push({ kind, podId, endpointId, to, since, isTurnOver: true });
+    }
+  }
+
+  #waitOf(waiter: GpuWaiter): PlannedWait {
+    const wait = this.#served.get(waiter) ?? { endpointId: waiter.endpointId, granted: [] };
+    this.#served.set(waiter, wait);
+    return wait;
   }
 
   serve(waiter: GpuWaiter): void {
     const { endpointId } = waiter;
-    const wait: PlannedWait = { endpointId, granted: [] };
+    const wait = this.#waitOf(waiter);
     this.plan.waits.push(wait);
-    for (let n = 0; n < waiter.count; n++) {
+    for (let n = wait.granted.length; n < waiter.count; n++) {
       const free = waiter.isPlaced ? undefined : (this.#wake(waiter) ?? this.#grant(waiter, wait));
       if (free !== undefined) {
         this.#move(endpointId, free, 1);
         continue;
       }
       const chosen = this.#choose(waiter);
+      if (n < (waiter.urgent ?? 0) && this.#preempt(waiter, wait, chosen)) continue;
       const holder = chosen?.holder ?? this.#findHolder(waiter);
       if (holder) wait.holder ??= holder;
       // One whose time has not come may go to another waiter first.
@@ -229,6 +345,51 @@ class Planner {
         isTurnOver: state === 'busy',
       });
     }
+  }
+
+  /** Suspends the attempts of the lowest priority, of those the youngest, unless somebody idle gives way. */
+  #preempt(waiter: GpuWaiter, wait: PlannedWait, chosen: Candidate | undefined): boolean {
+    const isEnding = chosen?.holder.state === 'leaving' && chosen.tenant.idleSince !== null;
+    if (isEnding || chosen?.holder.state === 'idle') return false;
+    const { endpointId, since } = waiter;
+    const tenants = this.#input.tenants.filter(
+      (tenant) => this.#holdsFor(waiter, tenant) && !this.#taken.has(tenant.podId),
+    );
+    const going = tenants.find(
+      (tenant) => tenant.state === 'suspending' && this.#isBefore(endpointId, tenant),
+    );
+    const lower = tenants.filter(
+      (tenant) =>
+        tenant.state === 'resident' &&
+        tenant.canSuspend &&
+        tenant.attempts !== undefined &&
+        this.#isBefore(endpointId, tenant),
+    );
+    const ranked = lower.sort(
+      (one, other) =>
+        (one.attempts?.priority ?? 0) - (other.attempts?.priority ?? 0) ||
+        (other.attempts?.startedAt ?? 0) - (one.attempts?.startedAt ?? 0) ||
+        (one.podId < other.podId ? -1 : 1),
+    );
+    const victim = going ?? ranked.find((tenant) => this.#makeSpace(tenant));
+    if (!victim) return false;
+    const { endpointId: owner, gpuType, gpus, podId } = victim;
+    this.#taken.add(podId);
+    this.#move(endpointId, gpuType, 1);
+    wait.holder ??= leave(victim).holder;
+    if (going) return true;
+    add(this.#spare, owner, -1);
+    this.#move(owner, gpuType, -gpus.length);
+    const priority = this.#endpoints.get(endpointId)?.urgentPriority ?? 0;
+    this.plan.moves.push({
+      kind: 'suspend',
+      podId,
+      endpointId: owner,
+      to: endpointId,
+      since,
+      priority,
+    });
+    return true;
   }
 
   /** Parked tenants whose time is over, and the oldest ones while the machine has too little memory for all. */
@@ -328,8 +489,17 @@ class Planner {
     if (fairAt === null) {
       return { tenant, holder: { podId, endpointId, state: 'sharing', until: null } };
     }
-    const until = Math.ceil(Math.max(since + turnMs, fairAt));
+    // The next urgent job would suspend what the waiter begins.
+    const isFutile = isOwn && this.#isMoreUrgent(endpointId, waiter.endpointId);
+    const urgentMs = isFutile ? waiter.since + PATIENCE_MS : 0;
+    const until = Math.ceil(Math.max(since + turnMs, fairAt, urgentMs));
     return { tenant, holder: { podId, endpointId, state: 'busy', until } };
+  }
+
+  #isMoreUrgent(endpointId: string, otherId: string): boolean {
+    const other = this.#endpoints.get(otherId);
+    const priority = this.#endpoints.get(endpointId)?.urgentPriority ?? -1;
+    return other?.isPreemptible === true && priority > (other.urgentPriority ?? -1);
   }
 
   /**
@@ -380,7 +550,7 @@ class Planner {
       .filter((tenant) => this.#holdsFor(waiter, tenant))
       .map((tenant): GpuHolder => {
         const { endpointId, podId, state } = tenant;
-        if (isLeaving(tenant)) return leave(tenant).holder;
+        if (isLeaving(tenant) || state === 'suspending') return leave(tenant).holder;
         if (state === 'spare') return giveUp(tenant);
         if (state !== 'resident') return { podId, endpointId, state: 'starting', until: null };
         const { holder } = this.#judge(waiter, tenant);
@@ -394,12 +564,16 @@ class Planner {
   /** Whether it has a GPU that the waiter could use, and is another endpoint's. */
   #holdsFor(waiter: GpuWaiter, { endpointId, gpuType, state }: Tenant): boolean {
     const isOther = endpointId !== waiter.endpointId;
-    return isOther && state !== 'parked' && waiter.gpuTypes.includes(gpuType);
+    return isOther && !hasLeft(state) && waiter.gpuTypes.includes(gpuType);
   }
 
   /** Makes space in the host's memory. Returns false if the tenant must end instead. */
-  #park({ bytes, canPark, endpointId, node }: Tenant): boolean {
-    if (!canPark || (this.#endpoints.get(endpointId)?.parkMs ?? 0) <= 0) return false;
+  #park(tenant: Tenant): boolean {
+    if (!tenant.canPark || (this.#endpoints.get(tenant.endpointId)?.parkMs ?? 0) <= 0) return false;
+    return this.#makeSpace(tenant);
+  }
+
+  #makeSpace({ bytes, node }: Tenant): boolean {
     const limit = this.#input.memory.find((each) => each.node === node)?.bytes ?? 0;
     if (bytes > limit) return false;
     for (const tenant of this.#listParked().filter((each) => each.node === node)) {
@@ -445,13 +619,19 @@ function add(counts: Map<string, number>, id: string, count: number): void {
   counts.set(id, (counts.get(id) ?? 0) + count);
 }
 
+/** Somebody else gets its GPU. That of a suspended one is for urgent jobs. */
 function isLeaving({ state }: Tenant): boolean {
   return state === 'leaving' || state === 'parking';
 }
 
+/** It is in the host's memory. */
+function hasLeft(state: Tenant['state']): boolean {
+  return state === 'parked' || state === 'suspended';
+}
+
 /** Its memory is on the host, or will be. */
 function isOnHost({ state }: Tenant): boolean {
-  return state === 'parked' || state === 'parking' || state === 'waking';
+  return hasLeft(state) || ['parking', 'suspending', 'waking'].includes(state);
 }
 
 /** A spare worker gives its GPU up at once. */

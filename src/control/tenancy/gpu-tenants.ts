@@ -2,9 +2,15 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../base/clock.ts';
 import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
-import type { GiveWay, ScaledWorker, ScalingFacts } from '../../wire/resources/scaling.ts';
+import type {
+  GiveWay,
+  Preemption,
+  ScaledWorker,
+  ScalingFacts,
+} from '../../wire/resources/scaling.ts';
 import { isParked } from '../pods/pod-lifecycle.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
+import type { SeenWorker, WorkLoad } from '../scaling/work-view.ts';
 import {
   type GpuPlan,
   type GpuPlanInput,
@@ -28,10 +34,19 @@ export interface TenancyFacts {
   name: string;
   deployment: Pick<
     EndpointDeployment,
-    'gpuWeight' | 'minResidenceMs' | 'parkSeconds' | 'spareWorkers' | 'yields'
+    | 'gpuWeight'
+    | 'maxSuspendedSeconds'
+    | 'maxSuspensions'
+    | 'minResidenceMs'
+    | 'parkSeconds'
+    | 'preemptible'
+    | 'spareWorkers'
+    | 'yields'
   >;
   workersMin: number;
   hasWork: boolean;
+  /** Those of the waiting jobs that may suspend attempts of lower priority. */
+  urgent?: WorkLoad['urgent'];
   /** GPUs that its jobs lack. */
   lacking: readonly GpuWish[];
   workers: readonly TenantWorker[];
@@ -51,13 +66,20 @@ export interface TenantWorker extends Pick<ScaledWorker, 'canPark' | 'id' | 'sta
   isSpare: boolean;
   /** Host memory for parked workers of its machine; 0: not known. */
   hostLimitBytes: number;
+  /** What it last said of its attempts, and whether they can be suspended. */
+  seen?: Pick<SeenParking, 'attempts' | 'canSuspend' | 'suspendedSince'> | undefined;
 }
+
+type SeenParking = NonNullable<SeenWorker['parking']>;
 
 /** What an endpoint's pass needs of the others. */
 export interface GpuContention {
   /** Free GPUs that are kept for other endpoints, by type. */
   kept: ReadonlyMap<string, number>;
   giveWay: GiveWay[];
+  /** Its workers whose attempts are to be suspended, and those that are to go on. */
+  preempted: Preemption[];
+  resumed: string[];
   /** Its parked workers whose GPUs are free and kept for them. */
   wakeable: ReadonlySet<string>;
   /** Its parked workers that must end: others need the host's memory. */
@@ -121,9 +143,11 @@ export class GpuTenants {
     const isOther = (each: { endpointId: string }) => each.endpointId !== endpointId;
     const waking = moves.filter(({ kind }) => kind === 'wake');
     const kept = new Map<string, number>();
+    const resumed = moves.filter(({ kind }) => kind === 'resume');
     const types = [
       ...waits.filter(isOther).flatMap(({ granted }) => granted),
-      ...waking.filter(isOther).flatMap(({ podId }) => this.#typeOf(podId)),
+      // Also from new workers of its own.
+      ...[...waking.filter(isOther), ...resumed].flatMap(({ podId }) => this.#typeOf(podId)),
     ];
     for (const type of types) kept.set(type, (kept.get(type) ?? 0) + 1);
     const own = moves.filter((move) => !isOther(move));
@@ -132,10 +156,17 @@ export class GpuTenants {
       const { isTurnOver, podId: worker, since, to } = move;
       return [{ worker, to: this.#nameFor(endpointId, to), since, isTurnOver }];
     });
+    const preempted = own.flatMap((move) => {
+      if (move.kind !== 'suspend') return [];
+      const { podId: worker, priority, since, to } = move;
+      return [{ worker, to: this.#nameFor(endpointId, to) ?? '', since, priority }];
+    });
     const ending = own.filter(({ kind }) => kind === 'end');
     return {
       kept,
       giveWay,
+      preempted,
+      resumed: resumed.filter((move) => !isOther(move)).map(({ podId }) => podId),
       wakeable: idsOf(waking).union(this.#listWakeable(endpointId, kept)),
       homeless: idsOf(ending),
     };
@@ -202,9 +233,17 @@ export class GpuTenants {
   #describe(now: number): GpuPlanInput {
     this.#countShares();
     const waiters = [...this.#waitsSince].flatMap(([endpointId, since]) =>
-      (this.#facts.get(endpointId)?.lacking ?? []).map((wish) => ({ endpointId, since, ...wish })),
+      (this.#facts.get(endpointId)?.lacking ?? []).map((wish) => ({
+        ...{ endpointId, since, ...wish },
+        urgent: wish.isPlaced ? 0 : this.#facts.get(endpointId)?.urgent?.waiting,
+      })),
     );
-    const types = new Set(waiters.flatMap(({ gpuTypes }) => gpuTypes));
+    const tenants = this.#listTenants();
+    const bound = tenants.filter(({ state }) => state === 'suspended');
+    const types = new Set([
+      ...waiters.flatMap(({ gpuTypes }) => gpuTypes),
+      ...bound.map(({ gpuType }) => gpuType),
+    ]);
     const free = this.#options.listFree([...types]);
     return {
       now,
@@ -212,7 +251,7 @@ export class GpuTenants {
       endpoints: [...this.#facts].map(([id, facts]) =>
         describe(id, facts, this.#shares.ofEndpoint(facts.userId, id)),
       ),
-      tenants: this.#listTenants(),
+      tenants,
       waiters,
       users: this.#shares.listUsers(),
       memory: this.#listMemory(),
@@ -235,6 +274,7 @@ export class GpuTenants {
           idleSince: worker?.idleSince ?? null,
           canPark: worker?.canPark ?? false,
           bytes: parked?.bytes ?? facts?.parkedBytes ?? 0,
+          ...describeAttempts(worker, facts?.deployment),
         },
       ];
     });
@@ -280,11 +320,28 @@ export class GpuTenants {
 
 function stateOf(pod: PodState, worker: TenantWorker | undefined): Tenant['state'] {
   if (pod.desired !== 'running' || worker?.state === 'draining') return 'leaving';
-  if (isParked(pod)) return 'parked';
+  const isSuspended = worker?.state === 'suspended';
+  if (isParked(pod)) return isSuspended ? 'suspended' : 'parked';
   if (pod.parked) return 'waking';
+  if (isSuspended) return 'suspending';
   if (pod.spare && worker?.isSpare !== false) return 'spare';
   if (worker?.state === 'parked') return 'parking';
   return worker?.state === 'ready' && !worker.isNew ? 'resident' : 'starting';
+}
+
+function describeAttempts(
+  worker: TenantWorker | undefined,
+  deployment: TenancyFacts['deployment'] | undefined,
+): Pick<Tenant, 'attempts' | 'canSuspend' | 'suspendedUntil'> {
+  const { attempts, canSuspend, suspendedSince } = worker?.seen ?? {};
+  if (!attempts || !deployment) return {};
+  const leftMs = deployment.maxSuspendedSeconds * 1_000 - attempts.suspendedMs;
+  const isLeft = attempts.suspensions < deployment.maxSuspensions && leftMs > 0;
+  return {
+    attempts,
+    ...(deployment.preemptible && canSuspend && isLeft && { canSuspend }),
+    ...(suspendedSince !== undefined && { suspendedUntil: suspendedSince + leftMs }),
+  };
 }
 
 function idsOf(moves: readonly { podId: string }[]): Set<string> {
@@ -293,19 +350,20 @@ function idsOf(moves: readonly { podId: string }[]): Set<string> {
 
 function countAlive(facts: TenancyFacts | undefined): number {
   const alive = (facts?.workers ?? []).filter(
-    ({ state }) => state !== 'draining' && state !== 'parked',
+    ({ state }) => state === 'starting' || state === 'ready',
   );
   return alive.length;
 }
 
 function describe(
   id: string,
-  { deployment, hasWork, startMs, userId, wakeMs, workersMin }: TenancyFacts,
+  { deployment, hasWork, startMs, urgent, userId, wakeMs, workersMin }: TenancyFacts,
   usedMs: number,
 ): TenantEndpoint {
   const { gpuWeight: weight, minResidenceMs, parkSeconds, spareWorkers: spares } = deployment;
   const kept = deployment.yields ? 0 : workersMin;
   const parkMs = parkSeconds * 1_000;
   const times = { minResidenceMs, usedMs, startMs, wakeMs, parkMs };
-  return { id, userId, weight, kept, hasWork, spares, ...times };
+  const urgency = { urgentPriority: urgent?.priority, isPreemptible: deployment.preemptible };
+  return { id, userId, weight, kept, hasWork, spares, ...times, ...urgency };
 }

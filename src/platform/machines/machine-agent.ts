@@ -12,7 +12,7 @@ import {
   EngineError,
 } from '../../engine/engine.ts';
 import { shownStartParts } from '../../wire/job/job-records.ts';
-import { PARK_WAYS, PARKING_STATES, STARTED } from '../../wire/link/worker-link.ts';
+import { PARK_WAYS, PARK_WISHES, PARKING_STATES, STARTED } from '../../wire/link/worker-link.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { FolderUse, WorkerFolders } from '../compute/worker-folders.ts';
 
@@ -245,7 +245,7 @@ export const useAnswer = z.object({
   pods: z.array(z.tuple([z.string(), z.string()])),
 });
 
-export const parkWish = z.enum(['parked', 'ready']);
+export const parkWish = z.enum(PARK_WISHES);
 
 /** Load of an endpoint's queue. */
 export const workLoad = z.object({
@@ -255,6 +255,7 @@ export const workLoad = z.object({
   outgrown: z
     .array(z.object({ gpuType: z.string(), waiting: z.number(), oldestQueuedAt: z.number() }))
     .exactOptional(),
+  urgent: z.object({ priority: z.number(), waiting: z.number() }).exactOptional(),
   gpuCount: z.object({ since: z.number(), ms: z.number() }).exactOptional(),
   workers: z.array(
     z.object({
@@ -274,6 +275,16 @@ export const workLoad = z.object({
           vramBytes: z.number(),
           hostLimitBytes: z.number(),
           wish: parkWish.exactOptional(),
+          canSuspend: z.literal(true).exactOptional(),
+          attempts: z
+            .object({
+              priority: z.number(),
+              startedAt: z.number(),
+              suspensions: z.number(),
+              suspendedMs: z.number(),
+            })
+            .exactOptional(),
+          suspendedSince: z.number().exactOptional(),
         })
         .exactOptional(),
     }),

@@ -2,7 +2,7 @@
 // thread to kill. A handler that exceeds its grace period counts as ended, with `stopped:
 // 'thread'`, and its further output is ignored. A handler that blocks the event loop blocks
 // everything.
-import { type Clock, systemClock } from '../../base/clock.ts';
+import { type Clock, type Standstill, systemClock } from '../../base/clock.ts';
 import {
   type AttemptLimits,
   type AttemptSink,
@@ -72,6 +72,8 @@ export class InlineExecutor implements Executor {
   readonly slots: number;
   readonly trouble = undefined;
   readonly stuckThread = undefined;
+  /** A subclass may let its jobs stand still. */
+  standstill: Standstill | undefined;
   readonly #options: InlineExecutorOptions & Defaults;
   readonly #setupLines: LogLines;
   readonly #setupAbort = new AbortController();
@@ -150,7 +152,9 @@ export class InlineExecutor implements Executor {
   execute(lease: Lease, timeoutMs: number, sink: ExecutionSink): Execution {
     const { graceMs, clock } = this.#options;
     const onAbandoned = (abandoned: ManagedExecution) => this.#waiting.delete(abandoned);
-    const job = new ManagedExecution({ lease, timeoutMs, graceMs, sink, clock, onAbandoned });
+    const { standstill } = this;
+    const terms = { lease, timeoutMs, graceMs, sink, clock, standstill, onAbandoned };
+    const job = new ManagedExecution(terms);
     this.#waiting.add(job);
     if (this.#state === 'stopped') job.stop('shutdown');
     else this.#dispatch();

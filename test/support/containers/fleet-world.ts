@@ -2,7 +2,7 @@
 // containers as entries in a map, and a clock that the test drives. In each container a simulated
 // worker runs.
 
-import { ManualClock, sleep } from '../../../src/base/clock.ts';
+import { callAfterRun, ManualClock, Standstill, sleep } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
 import { addToBill } from '../../../src/control/billing/bill-rows.ts';
 import { GpuUse } from '../../../src/control/billing/billing-keeper.ts';
@@ -22,6 +22,7 @@ import { type GoneWorker, WorkerPods } from '../../../src/control/scaling/worker
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import { OWNER, type Store } from '../../../src/store/store.ts';
+import type { JobPolicy } from '../../../src/wire/job/job.ts';
 import type { JobRecord, WaitReason } from '../../../src/wire/job/job-records.ts';
 import type {
   Device,
@@ -58,6 +59,8 @@ export interface FleetWorldOptions {
   parkMs?: number;
   /** Host memory for parked workers, of which each has one byte. Default 10. */
   parkMemory?: number;
+  /** Whether workers can be parked in the middle of a job. Default false. */
+  suspends?: boolean;
   /** Where workers keep their outboxes. Default: `folders`. */
   stateIn?: 'folders' | 'volumes';
   /** Containers have real workers with simulated models. Default: simulated workers. */
@@ -102,6 +105,7 @@ export class FleetWorld {
     tooSmall: readonly string[];
     parkMs: number | undefined;
     parkMemory: number;
+    suspends: boolean;
   };
   readonly catalog: Catalog;
   readonly #userCatalog: UserCatalog;
@@ -124,10 +128,12 @@ export class FleetWorld {
     parkMemory = 10,
     parkMs,
     stateIn = 'folders',
+    suspends = false,
   }: FleetWorldOptions = {}) {
     this.#stateIn = stateIn;
     this.#limits = limits;
-    this.habits = { bootMs, jobMs, isMute: false, tooSmall: [], parkMs, parkMemory };
+    const parking = { parkMs, parkMemory, suspends };
+    this.habits = { bootMs, jobMs, isMute: false, tooSmall: [], ...parking };
     const processors = { vcpus: 4, memoryBytes: 8 * GB };
     const sources = { file: undefined, devices: gpus, processors, readPassword: () => '' };
     this.catalog = new Catalog(composeCatalog(sources));
@@ -234,8 +240,8 @@ export class FleetWorld {
     return (await this.platform.endpoints.create(OWNER, creation)).id;
   }
 
-  async submit(endpointId: string, count = 1): Promise<void> {
-    const job = { endpointId, mode: 'run', policy: {}, idempotency: undefined } as const;
+  async submit(endpointId: string, count = 1, policy: JobPolicy = {}): Promise<void> {
+    const job = { endpointId, mode: 'run', policy, idempotency: undefined } as const;
     const input = Buffer.from('{}');
     const all = Array.from({ length: count }, () =>
       this.platform.queue.submissions.submit({ ...job, input }),
@@ -379,13 +385,15 @@ export class ContainerWorker {
   #hasLeft = false;
   #state: ParkingState = 'ready';
   #change = 0;
-  #wish: 'parked' | 'ready' = 'ready';
+  #wish: 'parked' | 'ready' | 'suspended' = 'ready';
+  readonly #standstill: Standstill;
   #isMoving = false;
 
   constructor(world: FleetWorld, podId: string, habits: FleetWorld['habits']) {
     this.#world = world;
     this.#podId = podId;
     this.#habits = habits;
+    this.#standstill = new Standstill(() => world.clock.now());
     const { env } = world.host.get(podId).spec;
     const { MILLRACE_ENDPOINT = '', MILLRACE_KEY = '', MILLRACE_WORKER_ID = '' } = env;
     const { MILLRACE_URL = '' } = env;
@@ -433,12 +441,11 @@ export class ContainerWorker {
   }
 
   async #workOnce(): Promise<void> {
-    const { clock } = this.#world;
     const { signal } = this.#takes;
     const leases = await this.#persist(() => this.#hand.take({ waitMs: 20_000, signal }));
     for (const lease of leases ?? []) {
       this.#lease = lease;
-      await sleep(clock, this.#habits.jobMs, this.#dead.signal);
+      await this.#compute(this.#habits.jobMs);
       const isTooSmall = this.#habits.tooSmall.includes(this.#gpuType ?? '');
       const reply = await this.#persist(() =>
         isTooSmall ? this.#hand.finish(lease, OUT_OF_MEMORY) : this.#complete(lease),
@@ -447,6 +454,17 @@ export class ContainerWorker {
       if (isTooSmall) continue;
       if (reply?.answer === 'applied') this.finished++;
     }
+  }
+
+  /** For so long; time in which it stands still does not count. */
+  #compute(ms: number): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const cancel = callAfterRun(this.#world.clock, ms, this.#standstill, resolve);
+    this.#dead.signal.addEventListener('abort', () => {
+      cancel();
+      resolve();
+    });
+    return promise;
   }
 
   /** A worker on a GPU reports for how long it used it. */
@@ -475,11 +493,14 @@ export class ContainerWorker {
   }
 
   #describeParking(): WorkerParking | undefined {
-    const { parkMemory, parkMs } = this.#habits;
+    const { parkMemory, parkMs, suspends } = this.#habits;
     if (parkMs === undefined) return undefined;
     const vramBytes = this.#state === 'parked' ? 1 : 0;
     const [state, change] = [this.#state, this.#change];
-    return { way: 'hooks', state, change, vramBytes, hostLimitBytes: parkMemory };
+    const about = { vramBytes, hostLimitBytes: parkMemory };
+    const suspended = this.#standstill.isOn && { suspended: true };
+    const able = suspends && { suspendable: true };
+    return { way: 'driver', state, change, ...about, ...able, ...suspended };
   }
 
   /** Lets its job end, then goes to the host or back. */
@@ -488,12 +509,14 @@ export class ContainerWorker {
     this.#isMoving = true;
     const { clock } = this.#world;
     const { signal } = this.#dead;
-    while (!signal.aborted && this.#wish !== this.#state) {
+    while (!signal.aborted && (this.#wish === 'ready') !== (this.#state === 'ready')) {
       const to = this.#wish;
-      this.#enter(to === 'parked' ? 'parking' : 'waking');
-      while (this.#lease && !signal.aborted) await sleep(clock, 10, signal);
+      if (to === 'suspended') this.#standstill.begin();
+      this.#enter(to === 'ready' ? 'waking' : 'parking');
+      while (to === 'parked' && this.#lease && !signal.aborted) await sleep(clock, 10, signal);
       await sleep(clock, this.#habits.parkMs ?? 0, signal);
-      this.#enter(to);
+      if (to === 'ready') this.#standstill.end();
+      this.#enter(to === 'ready' ? 'ready' : 'parked');
     }
     this.#isMoving = false;
   }

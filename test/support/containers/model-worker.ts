@@ -1,18 +1,14 @@
 // A supervisor and its worker in a container of the simulation: a real worker with a model on a simulated GPU. The seed decides
 // what fails: each step of a park and of a wake, the ledger, the processes and the link.
-import { type Clock, sleep } from '../../../src/base/clock.ts';
+import { type Clock, callAfterRun, Standstill, sleep } from '../../../src/base/clock.ts';
 import type { ParkWay } from '../../../src/base/process/parkables.ts';
 import type { ProcessIdentity } from '../../../src/base/process/process-table.ts';
 import { readHandler } from '../../../src/handler/loading/load.ts';
-import type {
-  Device,
-  ParkingState,
-  WorkerBye,
-  WorkerLink,
-} from '../../../src/wire/link/worker-link.ts';
+import type { Device, WorkerBye, WorkerLink } from '../../../src/wire/link/worker-link.ts';
 import { type ExecutorParking, NoDeviceRoomError } from '../../../src/worker/execution/executor.ts';
 import { InlineExecutor } from '../../../src/worker/execution/inline-executor.ts';
 import { LedgerMachine } from '../../../src/worker/parking/machine.ts';
+import type { ShownParking } from '../../../src/worker/parking/worker-parking.ts';
 import { createWorker, type Worker } from '../../../src/worker/worker.ts';
 import { NO_OBSERVER } from '../../../src/worker/worker-options.ts';
 import { FlakyLink, type Weather } from '../../simulation/flaky-link.ts';
@@ -62,7 +58,7 @@ interface Process {
   link: FlakyLink;
   worker: Worker;
   model: Model;
-  state: ParkingState;
+  state: ShownParking;
 }
 
 export class ModelWorker {
@@ -123,7 +119,7 @@ export class ModelWorker {
     await hasSaid();
     if (this.#isOver) return;
     // The GPU may be another worker's by now.
-    if (state === 'parked') return onExit();
+    if (state === 'parked' || state === 'suspended') return onExit();
     await sleep(clock, Math.floor(random() * MAX_RESTART_MS));
     this.#start();
   }
@@ -197,11 +193,13 @@ class Model implements ExecutorParking {
   readonly #die: () => void;
   /** It is not on the GPU, and its process has ended. */
   #isCold = false;
+  readonly standstill: Standstill;
 
   constructor(options: ModelWorkerOptions, identity: ProcessIdentity, die: () => void) {
     this.#options = options;
     this.#identity = identity;
     this.#die = die;
+    this.standstill = new Standstill(() => options.world.clock.now());
   }
 
   async start(): Promise<void> {
@@ -218,10 +216,41 @@ class Model implements ExecutorParking {
     if (!world.machine.isLoaded(this.#identity))
       this.#accuse(`${podId} runs a job without its model`);
     this.running += 1;
-    await sleep(world.clock, Math.ceil(jobMs * (0.5 + world.random())), signal);
+    await this.#compute(Math.ceil(jobMs * (0.5 + world.random())), signal);
     if (!world.machine.isLoaded(this.#identity)) this.#accuse(`${podId} lost its model in a job`);
     this.running -= 1;
     signal.throwIfAborted();
+  }
+
+  /** Until it has had so much time on the GPU. */
+  #compute(ms: number, signal: AbortSignal): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const cancel = callAfterRun(this.#options.world.clock, ms, this.standstill, resolve);
+    signal.addEventListener('abort', () => {
+      cancel();
+      resolve();
+    });
+    return promise;
+  }
+
+  async canSuspend(): Promise<boolean> {
+    return this.#options.way === 'driver';
+  }
+
+  async suspend(): Promise<{ bytes: number; failure?: string }> {
+    const { bytes, moveMs, world } = this.#options;
+    const { clock } = world;
+    this.standstill.begin();
+    const fault = this.#chooseFault('lock', 'late', 'killed', 'thrown');
+    if (fault === 'lock') {
+      await sleep(clock, LOCK_MS);
+      return { bytes: 0, failure: 'a kernel still runs' };
+    }
+    await sleep(clock, fault === 'late' ? 20 * moveMs : moveMs);
+    if (fault === 'thrown') throw new Error('the thread has died');
+    if (fault === 'killed') this.#die();
+    this.stop();
+    return { bytes };
   }
 
   async findWay(): Promise<ParkWay> {
@@ -251,6 +280,7 @@ class Model implements ExecutorParking {
   async wakeUp(): Promise<void> {
     const { bootMs, bytes, gpu, moveMs, world } = this.#options;
     const { clock, machine } = world;
+    if (machine.isLoaded(this.#identity)) return this.standstill.end();
     if (!machine.hasRoom(gpu, bytes)) throw new NoDeviceRoomError('full');
     const fault = this.#chooseFault('cold', 'late', 'killed', 'thrown', 'no room');
     if (fault === 'no room') throw new NoDeviceRoomError('full, they say');
@@ -262,6 +292,7 @@ class Model implements ExecutorParking {
     }
     await this.#take(fault === 'cold' || this.#isCold ? bootMs : moveMs);
     this.#isCold = false;
+    this.standstill.end();
   }
 
   /** Its memory is taken at once. */
@@ -293,6 +324,7 @@ class ModelExecutor extends InlineExecutor {
     }, 'simulated');
     super({ handler, devices: [], slots: 1, clock });
     this.parking = model;
+    this.standstill = model.standstill;
     this.#model = model;
   }
 

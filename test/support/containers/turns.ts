@@ -66,6 +66,10 @@ export async function playTurns(
       ...{ idleTimeout: pick(1, 5, 3_600), minResidenceMs: pick(0, 1_000) },
       ...{ parkSeconds: pick(0, 5, 3_600, 3_600), gpuWeight: pick(1, 3), yields: chance(0.5) },
       spareWorkers: pick(0, 0, 1),
+      ...{ preemptible: chance(0.6), preemptAbovePriority: pick(null, 0, 4) },
+      ...{ maxSuspensions: pick(1, 20), maxSuspendedSeconds: pick(1, 5, 600) },
+      // Suffices for a job whose time away does not count.
+      executionTimeout: 20_000,
       ...{ scaler: { type: 'REQUEST_COUNT', perWorker: pick(1, 5) }, maxAttempts: 100 },
     });
     ids.push(id);
@@ -76,7 +80,7 @@ export async function playTurns(
   for (let step = 0; step < STEPS; step++) {
     const id = choose(ids) ?? '';
     const count = pick(1, 1, 1, 5);
-    await world.submit(id, count);
+    await world.submit(id, count, { priority: pick(0, 0, 2, 5, 9) });
     sent.set(id, (sent.get(id) ?? 0) + count);
     const dice = random();
     if (dice < 0.04) {

@@ -11,5 +11,8 @@ const model = createModelProcess({
 export default defineHandler({
   setup: (ctx) => model.start(ctx),
   teardown: () => model.stop(),
-  run: (_job, ctx) => model.call('answer', null, ctx),
+  run: ({ input }, ctx) => {
+    const isLong = typeof input === 'object' && input !== null && 'steps' in input;
+    return isLong ? model.call('compute', input, ctx) : model.call('answer', null, ctx);
+  },
 });

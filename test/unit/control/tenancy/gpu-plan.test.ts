@@ -403,3 +403,148 @@ describe('those that wait', () => {
     else expect(wait?.holder).toBeUndefined();
   });
 });
+
+describe('an urgent job', () => {
+  const urgent = endpoint('w', { urgentPriority: 5, hasWork: true });
+  const waits = waiter('w', { urgent: 1 });
+  const low = (podId: string, priority: number, startedMs: number, changes: Partial<Tenant> = {}) =>
+    busy(podId, {
+      ...{ attempts: { priority, startedAt: NOW - startedMs }, canSuspend: true },
+      ...changes,
+    });
+  const away = (podId: string, changes: Partial<Tenant> = {}) =>
+    low(podId, 1, 60_000, { state: 'suspended', since: NOW - 5_000, ...changes });
+  const free = [{ gpuType: 'A', gpus: ['g'] }];
+  const freed = [{ gpuType: 'A', gpus: ['gpu-a1'] }];
+
+  it.each<[what: string, given: Partial<GpuPlanInput>, moves: string[]]>([
+    ['suspends a running attempt', { tenants: [low('a1', 1, 1_000)] }, ['suspend a1']],
+    [
+      'suspends the lowest priority',
+      { tenants: [low('a1', 2, 1_000), low('b1', 1, 9_000)] },
+      ['suspend b1'],
+    ],
+    [
+      'suspends the youngest attempt of a priority',
+      { tenants: [low('a1', 1, 9_000), low('b1', 1, 1_000)] },
+      ['suspend b1'],
+    ],
+    ['suspends none of its own priority', { tenants: [low('a1', 5, 1_000)] }, []],
+    ['suspends none that cannot be', { tenants: [busy('a1'), low('b1', 5, 1)] }, []],
+    [
+      "suspends none of another user's",
+      { endpoints: [endpoint('a', { userId: 'v' }), urgent], tenants: [low('a1', 1, 1_000)] },
+      [],
+    ],
+    [
+      'suspends none whose memory the host cannot hold',
+      { tenants: [low('a1', 1, 1_000, { bytes: 11 })] },
+      [],
+    ],
+    [
+      'suspends none while an idle one gives way',
+      { tenants: [low('a1', 1, 1_000), idle('b1', 5_000)] },
+      ['drain b1'],
+    ],
+    [
+      'suspends none for an idle one that has just become ready',
+      { tenants: [low('a1', 1, 1_000), idle('b1', 500, { since: NOW - 500 })] },
+      [],
+    ],
+    ['takes a free one first', { free, tenants: [low('a1', 1, 1_000)] }, []],
+    [
+      'waits for the one that is being suspended',
+      { tenants: [low('a1', 1, 1_000), low('b1', 1, 1, { state: 'suspending' })] },
+      [],
+    ],
+    [
+      'suspends as many as it needs, and no more than urgent jobs wait',
+      {
+        ...{ tenants: [low('a1', 1, 3), low('a2', 1, 2), low('b1', 1, 1)] },
+        waiters: [waiter('w', { count: 3, urgent: 2 })],
+      },
+      ['suspend b1', 'suspend a2'],
+    ],
+    [
+      'does not wait for a busy one whose turn is over',
+      { tenants: [low('a1', 1, 600_000, { since: NOW - 600_000 })] },
+      ['suspend a1'],
+    ],
+    ['gets the GPU of a suspended one', { free: freed, tenants: [away('a1')] }, []],
+    [
+      'does not get it from one that is more urgent',
+      { free: freed, tenants: [away('a1', { attempts: { priority: 7, startedAt: NOW } })] },
+      ['resume a1'],
+    ],
+    [
+      'does not get it from one that was suspended for long enough',
+      { free: freed, tenants: [away('a1', { suspendedUntil: NOW })] },
+      ['resume a1'],
+    ],
+  ])('%s', (_, given, moves) => {
+    const found = plan({ endpoints: [urgent], waiters: [waits], ...given });
+    expect(found.moves).toEqual(moves);
+  });
+
+  it('has the GPU of a suspended one kept for it', () => {
+    const found = plan({
+      endpoints: [urgent],
+      waiters: [waits],
+      free: freed,
+      tenants: [away('a1')],
+    });
+    expect(found.waits).toEqual([{ endpointId: 'w', granted: ['A'], holder: undefined }]);
+  });
+
+  it('of another user, or a job that is not urgent, does not get that GPU', () => {
+    const stranger = endpoint('x', { userId: 'v', urgentPriority: 9 });
+    const waiters = [waiter('x', { urgent: 1 }), waiter('b')];
+    const users = [
+      { userId: 'u', gpuType: 'A', usedMs: 1_000_000 },
+      { userId: 'v', gpuType: 'A', usedMs: 0 },
+    ];
+    const given = { endpoints: [stranger], waiters, users, free: freed, tenants: [away('a1')] };
+    const found = plan(given);
+    expect(found.moves).toEqual(['resume a1']);
+    expect(found.waits.flatMap(({ granted }) => granted)).toEqual([]);
+  });
+
+  it.each<[what: string, holder: Tenant, changes: Partial<TenantEndpoint>, moves: string[]]>([
+    ['an idle one', idle('w1', 1, { gpus: ['gpu-a1'] }), {}, ['drain w1']],
+    [
+      'an idle one within its minimum',
+      idle('w1', 1, { gpus: ['gpu-a1'] }),
+      { kept: 1 },
+      ['drain w1'],
+    ],
+    ['none that works, while nothing waits', busy('w1', { gpus: ['gpu-a1'] }), {}, []],
+    [
+      'one that works, if its next job is not urgent',
+      busy('w1', { gpus: ['gpu-a1'] }),
+      { hasWork: true },
+      ['drain w1'],
+    ],
+    [
+      'none whose next job is urgent',
+      busy('w1', { gpus: ['gpu-a1'] }),
+      { hasWork: true, urgentPriority: 5 },
+      [],
+    ],
+    ['none that starts', busy('w1', { gpus: ['gpu-a1'], state: 'starting' }), {}, []],
+  ])('gives the GPU back: %s', (_, holder, changes, moves) => {
+    const found = plan({ endpoints: [endpoint('w', changes)], tenants: [away('a1'), holder] });
+    expect(found.moves).toEqual(moves);
+  });
+
+  it('is not held off by one that it would suspend', () => {
+    const endpoints = [
+      endpoint('a', { urgentPriority: 5, hasWork: true, usedMs: 9_000_000 }),
+      endpoint('w', { isPreemptible: true }),
+    ];
+    const given = { endpoints, tenants: [busy('a1')] };
+    const due = (sinceMs: number) =>
+      plan({ ...given, waiters: [waiter('w', { since: NOW - sinceMs })] }).moves;
+    expect(due(PATIENCE_MS - 1)).toEqual([]);
+    expect(due(PATIENCE_MS)).toEqual(['drain a1']);
+  });
+});

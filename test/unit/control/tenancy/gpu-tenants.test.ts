@@ -5,7 +5,10 @@ import { GpuTenants, type TenancyFacts } from '../../../../src/control/tenancy/g
 
 const facts: TenancyFacts = {
   ...{ userId: 'u', name: 'e', workersMin: 0, hasWork: true, workers: [] },
-  deployment: { gpuWeight: 1, minResidenceMs: 0, parkSeconds: 0, spareWorkers: 0, yields: false },
+  deployment: {
+    ...{ gpuWeight: 1, minResidenceMs: 0, parkSeconds: 0, spareWorkers: 0, yields: false },
+    ...{ preemptible: false, maxSuspensions: 20, maxSuspendedSeconds: 600 },
+  },
   lacking: [{ gpuTypes: ['A'], count: 1 }],
   ...{ startMs: 0, wakeMs: 0, parkedBytes: 0 },
 };
