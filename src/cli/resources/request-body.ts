@@ -86,8 +86,6 @@ export function readFields(
   return Object.fromEntries(members);
 }
 
-const SWITCH = ['true', 'false'] as const;
-
 interface FieldFlag {
   name: string;
   flag: string;

@@ -299,7 +299,10 @@ function describe(worker: PresentWorker, now: number): WorkerLoad {
   const hasRefused = worker.refusedAt !== undefined && now - worker.refusedAt < REFUSAL_MS;
   const able = suspendable && !hasRefused && { canSuspend: true as const };
   const attempts = summarize(held);
-  return { ...load, parking: { way, state, vramBytes, hostLimitBytes, ...wish, ...able, ...attempts } };
+  return {
+    ...load,
+    parking: { way, state, vramBytes, hostLimitBytes, ...wish, ...able, ...attempts },
+  };
 }
 
 export interface GpuTotal {

@@ -170,7 +170,6 @@ export const WORKER_FIELDS = {
       'goes on later where it was. Needs one GPU and NVIDIA driver 570 or newer',
     help: 'whether more urgent jobs of your other endpoints may suspend running attempts',
     default: false,
-    flag: 'preemptible',
     label: 'May be suspended',
   },
   preemptAbovePriority: {

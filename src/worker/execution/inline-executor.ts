@@ -2,7 +2,7 @@
 // thread to kill. A handler that exceeds its grace period counts as ended, with `stopped:
 // 'thread'`, and its further output is ignored. A handler that blocks the event loop blocks
 // everything.
-import { type Clock, type Standstill, systemClock } from '../../base/clock.ts';
+import { type Clock, Standstill, systemClock } from '../../base/clock.ts';
 import {
   type AttemptLimits,
   type AttemptSink,
@@ -72,8 +72,7 @@ export class InlineExecutor implements Executor {
   readonly slots: number;
   readonly trouble = undefined;
   readonly stuckThread = undefined;
-  /** A subclass may let its jobs stand still. */
-  standstill: Standstill | undefined;
+  readonly standstill: Standstill;
   readonly #options: InlineExecutorOptions & Defaults;
   readonly #setupLines: LogLines;
   readonly #setupAbort = new AbortController();
@@ -87,6 +86,7 @@ export class InlineExecutor implements Executor {
 
   constructor(options: InlineExecutorOptions) {
     this.#options = { ...DEFAULTS, ...options };
+    this.standstill = new Standstill(() => this.#options.clock.now());
     const { config } = options.handler;
     const slots = options.slots ?? config.concurrency ?? 1;
     this.slots = config.batch ? countSlots(config, undefined) : slots;
@@ -117,6 +117,16 @@ export class InlineExecutor implements Executor {
   /** Jobs of a batch handler that wait for their batch to start. */
   get waitingForBatch(): number {
     return this.#bound.batches?.waiting ?? 0;
+  }
+
+  /** The jobs that run stand still until the returned function is called. */
+  standStill(): () => void {
+    this.standstill.begin();
+    const ends = [...this.#running.values()].map((running) => running.standStill());
+    return () => {
+      this.standstill.end();
+      for (const end of ends) end();
+    };
   }
 
   /** Starts no batch until the returned function is called. */

@@ -1,6 +1,6 @@
 // A supervisor and its worker in a container of the simulation: a real worker with a model on a simulated GPU. The seed decides
 // what fails: each step of a park and of a wake, the ledger, the processes and the link.
-import { type Clock, callAfterRun, Standstill, sleep } from '../../../src/base/clock.ts';
+import { type Clock, callAfterRun, sleep } from '../../../src/base/clock.ts';
 import type { ParkWay } from '../../../src/base/process/parkables.ts';
 import type { ProcessIdentity } from '../../../src/base/process/process-table.ts';
 import { readHandler } from '../../../src/handler/loading/load.ts';
@@ -193,13 +193,14 @@ class Model implements ExecutorParking {
   readonly #die: () => void;
   /** It is not on the GPU, and its process has ended. */
   #isCold = false;
-  readonly standstill: Standstill;
+  /** Lets the jobs of its executor stand still. */
+  executor: InlineExecutor | undefined;
+  #goOn: (() => void) | undefined;
 
   constructor(options: ModelWorkerOptions, identity: ProcessIdentity, die: () => void) {
     this.#options = options;
     this.#identity = identity;
     this.#die = die;
-    this.standstill = new Standstill(() => options.world.clock.now());
   }
 
   async start(): Promise<void> {
@@ -225,7 +226,8 @@ class Model implements ExecutorParking {
   /** Until it has had so much time on the GPU. */
   #compute(ms: number, signal: AbortSignal): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
-    const cancel = callAfterRun(this.#options.world.clock, ms, this.standstill, resolve);
+    const standstill = this.executor?.standstill ?? { ms: 0 };
+    const cancel = callAfterRun(this.#options.world.clock, ms, standstill, resolve);
     signal.addEventListener('abort', () => {
       cancel();
       resolve();
@@ -240,7 +242,7 @@ class Model implements ExecutorParking {
   async suspend(): Promise<{ bytes: number; failure?: string }> {
     const { bytes, moveMs, world } = this.#options;
     const { clock } = world;
-    this.standstill.begin();
+    this.#goOn ??= this.executor?.standStill();
     const fault = this.#chooseFault('lock', 'late', 'killed', 'thrown');
     if (fault === 'lock') {
       await sleep(clock, LOCK_MS);
@@ -280,7 +282,7 @@ class Model implements ExecutorParking {
   async wakeUp(): Promise<void> {
     const { bootMs, bytes, gpu, moveMs, world } = this.#options;
     const { clock, machine } = world;
-    if (machine.isLoaded(this.#identity)) return this.standstill.end();
+    if (machine.isLoaded(this.#identity)) return this.#endStandstill();
     if (!machine.hasRoom(gpu, bytes)) throw new NoDeviceRoomError('full');
     const fault = this.#chooseFault('cold', 'late', 'killed', 'thrown', 'no room');
     if (fault === 'no room') throw new NoDeviceRoomError('full, they say');
@@ -292,7 +294,12 @@ class Model implements ExecutorParking {
     }
     await this.#take(fault === 'cold' || this.#isCold ? bootMs : moveMs);
     this.#isCold = false;
-    this.standstill.end();
+    this.#endStandstill();
+  }
+
+  #endStandstill(): void {
+    this.#goOn?.();
+    this.#goOn = undefined;
   }
 
   /** Its memory is taken at once. */
@@ -324,7 +331,7 @@ class ModelExecutor extends InlineExecutor {
     }, 'simulated');
     super({ handler, devices: [], slots: 1, clock });
     this.parking = model;
-    this.standstill = model.standstill;
+    model.executor = this;
     this.#model = model;
   }
 
