@@ -49,6 +49,10 @@ export function describeVersions(world: () => World): void {
         await workers.getByRole('link', { name: running.id }).waitFor(LONG);
         await page.getByText(/^Total \$[\d.]+\/h$/).waitFor();
         await expectAccessible(page);
+        await workers.getByRole('link', { name: / worker$/ }).click();
+        const parts = page.getByRole('list', { name: 'Parts of the start' });
+        await parts.getByText(/^install .* m?s$/).waitFor(LONG);
+        await expectAccessible(page);
         await client.cancel(running.id);
       });
     });
