@@ -204,9 +204,10 @@ function planDrain(
 ): DrainPlan {
   const above = groups.alive.length - maximumOf(input);
   if (above > 0) return { drain: pick(groups.alive, above), cause: 'above_maximum' };
-  const giving = listGivingWay(input, groups).filter((worker) => !wake.includes(worker));
+  const isStaying = (worker: ScaledWorker) => wake.includes(worker);
+  const giving = listGivingWay(input, groups).filter((worker) => !isStaying(worker));
   if (giving.length > 0) return { drain: giving, cause: 'gives_way' };
-  const ending = listParkedEnds(input, groups);
+  const ending = listParkedEnds(input, groups).filter((worker) => !isStaying(worker));
   if (ending.length > 0) return { drain: ending, cause: 'parked_ends' };
   if (groups.stale.length > 0) {
     const drain = replaceStale(groups, { hasNoCapacity, want });

@@ -194,6 +194,8 @@ export class WorkerList {
   #observePod(pod: PodState, input: PassInput, observation: Observation): void {
     const entry = this.#entryOf(pod, input.now);
     const seen = addUp(input.seen, pod.id);
+    // After a restart of the platform.
+    if (pod.parked) this.#parkedBytes ||= pod.parked.bytes;
     // Its machine will end it: until then it finishes its jobs, and gets no others.
     if (pod.leaving !== undefined) entry.drainingSince ??= input.now;
     this.#noteSeen(pod, entry, { seen, now: input.now });

@@ -515,6 +515,14 @@ const cases: Case[] = [
     decision: { start: 0, drain: ['a'], cause: 'parked_ends' },
   },
   {
+    when: 'a job comes in the moment in which the time of the parked one is over',
+    given: {
+      ...{ parkMs: 60_000, load: waiting(1, 0) },
+      workers: [parked('a', 60_000, { canWake: true })],
+    },
+    decision: { want: 1, start: 0, drain: [], wake: ['a'], cause: 'first' },
+  },
+  {
     when: 'spare workers are parked beside the maximum of workers',
     given: {
       ...{ spares: { count: 2 }, parkMs: 60_000, workersMax: 1 },

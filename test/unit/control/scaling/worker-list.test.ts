@@ -376,9 +376,10 @@ describe('a worker that says that it has left its GPU', () => {
   });
 
   it('may be cut off for as long as others', () => {
-    const { observe, pass } = openList();
+    const { observe, pass, workerList } = openList();
     const left = { ...running, parked: { since: OPENED, gpus: ['GPU-0'], bytes: 5 } };
     observe([left], [{ parking }], { mayPark: true });
+    expect(workerList.parkedBytes).toBe(5);
     pass(SILENT_MS - 1);
     expect(observe([left]).ended).toEqual([]);
     pass(1);
