@@ -5,6 +5,8 @@ export {
   Harness,
   type HarnessJobOptions,
   type HarnessOptions,
+  type HarnessSchedule,
+  type HarnessScheduled,
   type TestedHandler,
 } from './harness/harness.ts';
 export { HarnessJob } from './harness/harness-job.ts';

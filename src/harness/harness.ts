@@ -1,10 +1,12 @@
 // Platform and worker in the test's own process: the real queue and worker without sockets, with
 // controllable time and injected faults.
+import type { z } from 'zod';
 import { ManualClock } from '../base/clock.ts';
 import { silentLog } from '../base/log.ts';
 import type { BatchFunction, BatchOptions, HandlerFunction } from '../handler/define.ts';
 import { type LoadedHandler, readHandler } from '../handler/loading/load.ts';
 import { Queue } from '../queue/queue.ts';
+import type { ScheduleCall } from '../queue/schedules/schedules.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 import { openSqliteStore } from '../store/sqlite/sqlite.ts';
 import type { Store } from '../store/store.ts';
@@ -17,6 +19,7 @@ import type { RetryPolicy } from '../wire/job/retry-policy.ts';
 import { type Json, stringifyJson } from '../wire/json.ts';
 import type { Device, WorkerLink } from '../wire/link/worker-link.ts';
 import { type EndpointSettings, endpointSettings } from '../wire/resources/endpoint.ts';
+import { type StoredSchedule, scheduleCreation } from '../wire/resources/schedule.ts';
 import { readTraceContext } from '../wire/trace-context.ts';
 import { InlineExecutor } from '../worker/execution/inline-executor.ts';
 import { createWorker, type Worker } from '../worker/worker.ts';
@@ -49,6 +52,8 @@ export interface HarnessOptions<Handler extends TestedHandler = TestedHandler> {
   limits?: Partial<Pick<EndpointSettings, 'groupConcurrency' | 'groupRateLimit' | 'rateLimit'>>;
   /** `flowing`: real time that you can move forward. `manual`: time moves only with `advance`. */
   clock?: 'flowing' | 'manual';
+  /** Where the manual clock starts. Default: 2026-01-01 UTC. */
+  startAt?: Date;
   /** `ctx.devices` for the handler. Default: one CPU. */
   devices?: readonly Device[];
   /** Overrides settings of the queue, such as `leaseMs`. */
@@ -62,6 +67,32 @@ export interface HarnessJobOptions extends JobPolicy {
   /** `job.s3Config` for the handler. */
   s3Config?: S3Config;
 }
+
+/** A schedule for tests; the fields are those of `POST /v1/schedules`. */
+export type HarnessSchedule<Input = object> = Partial<
+  Omit<z.input<typeof scheduleCreation>, 'endpointId' | 'input'>
+> & { input?: Input };
+
+export interface HarnessScheduled<Output = Json, ChunkOutput = Json> {
+  readonly id: string;
+  /** `nextTick`: ISO 8601; null: none comes. */
+  state(): Promise<
+    Pick<StoredSchedule, 'jobs' | 'lastTicks' | 'skipped'> & { nextTick: string | null }
+  >;
+  /** With false, it goes on. */
+  pause(paused?: boolean): Promise<void>;
+  /** Makes a job now. */
+  trigger(): Promise<HarnessJob<Output, ChunkOutput>>;
+  /** A job of `lastTicks`. */
+  job(id: string): HarnessJob<Output, ChunkOutput>;
+}
+
+/** Before work is due, the worker gets this time to poll again, ms. */
+const WAKING_MS = 2_000;
+/** Time from work that is due to the next look, ms. */
+const WORKING_MS = 1_000;
+const SHORTEST_SKIP_MS = 60_000;
+const FOREVER = Number.POSITIVE_INFINITY;
 
 /** Jobs that have not come together by then, because of a fault perhaps, run without the others. */
 const MAX_GATHER_ITERATIONS = 1_000;
@@ -106,7 +137,8 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
   constructor(options: HarnessOptions) {
     this.#options = options;
     this.#handler = readHandler(options.handler, 'handler');
-    this.#clock = options.clock === 'manual' ? new ManualClock() : new FlowingClock();
+    const { clock, startAt } = options;
+    this.#clock = clock === 'manual' ? new ManualClock(startAt?.getTime()) : new FlowingClock();
     this.#queue = this.#createQueue();
     this.#link = this.#openLink();
     this.#executor = this.#createExecutor();
@@ -194,6 +226,38 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
     return Promise.all(jobs.map((job) => job.end()));
   }
 
+  /** Creates a schedule: its ticks make jobs as the time advances. @throws ProblemError */
+  async schedule(schedule: HarnessSchedule<Input>): Promise<HarnessScheduled<Output, ChunkOutput>> {
+    const { input, ...given } = schedule;
+    if (input !== undefined) requireJsonInput(input);
+    const creation = scheduleCreation.parse({
+      ...{ name: 'schedule', ...given, endpointId: ENDPOINT_ID },
+      ...(input !== undefined && { input: JSON.parse(stringifyJson(input, 'input')) }),
+    });
+    const userId = 'harness';
+    const created = await this.#queue.schedules.call(ENDPOINT_ID, {
+      ...{ verb: 'create', userId, creation },
+    });
+    const { id } = created.schedule;
+    const call = (made: ScheduleCall) => this.#queue.schedules.call(ENDPOINT_ID, made);
+    return {
+      id,
+      async state() {
+        const { jobs, lastTicks, nextAt, skipped } = (await call({ verb: 'get', id })).schedule;
+        const next = nextAt === null ? null : new Date(nextAt).toISOString();
+        return { jobs, lastTicks, nextTick: next, skipped };
+      },
+      async pause(paused = true) {
+        await call({ verb: 'update', id, update: { paused } });
+      },
+      trigger: async () => {
+        const { jobId = '' } = await call({ verb: 'trigger', id });
+        return new HarnessJob<Output, ChunkOutput>(jobId, ENDPOINT_ID, () => this.#queue);
+      },
+      job: (jobId) => new HarnessJob<Output, ChunkOutput>(jobId, ENDPOINT_ID, () => this.#queue),
+    };
+  }
+
   async cancel(id: string): Promise<void> {
     await this.#queue.jobs.cancel({ endpointId: ENDPOINT_ID, id });
   }
@@ -215,9 +279,30 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
 
   // --- time and faults ---
 
-  /** Moves the time forward: leases expire, retries become due, timeouts fire. */
-  advance(ms: number): Promise<void> {
-    return this.#clock.advance(ms);
+  /** Moves the time forward: leases expire, retries become due, timeouts fire, schedules tick. */
+  async advance(ms: number): Promise<void> {
+    const until = this.#clock.now() + ms;
+    for (let idleUntil = 0; idleUntil < until; ) {
+      idleUntil = Math.min(until, await this.#findNextWork());
+      const skippedMs = idleUntil - WAKING_MS - this.#clock.now();
+      // Without it, the polls of a month would take minutes.
+      if (skippedMs > SHORTEST_SKIP_MS) this.#clock.startFrom(this.#clock.now() + skippedMs);
+      const idleMs = idleUntil - this.#clock.now();
+      const step = idleMs > 0 ? idleMs + WORKING_MS : SHORTEST_SKIP_MS;
+      await this.#clock.advance(Math.min(step, until - this.#clock.now()));
+    }
+    await this.#clock.advance(until - this.#clock.now());
+  }
+
+  /** When the queue has work to do next: now, if it has some or nobody knows. */
+  async #findNextWork(): Promise<number> {
+    const now = this.#clock.now();
+    if (!this.#isPlatformUp || this.#link.isDisturbed) return now;
+    const dueAt = await this.#store.read((tx) => {
+      const isBusy = tx.leasedJobs().length > 0 || tx.countReady(ENDPOINT_ID, 1) > 0;
+      return isBusy ? now : tx.nextDueAt();
+    });
+    return Math.max(now, Math.min(dueAt ?? FOREVER, this.#queue.schedules.nextTickAt));
   }
 
   /** Drops the worker's next call of this kind; the worker repeats it. */

@@ -20,24 +20,22 @@ type Scheduled = Omit<StoredSchedule, 'nextAt'> & { nextAt: number };
 
 export function decideDueTicks(schedule: Scheduled, now: number): DueTicks {
   const { jobs: made, maxJobs, nextAt } = schedule;
-  if (nextAt > now) return { jobs: [], missed: undefined, nextAt };
   const lateUpTo = Math.max(nextAt, now - LATE_MS) - 1;
-  const caughtUp = listLastTicks(schedule, {
-    from: nextAt,
-    to: lateUpTo,
-    count: countCaughtUp(schedule),
-  });
-  const punctual = listLastTicks(schedule, { from: lateUpTo + 1, to: now, count: MAX_JOBS });
-  const due = [...caughtUp, ...punctual];
+  const late = { from: nextAt, to: lateUpTo };
+  const caughtUp = listLastTicks(schedule, { ...late, count: countCaughtUp(schedule) });
+  const due = [...caughtUp];
+  let next = nextAt > lateUpTo ? nextAt : findNextTick(schedule, lateUpTo);
+  for (; next !== undefined && next <= now; next = findNextTick(schedule, next)) due.push(next);
   const left = maxJobs === null ? due.length : maxJobs - made;
   const jobs = due.slice(0, Math.min(MAX_JOBS, left));
   const skippedUpTo = (caughtUp[0] ?? lateUpTo + 1) - 1;
   const count = countTicks(schedule, nextAt, skippedUpTo);
-  const [lastAt = nextAt] = listLastTicks(schedule, { from: nextAt, to: skippedUpTo, count: 1 });
+  const [lastAt = nextAt] =
+    count === 0 ? [] : listLastTicks(schedule, { from: nextAt, to: skippedUpTo, count: 1 });
   return {
     jobs,
     missed: count === 0 ? undefined : { count, lastAt },
-    nextAt: due[jobs.length] ?? findNextTick(schedule, now) ?? null,
+    nextAt: due[jobs.length] ?? next ?? null,
   };
 }
 

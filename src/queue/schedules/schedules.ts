@@ -143,6 +143,11 @@ export class Schedules {
     await this.#running;
   }
 
+  /** Unix ms; Infinity without any. */
+  get nextTickAt(): number {
+    return this.#due.firstAt;
+  }
+
   /** By endpoint. */
   counts(): Map<string, ScheduleCounts> {
     const of = Map.groupBy(this.#entries.values(), ({ endpointId }) => endpointId);
