@@ -1,7 +1,7 @@
 // Records the events of a simulated world at the store, the link and the workers, and reports changes that
 // must never happen. verdict.ts checks how the jobs ended.
 import type { Clock } from '../../src/base/clock.ts';
-import type { StoredJob } from '../../src/store/store.ts';
+import type { JobTick, StoredJob } from '../../src/store/store.ts';
 import { isTerminal } from '../../src/wire/job/job.ts';
 import type { LeaseRef, Report, ReportReply, WorkerLink } from '../../src/wire/link/worker-link.ts';
 import type { RateLimit } from '../../src/wire/resources/field.ts';
@@ -47,6 +47,7 @@ export const EVENTS = [
   'passed_over',
   'outgrown',
   'on_later_gpu',
+  'ticked',
 ] as const;
 export type WorldEvent = (typeof EVENTS)[number];
 
@@ -71,6 +72,8 @@ export class Ledger {
   readonly survived = new Map<string, number>();
   /** Index of the GPU type of each worker in the endpoint's order; empty without GPUs. */
   readonly gpus = new Map<string, number>();
+  /** Times of the ticks that have made a job, by schedule. */
+  readonly ticks = new Map<string, Set<number>>();
   /** IDs of jobs that a client retried. */
   readonly retried = new Set<string>();
   readonly #clock: Clock;
@@ -113,11 +116,19 @@ export class Ledger {
   /** Records a committed change of a job. */
   note(before: StoredJob | undefined, after: StoredJob | undefined): void {
     if (before) this.#noteChange(before, after);
+    else if (after?.tick) this.#noteTick(after.tick);
     this.#countLease(before, -1);
     this.#countLease(after, 1);
     const id = (after ?? before)?.id ?? '';
     if (after?.status === 'IN_QUEUE' && !after.delayed) this.#ready.set(id, after);
     else this.#ready.delete(id);
+  }
+
+  #noteTick({ at, scheduleId }: JobTick): void {
+    this.count('ticked');
+    const known = this.ticks.get(scheduleId) ?? new Set();
+    if (known.has(at)) this.faults.push(`the tick at ${at} of ${scheduleId} has made two jobs`);
+    this.ticks.set(scheduleId, known.add(at));
   }
 
   #countLease(job: StoredJob | undefined, times: number): void {

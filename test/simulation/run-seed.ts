@@ -9,6 +9,7 @@ import { createRandom } from '../support/random.ts';
 import { CALM, type Weather } from './flaky-link.ts';
 import type { WorldEvent } from './ledger.ts';
 import { MemoryStore } from './memory-store.ts';
+import { judgeSchedule } from './schedule-plan.ts';
 import { judgeJob } from './verdict.ts';
 import { World } from './world.ts';
 
@@ -22,6 +23,8 @@ const FAILED_COMMITS = 0.02;
 const COMMIT_SEEDS = 1_000_003;
 /** One seed in this many runs on SQLite, which takes twice the time. */
 const SQLITE_ONE_IN = 10;
+/** One seed in this many has a schedule. */
+const SCHEDULE_ONE_IN = 3;
 
 export interface PlayedSeed {
   seed: number;
@@ -67,7 +70,7 @@ export class SeedPlayer {
     });
     const giveBack = world.clock.takeOver(random);
     try {
-      const faults = await play(world, commits);
+      const faults = await play(world, commits, seed);
       await world.close();
       if (commits.failed > 0) world.ledger.count('commit_failed');
       const { events, trace } = world.ledger;
@@ -96,9 +99,10 @@ export class SeedPlayer {
   }
 }
 
-async function play(world: World, commits: { fail: boolean }): Promise<string[]> {
+async function play(world: World, commits: { fail: boolean }, seed: number): Promise<string[]> {
   const { random } = world;
   await world.start(1 + Math.floor(random() * 3));
+  if (seed % SCHEDULE_ONE_IN === 0) await world.schedule(seed / SCHEDULE_ONE_IN);
   world.weather = chooseWeather(world);
   commits.fail = !world.isSheltered;
   for (let step = 0; step < STORM_STEPS; step++) await playStep(world);
@@ -110,6 +114,9 @@ async function play(world: World, commits: { fail: boolean }): Promise<string[]>
     const streamed = stream?.outputs;
     const job = { id, plan, record: records.get(id), isCancelled, isDoomed, streamed };
     faults.push(...(await judgeJob(world, job)));
+  }
+  for (const schedule of await world.readSchedules()) {
+    faults.push(...judgeSchedule(schedule, world.ledger));
   }
   const unused = await world.listUnused();
   if (unused.length > 0) faults.push(`payloads are left: ${JSON.stringify(unused)}`);

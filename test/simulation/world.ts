@@ -9,11 +9,13 @@ import type { WorkerLink } from '../../src/wire/link/worker-link.ts';
 import { ProblemError } from '../../src/wire/problem.ts';
 import { type EndpointDeployment, endpointSettings } from '../../src/wire/resources/endpoint.ts';
 import type { RateLimit } from '../../src/wire/resources/field.ts';
+import type { StoredSchedule } from '../../src/wire/resources/schedule.ts';
 import { USUAL_DEPLOYMENT } from '../support/store/stored-jobs.ts';
 import { CALM, type Weather } from './flaky-link.ts';
 import { choosePlan, GPU_TYPES, type JobPlan, SHORT_TIMEOUT_MS, TIMEOUT_MS } from './job-plan.ts';
 import { Ledger } from './ledger.ts';
 import { MemoryStore } from './memory-store.ts';
+import { planSchedule } from './schedule-plan.ts';
 import { SimulatedWorker } from './simulated-worker.ts';
 import { StreamClient } from './stream-client.ts';
 import { VirtualTime } from './virtual-time.ts';
@@ -172,12 +174,24 @@ export class World {
     if (job && isDone) job.isDoomed = true;
   }
 
-  /** Undefined if the job is no longer stored. */
+  async schedule(seed: number): Promise<void> {
+    const { endpointId } = this;
+    const creation = planSchedule({ endpointId, seed, ttl: JOB_LIMIT_MS }, this.random);
+    const call = { verb: 'create', userId: 'client', creation } as const;
+    await this.#unlessUnavailable(this.queue.schedules.call(endpointId, call));
+  }
+
+  async readSchedules(): Promise<StoredSchedule[]> {
+    const page = this.queue.schedules.page('client', { limit: 10 });
+    return (await this.clock.finish(page)).listed.map(({ schedule }) => schedule);
+  }
+
   /** Payloads that no job has. */
   listUnused(): Promise<UnusedPayload[]> {
     return this.clock.finish(this.#store.read((tx) => tx.unusedPayloads(10)));
   }
 
+  /** Undefined if the job is no longer stored. */
   async readRecord(id: string): Promise<JobRecord | undefined> {
     try {
       const key = { endpointId: this.endpointId, id };
@@ -228,7 +242,9 @@ export class World {
     await this.clock.finish(
       this.#store.write((tx) => {
         const all = { endpointId, status: undefined, before: undefined, limit: 10_000 };
+        const schedules = tx.resources({ kind: 'schedule', limit: 10 });
         for (const job of tx.jobs(all)) tx.removeJob(job);
+        for (const { id, kind } of schedules) tx.removeResource({ kind, id });
         for (const { id } of tx.workers()) tx.removeWorker(endpointId, id);
         // The next world starts at its own time.
         for (const id of ['last', 'time']) tx.removeResource({ kind: 'run', id });

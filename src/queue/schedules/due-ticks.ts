@@ -5,7 +5,7 @@ import { countTicks, findNextTick, listLastTicks } from './tick-times.ts';
 /** A tick is missed when it is later than this, ms: a restart and a takeover take less. */
 export const LATE_MS = 60_000;
 /** Jobs that one decision makes; the next one goes on. More than the ticks of LATE_MS, so that only missed ticks are deferred. */
-const MAX_JOBS = 64;
+export const MAX_DUE_JOBS = 64;
 
 export interface DueTicks {
   /** Times of the ticks that make a job, the oldest first. */
@@ -27,7 +27,7 @@ export function decideDueTicks(schedule: Scheduled, now: number): DueTicks {
   let next = nextAt > lateUpTo ? nextAt : findNextTick(schedule, lateUpTo);
   for (; next !== undefined && next <= now; next = findNextTick(schedule, next)) due.push(next);
   const left = maxJobs === null ? due.length : maxJobs - made;
-  const jobs = due.slice(0, Math.min(MAX_JOBS, left));
+  const jobs = due.slice(0, Math.min(MAX_DUE_JOBS, left));
   const skippedUpTo = (caughtUp[0] ?? lateUpTo + 1) - 1;
   const count = countTicks(schedule, nextAt, skippedUpTo);
   const [lastAt = nextAt] =

@@ -18,7 +18,7 @@ import { RESOURCES } from '../../wire/routes/routes.ts';
 import { judgeWebhook, readQueue } from '../admission.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import { checkTiming, findNextTick } from './tick-times.ts';
-import { makeTickJobs, type Ticked, triggerJob } from './ticks.ts';
+import { MAX_TICK_JOBS, makeTickJobs, type Ticked, triggerJob } from './ticks.ts';
 
 const KIND = RESOURCES.schedules.singular;
 /** Rows that are read at once. */
@@ -272,7 +272,7 @@ export class Schedules {
 
   async #trigger(id: string): Promise<ScheduleAnswer> {
     const { clock, positions, signals, store } = this.#options;
-    const arrival = { now: clock.now(), positions, signals };
+    const arrival = { now: clock.now(), positions: [positions.next()], signals };
     const { job, schedule } = await store.write((tx) => {
       const row = tx.resource(key(id));
       const before = requireRow(row, id);
@@ -339,7 +339,8 @@ export class Schedules {
     const now = clock.now();
     const due = this.#due.list(now, TICKED_AT_ONCE);
     if (due.length === 0) return this.#due.firstAt;
-    const ticking = { now, positions, signals };
+    const free = Array.from({ length: MAX_TICK_JOBS }, () => positions.next());
+    const ticking = { now, positions: free, signals };
     const { gone, ticked } = await changes.commit(
       (tx, step) => {
         const found = tx.each(due, ({ endpointId, id, position }) => {

@@ -13,17 +13,18 @@ import {
 import { insert } from '../admission.ts';
 import type { StepOn } from '../changes.ts';
 import type { Signals } from '../signals.ts';
-import { ChosenIds, type Positions } from '../submissions.ts';
-import { decideDueTicks } from './due-ticks.ts';
+import { ChosenIds } from '../submissions.ts';
+import { decideDueTicks, MAX_DUE_JOBS } from './due-ticks.ts';
 
-/** Jobs of one operation; the ticks of further schedules come with the next one. */
-const MAX_JOBS = 128;
+/** Most jobs of one operation; the ticks of further schedules come with the next one. */
+export const MAX_TICK_JOBS = 128;
 /** Jobs of a schedule of which `overlap` knows. */
 const MAX_OPEN = 10;
 
 interface Ticking {
   now: number;
-  positions: Pick<Positions, 'next'>;
+  /** For the jobs. Chosen before the operation: those of later operations are greater. */
+  positions: readonly number[];
   signals: Pick<Signals, 'arriving'>;
 }
 
@@ -53,17 +54,19 @@ export function makeTickJobs(
   // The store has the endpoints as they were before the operation.
   const endpoints = new Map(schedules.map(({ endpoint }) => [endpoint.id, { ...endpoint }]));
   const openJobs = tx.each(schedules, ({ schedule }) => readOpenJobs(tx, schedule));
-  const ticked: (Ticked & Pick<Given, 'position'>)[] = [];
+  const results: (Ticked & Pick<Given, 'position'>)[] = [];
   let made = 0;
   for (const [index, { position, ...given }] of schedules.entries()) {
-    if (made >= MAX_JOBS) break;
+    if (made + MAX_DUE_JOBS > MAX_TICK_JOBS) break;
     const endpoint = endpoints.get(given.endpoint.id) ?? given.endpoint;
     const open = openJobs[index] ?? [];
-    const result = tickOne(tx, step, { ...ticking, schedule: given.schedule, endpoint, open });
+    const positions = ticking.positions.slice(made);
+    const ticked = { ...ticking, positions, schedule: given.schedule, endpoint, open };
+    const result = tickOne(tx, step, ticked);
     made += result.jobs.length;
-    ticked.push({ ...result, position });
+    results.push({ ...result, position });
   }
-  return ticked;
+  return results;
 }
 
 /** Its jobs that have not ended. */
@@ -95,7 +98,8 @@ function tickOne(tx: Transaction, step: StepOn, given: TickedSchedule): Ticked {
     const isLast = index === due.jobs.length - 1;
     const hasOpen = open.length + jobs.length > 0;
     const refusal = judgeOverlap(before, { hasOpen, isLast });
-    const job = refusal ?? tryInsert(tx, given, { scheduleId: before.id, at });
+    const positions = given.positions.slice(jobs.length);
+    const job = refusal ?? tryInsert(tx, { ...given, positions }, { scheduleId: before.id, at });
     if (typeof job === 'string') {
       notes.skip(job, at);
       continue;
@@ -140,6 +144,8 @@ function insertJob(
   tick: JobTick,
 ): StoredJob {
   const { endpointId, input: given, jitter, webhook } = schedule;
+  const [position] = positions;
+  if (position === undefined) throw new Error('no position is left for the job of a tick');
   const input = Buffer.from(JSON.stringify(given));
   const delay = (schedule.policy.delay ?? 0) + chooseDelay(tick, jitter);
   const policy = { ...schedule.policy, ...(delay > 0 && { delay }) };
@@ -153,7 +159,7 @@ function insertJob(
       webhook: webhook ?? undefined,
       tick,
     },
-    arrival: { id: createUuidV7(now), input, now, position: positions.next(), chosen: NO_IDS },
+    arrival: { id: createUuidV7(now), input, now, position, chosen: NO_IDS },
   });
   endpoint.inQueue += 1;
   signals.arriving(job);

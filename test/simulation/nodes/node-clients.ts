@@ -1,11 +1,13 @@
 // The clients of a world with nodes: they submit jobs, change them and read their streams, each call at any node.
 import { createUuidV7 } from '../../../src/base/id.ts';
 import type { ShardedQueues } from '../../../src/queue/queues.ts';
-import { StoreUnavailableError } from '../../../src/store/store.ts';
+import { OWNER, StoreUnavailableError } from '../../../src/store/store.ts';
 import type { JobRecord } from '../../../src/wire/job/job-records.ts';
 import { ProblemError } from '../../../src/wire/problem.ts';
+import type { StoredSchedule } from '../../../src/wire/resources/schedule.ts';
 import { choosePlan, type JobPlan, SHORT_TIMEOUT_MS, TIMEOUT_MS } from '../job-plan.ts';
 import type { Ledger } from '../ledger.ts';
+import { planSchedule } from '../schedule-plan.ts';
 import { StreamClient } from '../stream-client.ts';
 import type { VirtualTime } from '../virtual-time.ts';
 import type { Call, Entrance } from './entrance.ts';
@@ -146,6 +148,31 @@ export class NodeClients {
       await queues.jobs.setTtl({ endpointId, id }, ttlMs);
     };
     this.#track(this.#ask({ endpointId, isRepeatable: false, run }));
+  }
+
+  /** Creates a schedule, if an answer comes. */
+  schedule(seed: number): void {
+    const endpointId = this.#choose(this.#options.endpointIds);
+    const creation = planSchedule({ endpointId, seed, ttl: JOB_LIMIT_MS }, this.#options.random);
+    const call = { verb: 'create', userId: OWNER, creation } as const;
+    this.#track(
+      this.#ask({
+        ...{ endpointId, isRepeatable: false },
+        run: (queues) => queues.schedules.call(endpointId, call),
+      }),
+    );
+  }
+
+  /** Undefined if the call was refused. */
+  async readSchedules(endpointId: string): Promise<StoredSchedule[] | undefined> {
+    const page = await this.#await(
+      this.#ask({
+        ...{ endpointId, isRepeatable: true },
+        run: (queues) => queues.schedules.page(OWNER, { limit: 10 }),
+      }),
+    );
+    const schedules = page?.listed.map(({ schedule }) => schedule);
+    return schedules?.filter((schedule) => schedule.endpointId === endpointId);
   }
 
   /** Whether all calls of clients have ended, so that no job is submitted or changed any more. */

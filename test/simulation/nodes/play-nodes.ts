@@ -4,6 +4,7 @@ import '../global-time.ts';
 import type { StoredJob } from '../../../src/store/store.ts';
 import { createRandom } from '../../support/random.ts';
 import { CALM } from '../flaky-link.ts';
+import { judgeSchedule } from '../schedule-plan.ts';
 import { judgeJob } from '../verdict.ts';
 import { STREAM_PAUSE_MS } from './node-clients.ts';
 import { breakSomething, chooseStormFate } from './node-faults.ts';
@@ -20,6 +21,8 @@ const CALM_STEP_MS = 4_000;
 /** Longer than the platform sleeps between two looks for work. */
 const SWEEP_LIMIT_MS = 60_000;
 const SEEDS = 7_000_003;
+/** One seed in this many has a schedule. */
+const SCHEDULE_ONE_IN = 3;
 
 export interface PlayedNodes {
   faults: string[];
@@ -34,7 +37,7 @@ export async function playNodes(seed: number): Promise<PlayedNodes> {
   const join = separateProcesses(world.clock);
   const faults: string[] = [];
   try {
-    faults.push(...(await play(world)));
+    faults.push(...(await play(world, seed)));
   } catch (error) {
     faults.push(error instanceof Error ? (error.stack ?? error.message) : String(error));
   } finally {
@@ -51,10 +54,11 @@ export async function playNodes(seed: number): Promise<PlayedNodes> {
   return { faults: all, trace, events: world.events.counts };
 }
 
-async function play(world: NodesWorld): Promise<string[]> {
+async function play(world: NodesWorld, seed: number): Promise<string[]> {
   const { clock, random } = world;
   world.start(random() < 0.3 ? 2 : 1);
   await clock.advance(START_MS);
+  if (seed % SCHEDULE_ONE_IN === 0) world.clients.schedule(seed / SCHEDULE_ONE_IN);
   world.chooseFate = () => chooseStormFate(world);
   world.failedWrites = 0.02;
   world.lost = random() * 0.03;
@@ -135,6 +139,10 @@ async function judge(world: NodesWorld): Promise<string[]> {
     const record = await world.clients.readRecord(id, endpointId);
     const played = { ...job, id, record, streamed: stream?.outputs };
     faults.push(...(await judgeJob({ isSheltered: false, ledger, readChunks }, played)));
+  }
+  for (const [endpointId, ledger] of world.ledgers) {
+    const schedules = await world.clients.readSchedules(endpointId);
+    for (const schedule of schedules ?? []) faults.push(...judgeSchedule(schedule, ledger));
   }
   return faults;
 }
