@@ -1,5 +1,6 @@
 // Reports the load and the workers of an endpoint, for scaling decisions.
 import {
+  ENDING,
   numberGpuType,
   type OutgrownLoad,
   type StoredEndpoint,
@@ -15,7 +16,8 @@ import { type HeldLease, listLaterTypes, type ParkWish, type PresentWorker } fro
 const MAX_READY = 10_000;
 /** Of an endpoint with limits, jobs are counted one by one up to this number; more are as many as wait. */
 const MAX_TAKEABLE = 256;
-const LATER = { onDisk: 'later' } as const;
+/** The search writes nothing; a full disk must not stop it. */
+const LATER = { ...ENDING, onDisk: 'later' } as const;
 const MS_PER_S = 1_000;
 /** Jobs that are looked at for urgent ones. */
 const MAX_URGENT = 16;

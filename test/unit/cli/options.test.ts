@@ -7,6 +7,7 @@ import {
   flagName,
   integer,
   list,
+  rate,
   requiredText,
   text,
 } from '../../../src/cli/options.ts';
@@ -32,6 +33,23 @@ afterEach(clearVariables);
 function parse(...args: string[]) {
   return parseOptions(table, args);
 }
+
+describe('a rate', () => {
+  const rates = { rate: rate({ help: 'rate' }) };
+
+  it.each([
+    ['100/1m', { max: 100, perMs: 60_000 }],
+    ['5/s', { max: 5, perMs: 1_000 }],
+    ['1/500ms', { max: 1, perMs: 500 }],
+    ['7/2d', { max: 7, perMs: 172_800_000 }],
+  ])('of %s is %o', (given, value) => {
+    expect(parseOptions(rates, ['--rate', given]).values.rate).toEqual(value);
+  });
+
+  it.each(['5', '5/', '/s', '5/1w', '-1/s', '1.5/s'])('of %s is refused', (given) => {
+    expect(() => parseOptions(rates, [`--rate=${given}`])).toThrow('must be MAX/TIME');
+  });
+});
 
 describe('values', () => {
   it('are the defaults if nothing is given', () => {
