@@ -31,7 +31,14 @@ import {
 } from './client/jobs/submissions.ts';
 import type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
 import type { ErrorCode, JobStatus } from './wire/job/job.ts';
-import type { JobDetails, JobRecord, JobSummary } from './wire/job/job-records.ts';
+import type {
+  FailedJob,
+  JobDetails,
+  JobRecord,
+  JobSummary,
+  ResubmittedJob,
+  ResubmittedJobs,
+} from './wire/job/job-records.ts';
 import { requireJsonInput } from './wire/job/json-input.ts';
 import type { Json } from './wire/json.ts';
 import type { EndpointHealth, InputSchemaRecord } from './wire/resources/endpoint.ts';
@@ -118,13 +125,16 @@ export type {
 export { JobFailedError, WAIT_CODES, type WaitCode } from './wire/job/job.ts';
 export type {
   FailedAttempt,
+  FailedJob,
   JobDetails,
   JobError,
   JobRecord,
   JobSummary,
+  ResubmittedJob,
   TimelineEntry,
   WaitReason,
 } from './wire/job/job-records.ts';
+export type { RetryPolicy } from './wire/job/retry-policy.ts';
 export type { Json } from './wire/json.ts';
 export type { Problem, ProblemCode } from './wire/problem.ts';
 export type { FailedJobList } from './wire/resources/activity.ts';
@@ -266,6 +276,12 @@ export interface Client<Handler = unknown> {
   readonly flows: FlowsClient;
   /** Returns what the handler logged, as NDJSON. */
   log(jobId: string, options?: LogOptions): Promise<LogPage>;
+  /** A FAILED or TIMED_OUT job with error, timeline, input and log, also after its retention. @throws ApiError */
+  failedJob(jobId: string, options?: CallOptions): Promise<FailedJob>;
+  /** Submits 1 to 100 failed jobs again, each once, as new jobs. @throws ApiError */
+  resubmit(ids: readonly string[], options?: CallOptions): Promise<ResubmittedJob[]>;
+  /** Deletes 1 to 100 failed jobs. @returns their number @throws ApiError */
+  deleteFailed(ids: readonly string[], options?: CallOptions): Promise<number>;
   /** Yields pages of the log until the job has ended. */
   followLog(jobId: string, options?: LogOptions): AsyncGenerator<LogPage, void, void>;
 }
@@ -341,6 +357,24 @@ export function createClient<Handler = unknown>(options: ClientOptions): Client<
     jobs: ({ signal, ...query } = {}) =>
       caller.json<JobList>({ ...callOf(JOB_ROUTES.listJobs, ofEndpoint), query, signal }),
     flows: connectFlows(caller, endpoint),
+    failedJob: (jobId, { signal } = {}) =>
+      caller.json<FailedJob>({ ...callOf(JOB_ROUTES.getFailedJob, ofJob(jobId)), signal }),
+    resubmit: async (ids, { signal } = {}) => {
+      const call = callOf(JOB_ROUTES.resubmitJobs, ofEndpoint);
+      const body = { ids };
+      const answer = await caller.json<ResubmittedJobs>({
+        ...call,
+        body,
+        repeatable: true,
+        signal,
+      });
+      return answer.jobs;
+    },
+    deleteFailed: async (ids, { signal } = {}) => {
+      const call = callOf(JOB_ROUTES.deleteFailedJobs, ofEndpoint);
+      const answer = await caller.json<{ deleted: number }>({ ...call, body: { ids }, signal });
+      return answer.deleted;
+    },
     log: (jobId, logOptions = {}) =>
       readLogPage(caller, fillPath(JOB_ROUTES.getJobLog, ofJob(jobId)), logOptions),
     followLog: (jobId, logOptions = {}) =>

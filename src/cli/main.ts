@@ -76,6 +76,10 @@ export const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'submits, lists, shows, cancels and retries graphs of jobs',
     load: async () => (await import('./jobs/flows.ts')).flowsCommands,
   },
+  failed: {
+    summary: 'lists, shows, exports, resubmits and deletes failed jobs',
+    load: async () => (await import('./jobs/failed.ts')).failedCommands,
+  },
   endpoints: {
     summary: 'creates, lists, shows, updates and deletes endpoints; explains their scaling',
     load: async () => (await import('./endpoints/endpoints.ts')).endpointsCommands,

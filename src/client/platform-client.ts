@@ -62,6 +62,12 @@ export interface FailedJobsOptions {
   endpoint?: string | undefined;
   /** Only jobs of which an attempt failed with this code. */
   errorCode?: ErrorCode | undefined;
+  /** Only jobs that ended at or after this time, Unix ms. */
+  since?: number | undefined;
+  /** Only jobs that ended at or before this time, Unix ms. */
+  until?: number | undefined;
+  /** Only jobs with this text in the message of their error or in their input. */
+  text?: string | undefined;
   /** 1 to 100. Default 20. */
   limit?: number | undefined;
   cursor?: string | undefined;

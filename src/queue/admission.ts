@@ -66,6 +66,8 @@ export function insert(
   { arrival, submission }: { submission: Submission; arrival: Arrival },
   step?: StepOn,
 ): Inserted {
+  const { endpointId, retryOf } = submission;
+  const failed = retryOf === undefined ? undefined : tx.anyJob({ endpointId, id: retryOf });
   const first = admit(tx, endpoint, { submission, chosen: arrival.chosen });
   if (first) return { job: first, isNew: false };
   const { id, input, now, position } = arrival;
@@ -76,6 +78,8 @@ export function insert(
     return { job: insertChild(tx, step, { job, input, submission }), isNew: true };
   }
   tx.insertJob(job, input);
+  if (failed)
+    tx.saveJob(failed, { ...failed, resubmission: { ...failed.resubmission, as: id } }, 0);
   return { job, isNew: true };
 }
 
@@ -107,7 +111,12 @@ export function admit(
   { inQueue, settings }: AdmittingEndpoint,
   { chosen, submission }: { submission: Submission; chosen: ChosenIds },
 ): StoredJob | undefined {
-  const { endpointId, idempotency, newJob } = submission;
+  const { endpointId, idempotency, newJob, retryOf } = submission;
+  if (retryOf !== undefined) {
+    const failed = tx.anyJob({ endpointId, id: retryOf });
+    const as = failed?.resubmission?.as;
+    if (failed && as !== undefined) return { ...failed, id: as };
+  }
   // Not for every chosen ID: looking for a job that does not exist asks the database.
   if (newJob && (newJob.isRepeated || chosen.isRepeated(newJob.requestId ?? newJob.id))) {
     const first = tx.job({ endpointId, id: newJob.id });
@@ -152,6 +161,8 @@ export interface Submission {
   trace?: TraceContext | undefined;
   /** http or https URL that gets the final record. */
   webhook?: string | undefined;
+  /** The failed job of the endpoint that is submitted again, once. */
+  retryOf?: string | undefined;
   attachment?: JobAttachment | undefined;
   /** The job waits for these. */
   after?: readonly ParentReference[] | undefined;
@@ -177,7 +188,7 @@ export function createId({ mode }: Submission, now: number): string {
 }
 
 export function createJob(
-  { attachment, endpointId, idempotency, mode, policy, tick, trace, webhook }: Submission,
+  { attachment, endpointId, idempotency, mode, policy, retryOf, tick, trace, webhook }: Submission,
   { settings }: Pick<StoredEndpoint, 'settings'>,
   { id, now, position, turn }: QueuedAs,
 ): StoredJob {
@@ -213,5 +224,6 @@ export function createJob(
     webhook: webhook ?? null,
     tick: tick ?? null,
     attachment: attachment ?? null,
+    resubmission: retryOf === undefined ? null : { of: retryOf },
   };
 }

@@ -11,6 +11,7 @@ import {
   type WriteOptions,
 } from '../store/store.ts';
 import { isTerminal } from '../wire/job/job.ts';
+import { countDeadLetter, prepareCount } from './dead-letters.ts';
 import { noteFlows } from './flows/flow-record.ts';
 import { type JobEvent, next } from './lifecycle/lifecycle.ts';
 import { findEnd } from './lifecycle/links.ts';
@@ -39,6 +40,9 @@ interface OperationResult<T> {
   changes: readonly Change[];
   newDeliveries: readonly StoredDelivery[];
 }
+
+/** The event of the jobs of a slice, or what makes that of each. */
+type SliceEvent = JobEvent | ((tx: Transaction, job: StoredJob) => JobEvent);
 
 /** What one slice did. */
 export interface Slice {
@@ -112,7 +116,7 @@ export class Changes {
    */
   commitSlice(
     find: (tx: Transaction, limit: number) => StoredJob[],
-    event: JobEvent,
+    event: SliceEvent,
   ): Promise<Slice> {
     return this.inSlice(() => this.#commitSlice(find, event));
   }
@@ -129,16 +133,17 @@ export class Changes {
 
   #commitSlice(
     find: (tx: Transaction, limit: number) => StoredJob[],
-    event: JobEvent,
+    event: SliceEvent,
   ): Promise<Slice> {
     return this.commit((tx, step): Slice => {
       const found = find(tx, SLICE_JOBS);
+      prepareCount(tx, found);
       let changed = 0;
       let removed = 0;
       let logBytes = 0;
       for (const job of found) {
         if (logBytes > SLICE_LOG_BYTES) return { changed, removed, isLast: false };
-        const decision = step(job, event);
+        const decision = step(job, typeof event === 'function' ? event(tx, job) : event);
         changed++;
         if (!('removed' in decision && decision.removed)) continue;
         removed++;
@@ -208,6 +213,7 @@ interface Application {
 function apply(tx: Transaction, { job, event, moment, changes }: Application): Decision {
   let decision = next(job, event, moment);
   if ('refused' in decision) return decision;
+  countDeadLetter(tx, job, decision);
   const after = decision.job;
   if (after.turn === NO_TURN && after.status === 'IN_QUEUE' && !after.delayed) {
     decision = { ...decision, job: { ...after, turn: NEXT_TURN } };

@@ -1,7 +1,7 @@
 // Removes the jobs of a deleted endpoint in slices. Requests to the endpoint get 404 as soon as it is
 // deleted. control/ decides when to delete an endpoint.
 import { letOthersRun } from '../base/clock.ts';
-import type { Reader, StoredEndpoint } from '../store/store.ts';
+import { LOWEST_POSITION, type Reader, type StoredEndpoint } from '../store/store.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { QueueParts } from './queue-parts.ts';
 
@@ -90,7 +90,7 @@ export class EndpointRemoval {
 
   /** @returns whether all jobs are removed */
   async #removeSome(endpointId: string): Promise<boolean> {
-    const newest = { endpointId, status: undefined, before: undefined };
+    const newest = { endpointId, status: undefined, before: undefined, from: LOWEST_POSITION };
     const { isLast } = await this.#options.changes.commitSlice(
       (tx, limit) =>
         // Lists leave out the links, which name the children to be told.

@@ -1,7 +1,15 @@
 // Lists of jobs: those of an endpoint that match a filter, the failed ones of several endpoints, and the starts of inputs
 // and errors that lists show. A page reads a bounded number of jobs, however they are spread.
 import { yieldToLoop } from '../base/slices.ts';
-import type { FoundJobs, JobFilter, JobPreview, Reader, Store, StoredJob } from '../store/store.ts';
+import {
+  type FoundJobs,
+  type JobFilter,
+  type JobPreview,
+  LOWEST_POSITION,
+  type Reader,
+  type Store,
+  type StoredJob,
+} from '../store/store.ts';
 import type { ErrorCode, JobStatus } from '../wire/job/job.ts';
 import type { JobSummary } from '../wire/job/job-records.ts';
 import { readEndpoint } from './endpoint-removal.ts';
@@ -14,12 +22,20 @@ export interface FailedListing {
   limit: number;
   /** Only jobs of which an attempt failed with this code. */
   errorCode?: ErrorCode | undefined;
+  /** Only jobs that ended at or after this time, Unix ms. */
+  since?: number | undefined;
+  /** Only jobs that ended at or before this time, Unix ms. */
+  until?: number | undefined;
+  /** Only jobs with this text in the message of their error or in their input, of at most 16 KB. */
+  text?: string | undefined;
 }
 
 interface FailedJob extends JobSummary {
   endpointId: string;
   position: number;
   endedAt: number | null;
+  retryOf?: string;
+  retriedAs?: string;
 }
 
 export interface FailedPage {
@@ -64,11 +80,14 @@ export async function listFailed(
       const pages = await store.read((tx) =>
         tx.each(slice, (source) => readOn(tx, source, { listing, most, scan })),
       );
-      slice.forEach((source, index) => {
-        Object.assign(source, pages[index]);
-      });
+      for (const [index, source] of slice.entries()) {
+        const { jobs = [], next } = pages[index] ?? {};
+        Object.assign(source, { jobs: await selectFailed(store, jobs, listing), next });
+      }
     }
     scanned += listing.errorCode === undefined ? some.length * most : some.length * scan;
+    // Inputs are read for it, too.
+    if (listing.text !== undefined) scanned += 9 * some.length * most;
   };
   if (sources.length > 0) await fill(sources, Math.min(limit, share));
 
@@ -89,6 +108,8 @@ export async function listFailed(
       endpointId: job.endpointId,
       position: job.position,
       endedAt: job.endedAt,
+      ...(job.resubmission?.of !== undefined && { retryOf: job.resubmission.of }),
+      ...(job.resubmission?.as !== undefined && { retriedAs: job.resubmission.as }),
     })),
     next: left && topOf(left) + 1,
   };
@@ -98,13 +119,13 @@ export async function listFailed(
 function findNewest(sources: readonly Source[]): Source | undefined {
   let newest: Source | undefined;
   for (const source of sources) {
-    if (topOf(source) > (newest ? topOf(newest) : -1)) newest = source;
+    if (topOf(source) > (newest ? topOf(newest) : Number.NEGATIVE_INFINITY)) newest = source;
   }
   return newest;
 }
 
 /** Highest possible position of its next job. */
-function topOf({ jobs, next = 0 }: Source): number {
+function topOf({ jobs, next = Number.NEGATIVE_INFINITY }: Source): number {
   return jobs[0]?.position ?? next - 1;
 }
 
@@ -122,27 +143,62 @@ function readOn(tx: Reader, source: Source, read: SourceRead): FoundJobs {
   if (!endpoint || endpoint.deleted || endpoint[kind] === 0) {
     return { jobs: [], next: undefined };
   }
-  const wanted = { endpointId, status: STATUSES[kind], before, limit };
+  const wanted = { endpointId, status: STATUSES[kind], before, from: LOWEST_POSITION, limit };
   if (errorCode !== undefined) {
-    return tx.findJobs({ ...wanted, errorCode, from: undefined, scan });
+    return tx.findJobs({ ...wanted, errorCode, scan });
   }
   const jobs = tx.jobs(wanted);
   return { jobs, next: jobs.length < limit ? undefined : jobs.at(-1)?.position };
 }
 
+/** Below all positions. */
+const NOWHERE = Number.NEGATIVE_INFINITY;
+
+/** The jobs that fit the filters which no statement knows. */
+async function selectFailed(
+  store: Store,
+  jobs: readonly StoredJob[],
+  { since = 0, text, until = Number.MAX_SAFE_INTEGER }: FailedListing,
+): Promise<StoredJob[]> {
+  const timely = jobs.filter(
+    ({ endedAt }) => endedAt !== null && endedAt >= since && endedAt <= until,
+  );
+  if (text === undefined) return timely;
+  const found: StoredJob[] = [];
+  for (let at = 0; at < timely.length; at += PREVIEWED_AT_ONCE) {
+    const slice = timely.slice(at, at + PREVIEWED_AT_ONCE);
+    const previews = await store.read((tx) =>
+      tx.each(slice, (key) => tx.jobPreview(key, MAX_INPUT_BYTES)),
+    );
+    found.push(...slice.filter((_, index) => hasText(previews[index], text)));
+    await yieldToLoop();
+  }
+  return found;
+}
+
+/** Without regard to case. */
+function hasText(preview: JobPreview | undefined, text: string): boolean {
+  const { error, input } = preview ?? {};
+  const texts = [
+    error?.message ?? '',
+    input instanceof Uint8Array ? Buffer.from(input).toString() : '',
+  ];
+  return texts.some((each) => each.toLowerCase().includes(text.toLowerCase()));
+}
+
 /** Merges the pages of several queues or nodes into one. */
 export function mergeFailed(pages: readonly FailedPage[], limit: number): FailedPage {
   // Below this position, a page with a `next` may lack jobs.
-  const floor = Math.max(0, ...pages.map(({ next = 0 }) => next));
+  const floor = Math.max(...pages.map(({ next = NOWHERE }) => next));
   const all = pages
     .flatMap(({ jobs }) => jobs)
     .filter(({ position }) => position >= floor)
     .sort((a, b) => b.position - a.position);
-  const last = all[limit - 1]?.position ?? 0;
+  const last = all[limit - 1]?.position ?? NOWHERE;
   // Jobs of two queues can have the same position: the next page begins behind all of them.
   const jobs = all.filter(({ position }) => position >= last);
   const next = jobs.length < all.length ? last : floor;
-  return { jobs, next: next === 0 ? undefined : next };
+  return { jobs, next: next === NOWHERE ? undefined : next };
 }
 
 /** Jobs that one operation of the store looks at, and that one page looks at. */

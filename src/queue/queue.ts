@@ -7,6 +7,7 @@ import { ProblemError } from '../wire/problem.ts';
 import type { EndpointHealth, InputSchemaRecord } from '../wire/resources/endpoint.ts';
 import type { Pause } from '../wire/resources/pause.ts';
 import { QueueActivity } from './activity/activity.ts';
+import { DeadLetters } from './dead-letters.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import { Flows } from './flows/flows.ts';
 import type { JobTimes } from './job-times.ts';
@@ -65,6 +66,7 @@ export interface WebhookCounts {
 export class Queue {
   readonly submissions: Submissions;
   readonly jobs: Jobs;
+  readonly deadLetters: DeadLetters;
   readonly flows: Flows;
   readonly streams: Streams;
   readonly openLeases: OpenLeases;
@@ -94,6 +96,7 @@ export class Queue {
     this.workerLoads = parts.workerLoads;
     this.submissions = new Submissions(parts);
     this.jobs = new Jobs(parts);
+    this.deadLetters = new DeadLetters(parts, this.submissions);
     this.flows = new Flows(parts);
     this.streams = new Streams(parts);
     this.openLeases = new OpenLeases(parts);

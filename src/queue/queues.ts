@@ -11,7 +11,14 @@ import type { QueueSettings } from './settings.ts';
 /** The methods of a class, without its private members, so that another class can have them too. */
 type MethodsOf<T> = { readonly [Name in keyof T]: T[Name] };
 
-type Parts = 'flows' | 'jobs' | 'openLeases' | 'streams' | 'submissions' | 'workerLoads';
+type Parts =
+  | 'deadLetters'
+  | 'flows'
+  | 'jobs'
+  | 'openLeases'
+  | 'streams'
+  | 'submissions'
+  | 'workerLoads';
 type OfSchedules = 'call' | 'counts' | 'entries' | 'page';
 type OfAll = 'bridge' | 'close' | 'isClosing' | 'reached' | 'settings';
 type OfEndpoint = 'endPod' | 'health' | 'inputSchema' | 'isClosingAt' | 'link' | 'listPauses';
@@ -112,6 +119,13 @@ export class ShardedQueues implements Queues {
       return mergeFailed(found, listing.limit);
     },
     log: async (key, from) => this.of(key.endpointId).jobs.log(key, from),
+  };
+
+  readonly deadLetters: Queues['deadLetters'] = {
+    details: async (key) => this.of(key.endpointId).deadLetters.details(key),
+    measure: async (key) => this.of(key.endpointId).deadLetters.measure(key),
+    resubmit: async (endpointId, ids) => this.of(endpointId).deadLetters.resubmit(endpointId, ids),
+    delete: async (endpointId, ids) => this.of(endpointId).deadLetters.delete(endpointId, ids),
   };
 
   readonly streams: Queues['streams'] = {

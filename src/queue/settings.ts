@@ -20,6 +20,8 @@ export interface QueueSettings {
   retry: Pick<RetryPolicy, 'backoff' | 'delayMs' | 'delaysMs' | 'factor' | 'jitter' | 'maxDelayMs'>;
   /** How long an ended job is kept, ms. Default 30 min for run, 1 min for runsync. */
   retentionMs: { run: number; runsync: number };
+  /** Dead letters of one user: their number, and the bytes of their inputs and logs. Default 10,000, 1 GB. */
+  deadLetters: { maxJobs: number; maxBytes: number };
   /** Bytes of all chunks of one attempt. Default 1 GB. */
   maxChunkBytes: number;
   /** Largest returned output, and largest stream that is joined for the record, bytes. Default 20 MB. */
@@ -41,6 +43,7 @@ const DEFAULT_SETTINGS: QueueSettings = {
   maxReleases: 10,
   retry: DEFAULT_RETRY,
   retentionMs: { run: 30 * 60_000, runsync: 60_000 },
+  deadLetters: { maxJobs: 10_000, maxBytes: 1024 * MB },
   maxChunkBytes: 1024 * MB,
   maxOutputBytes: 20 * MB,
   maxLogBytes: MB,

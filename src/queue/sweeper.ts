@@ -1,6 +1,7 @@
 // Processes jobs when their time has come: expired leases and deadlines, ended delays and retentions. Ends pauses.
 import { AT_ONCE, Loop, MAX_SLEEP_MS, NEVER } from '../base/loop.ts';
 import { ENDING, logLevelOf, type StoredJob } from '../store/store.ts';
+import { trimDeadLetters } from './dead-letters.ts';
 import type { QueueParts } from './queue-parts.ts';
 
 /** Database pages of 4 KB returned to the file system in one step. */
@@ -43,6 +44,7 @@ function createPass(options: SweeperOptions): () => Promise<number> {
   let hasFreedSpace = false;
   return async () => {
     hasFreedSpace = (await sweepOnce(options, lateness)) > 0 || hasFreedSpace;
+    hasFreedSpace = (await trimDeadLetters(options)) || hasFreedSpace;
     const pauseEndsAt = await pauses.endDue();
     await forgetSilent(options);
     const hasDeleted = await changes.inSlice(() => payloads.deleteSome());
@@ -111,9 +113,13 @@ async function sweepOnce({ changes, clock }: SweeperOptions, lateness: Lateness)
   for (;;) {
     await lateness.forgive();
     const now = clock.now();
-    const slice = await changes.commitSlice((tx, limit) => tx.dueJobs(now, limit), {
-      type: 'clock',
-    });
+    const slice = await changes.commitSlice(
+      (tx, limit) => tx.dueJobs(now, limit),
+      (tx, { endpointId }) => ({
+        type: 'clock',
+        failedRetentionMs: tx.endpoint(endpointId)?.settings.failedRetention ?? 0,
+      }),
+    );
     removed += slice.removed;
     if (slice.isLast) return removed;
   }

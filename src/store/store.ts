@@ -28,13 +28,16 @@ export type * from './stored-records.ts';
 export type * from './stored-records.ts';
 export {
   findOutgrownGpu,
+  isDeadLetter,
   isOpen,
   isWaiting,
+  LOWEST_POSITION,
   NEW_JOB,
   NEXT_TURN,
   NO_GROUP,
   NO_TURN,
   numberGpuType,
+  toDeadLetter,
 } from './stored-records.ts';
 
 /** Owner of everything that has no other owner: declared endpoints, the first keys. */
@@ -148,6 +151,8 @@ export interface JobListing {
   status: JobStatus | undefined;
   /** Only jobs with a smaller position, because the list is newest first. */
   before: number | undefined;
+  /** Only jobs from this position on. Default 0: no dead letters. */
+  from?: number | undefined;
   limit: number;
 }
 
@@ -162,8 +167,6 @@ export interface JobFilter {
 }
 
 export interface JobSearch extends JobListing, JobFilter {
-  /** Only jobs from this position on. */
-  from: number | undefined;
   /** Approximate limit of jobs to examine. */
   scan: number;
 }
@@ -249,7 +252,12 @@ export interface Reader {
   each<Item, Value>(items: Iterable<Item>, read: (item: Item) => Value): Value[];
   endpoint(id: string): StoredEndpoint | undefined;
   endpoints(): StoredEndpoint[];
+  /** Undefined for a dead letter too. */
   job(key: JobKey): StoredJob | undefined;
+  /** The job, also if it is a dead letter. */
+  anyJob(key: JobKey): StoredJob | undefined;
+  /** Dead letters of the endpoint, the first submitted first. Like `jobs` otherwise. */
+  oldestDeadLetters(endpointId: string, limit: number): StoredJob[];
   jobByIdempotencyKey(endpointId: string, idempotencyKey: string): StoredJob | undefined;
   /** Without errors, histories, progress and attachments: of 1,000 jobs they can be hundreds of MB. */
   jobs(listing: JobListing): StoredJob[];

@@ -150,6 +150,7 @@ export interface StoredJob {
   /** The tick that made the job; null: a client did. */
   tick: JobTick | null;
   attachment: JobAttachment | null;
+  resubmission: Resubmission | null;
 }
 
 /** A tick of a schedule: no two jobs have the same one, unless a caller has triggered them. */
@@ -168,6 +169,28 @@ export interface JobRetry {
   inherited?: RetryPolicy;
   /** When the first attempt of the run began. Set if the policy limits the time. */
   firstStartedAt?: number;
+}
+
+/** A failed job that was submitted again, as a new job, and that new job. */
+export interface Resubmission {
+  /** ID of the failed job. */
+  of?: string;
+  /** ID of the new job. */
+  as?: string;
+}
+
+/** Positions are Unix µs, so those of dead letters are negative, in the same order. */
+const DEAD_LETTER_OFFSET = 2 ** 52;
+/** Below all positions. */
+export const LOWEST_POSITION = -DEAD_LETTER_OFFSET;
+
+/** A failed job that is kept after its retention: only the verbs for dead letters find it. */
+export function isDeadLetter({ position }: Pick<StoredJob, 'position'>): boolean {
+  return position < 0;
+}
+
+export function toDeadLetter(job: StoredJob): StoredJob {
+  return { ...job, position: job.position - DEAD_LETTER_OFFSET, idempotencyKey: null };
 }
 
 /** Members that have columns of their own. */
@@ -229,6 +252,7 @@ export const JOB_BODY: Readonly<Omit<StoredJob, JobKeyMember | JobDetailsMember>
   traceparent: null,
   tracestate: null,
   webhook: null,
+  resubmission: null,
   linked: false,
   tick: null,
 };

@@ -61,6 +61,7 @@ export interface Tables
     Omit<
       Transaction,
       | 'each'
+      | 'anyJob'
       | 'insertJob'
       | 'saveJob'
       | 'removeJob'

@@ -31,7 +31,7 @@ import {
   type UnusedPayload,
   type VersionKey,
 } from '../../src/store/store.ts';
-import { outgrownNumber } from '../../src/store/stored-records.ts';
+import { isDeadLetter, outgrownNumber } from '../../src/store/stored-records.ts';
 import type {
   AddedRow,
   ChangedRow,
@@ -133,9 +133,17 @@ export class MemoryTables implements Tables {
     return this.#select(endpointId, (job) => job.idempotencyKey === idempotencyKey)[0];
   }
 
-  *jobs({ endpointId, status, before, limit }: TableListing): Step<StoredJob[]> {
+  *oldestDeadLetters(endpointId: string, limit: number): Step<StoredJob[]> {
+    const dead = this.#select(endpointId, isDeadLetter);
+    return sortBy(dead, ({ position }) => position)
+      .slice(0, limit)
+      .map(slim);
+  }
+
+  *jobs({ endpointId, status, before, from = 0, limit }: TableListing): Step<StoredJob[]> {
     const isWanted = (job: StoredJob) =>
       (status === undefined || job.status === status) &&
+      job.position >= from &&
       job.position < (before ?? Number.MAX_SAFE_INTEGER);
     const found = sortBy(this.#select(endpointId, isWanted), (job) => -job.position);
     return found.slice(0, limit).map(slim);

@@ -152,7 +152,8 @@ function readCursor(query: QueryValues): number | undefined {
   const text = query['cursor'];
   if (text === undefined) return undefined;
   const decoded = typeof text === 'string' ? Buffer.from(text, 'base64url').toString('latin1') : '';
-  if (/^\d{1,16}$/.test(decoded)) return Number(decoded);
+  // Positions of dead letters are negative.
+  if (/^-?\d{1,16}$/.test(decoded)) return Number(decoded);
   throw refuseParameter('cursor', 'must be the cursor of an earlier response');
 }
 

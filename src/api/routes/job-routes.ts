@@ -5,7 +5,7 @@ import { type JobCriteria, MAX_PREVIEWED } from '../../queue/job-lists.ts';
 import type { ReadRecord } from '../../queue/jobs.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { ERROR_CODES, JOB_STATUSES, LIMITS } from '../../wire/job/job.ts';
-import { idempotencyHeader, JOB_ID_PART } from '../../wire/job/job-schemas.ts';
+import { failedJobsRequest, idempotencyHeader, JOB_ID_PART } from '../../wire/job/job-schemas.ts';
 import { JOB_OPERATIONS } from '../../wire/operations/job-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { pauseRequest, resumeRequest } from '../../wire/resources/pause.ts';
@@ -218,6 +218,7 @@ function handleReading({
   | 'listJobs'
   | 'getJob'
   | 'getJobLog'
+  | 'getFailedJob'
 > {
   return {
     getJobStatus: async (request, reply) => {
@@ -258,6 +259,16 @@ function handleReading({
         load: async () => ({ mediaType: JSON_MEDIA_TYPE, pieces: await queue.jobs.details(key) }),
       });
     },
+    getFailedJob: async (request, reply) => {
+      const key = readJobKey(request.params);
+      return sendLoaded(reply, {
+        measure: () => queue.deadLetters.measure(key),
+        load: async () => ({
+          mediaType: JSON_MEDIA_TYPE,
+          pieces: await queue.deadLetters.details(key),
+        }),
+      });
+    },
     getJobLog: async (request, reply) => {
       const range = { min: 0, max: Number.MAX_SAFE_INTEGER };
       const after = readInteger(request.query, 'after', range) ?? 0;
@@ -274,7 +285,13 @@ function handleChanging({
   queue,
 }: JobRoutesOptions): Pick<
   JobHandlers,
-  'cancelJob' | 'retryJob' | 'purgeQueue' | 'pauseQueue' | 'resumeQueue'
+  | 'cancelJob'
+  | 'retryJob'
+  | 'purgeQueue'
+  | 'pauseQueue'
+  | 'resumeQueue'
+  | 'resubmitJobs'
+  | 'deleteFailedJobs'
 > {
   return {
     pauseQueue: async (request, reply) => {
@@ -290,6 +307,14 @@ function handleChanging({
       const { group = null } = readResourceBody(request.body, resumeRequest);
       await queue.pauses.resume({ endpointId: request.params.endpoint, group });
       return reply.code(204).send();
+    },
+    resubmitJobs: async ({ body, params }, reply) => {
+      const { ids } = readResourceBody(body, failedJobsRequest);
+      return sendJson(reply, { jobs: await queue.deadLetters.resubmit(params.endpoint, ids) });
+    },
+    deleteFailedJobs: async ({ body, params }, reply) => {
+      const { ids } = readResourceBody(body, failedJobsRequest);
+      return sendJson(reply, { deleted: await queue.deadLetters.delete(params.endpoint, ids) });
     },
     cancelJob: async (request, reply) =>
       sendJson(reply, await queue.jobs.cancel(readJobKey(request.params))),

@@ -12,6 +12,7 @@ import {
   ACTIVITY_OPERATIONS,
   FAILED_LIMIT,
   MAX_POINTS,
+  MAX_SEARCH,
   MIN_STEP_MS,
 } from '../../wire/resources/activity.ts';
 import {
@@ -43,6 +44,13 @@ const ANY_TIME = { min: 0, max: 8_640_000_000_000 };
 const STEPS_MS = [60_000, 300_000, 900_000];
 const USUAL_POINTS = 360;
 
+/** @throws ProblemError `invalid` */
+function readSearch(query: QueryValues): string | undefined {
+  const text = readText(query, 'text');
+  if (text === undefined || text.length <= MAX_SEARCH) return text;
+  throw refuseParameter('text', `must have at most ${MAX_SEARCH} characters`);
+}
+
 export function bindActivity({
   clock,
   overviews,
@@ -59,6 +67,9 @@ export function bindActivity({
         before,
         limit,
         errorCode: readChoice(query, 'errorCode', ERROR_CODES),
+        since: readInteger(query, 'since', ANY_TIME),
+        until: readInteger(query, 'until', ANY_TIME),
+        text: readSearch(query),
       };
       return sendJson(reply, await overviews.listFailed(requireHolder(request), listing));
     },

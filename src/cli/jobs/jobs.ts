@@ -1,9 +1,6 @@
-// `millrace jobs`: lists, follows and changes the jobs of one endpoint, and lists the failed jobs of all. submit.ts submits.
-import { callOf } from '../../client/api-caller.ts';
+// `millrace jobs`: lists, follows and changes the jobs of one endpoint. submit.ts submits.
 import type { Client, JobDetails, JobRecord } from '../../client.ts';
-import { ERROR_CODES, JOB_STATUSES } from '../../wire/job/job.ts';
-import { FAILED_LIMIT, type FailedJobList } from '../../wire/resources/activity.ts';
-import { ACTIVITY_ROUTES } from '../../wire/routes/routes.ts';
+import { JOB_STATUSES } from '../../wire/job/job.ts';
 import { type CommandGroup, EXIT, type ExitMeanings, type Verb } from '../command.ts';
 import { checkArguments, parseSharedOptions } from '../option-parser.ts';
 import {
@@ -13,17 +10,14 @@ import {
   type OptionTable,
   type OptionValues,
   requiredText,
-  text,
 } from '../options.ts';
 import { formatTable, print, printStyled, readTableWidth } from '../output.ts';
 import { callPlatform, connect } from '../resources/client-options.ts';
 import {
-  type ApiRequest,
   addCursor,
   CALL_EXIT_CODES,
   callOptions,
   confirm,
-  defineApiVerb,
   pageOptions,
   showRecord,
   yesOption,
@@ -71,17 +65,6 @@ const listOptions = {
   limit: integer({ min: 1, max: 1_000, default: 20, help: 'maximum number of jobs on one page' }),
 };
 
-const failedOptions = {
-  endpoint: text({ placeholder: 'ID', help: 'only jobs of this endpoint, by ID or name' }),
-  error: choice({
-    choices: ERROR_CODES,
-    placeholder: 'CODE',
-    help: 'only jobs of which an attempt failed with this code, such as handler_error',
-  }),
-  ...pageOptions,
-  limit: integer({ ...FAILED_LIMIT, help: 'maximum number of jobs on one page' }),
-};
-
 const purgeOptions = { yes: yesOption };
 
 const streamOptions = {
@@ -98,7 +81,7 @@ const ID = '01912f4e-…';
 export const jobsCommands: CommandGroup = {
   name: 'millrace jobs',
   description: [
-    'Every command but `failed` needs the endpoint of the jobs: set --endpoint or MILLRACE_ENDPOINT.',
+    'Every command needs the endpoint of the jobs: set --endpoint or MILLRACE_ENDPOINT.',
   ],
   verbs: {
     list: defineJobVerb({
@@ -107,19 +90,6 @@ export const jobsCommands: CommandGroup = {
       options: listOptions,
       examples: ['millrace jobs list --endpoint echo --status FAILED'],
       act: listJobs,
-    }),
-    failed: defineApiVerb({
-      summary: 'lists the failed jobs of all endpoints, the last submitted first',
-      description: [
-        'The list has FAILED and TIMED_OUT jobs of the endpoints for whose jobs the key has jobs:read, with the error of the ' +
-          'last attempt and the start of the input. The platform removes ended jobs after their retention.',
-      ],
-      options: failedOptions,
-      examples: [
-        'millrace jobs failed',
-        'millrace jobs failed --error gpu_out_of_memory --json | jq .jobs[].id',
-      ],
-      act: printFailed,
     }),
     submit: defineJobVerb({
       summary: 'queues one job, or one for each line of a file',
@@ -254,25 +224,6 @@ async function listJobs(request: JobRequest<typeof listOptions>): Promise<number
   ]);
   const titles = ['ID', 'STATUS', 'SUBMITTED', 'ATTEMPT', 'RUN MS'];
   return printLine(addCursor(formatTable(titles, rows, width), page.cursor));
-}
-
-async function printFailed(request: ApiRequest<typeof failedOptions>): Promise<string> {
-  const { caller, json, values, width } = request;
-  const { cursor, endpoint, error: errorCode, limit } = values;
-  const list = await caller.json<FailedJobList>({
-    ...callOf(ACTIVITY_ROUTES.listFailedJobs, {}),
-    query: { cursor, endpoint, errorCode, limit },
-  });
-  if (json) return JSON.stringify(list);
-  const rows = list.jobs.map((job) => [
-    ...[job.id, job.endpoint.name, toIso(job.endedAt) ?? ''],
-    ...[job.error?.code ?? job.status, job.error?.message ?? ''],
-    job.inputPreview ?? (job.inputBytes === undefined ? '' : `${job.inputBytes} bytes`),
-  ]);
-  const titles = ['ID', 'ENDPOINT', 'ENDED', 'ERROR', 'MESSAGE', 'INPUT'];
-  const shown = rows.length === 0 ? 'no failed jobs' : formatTable(titles, rows, width);
-  const missing = list.unreachable.map((id) => `\nno node answers for endpoint ${id}`);
-  return addCursor(`${shown}${missing.join('')}`, list.cursor);
 }
 
 async function purgeQueue(request: JobRequest<typeof purgeOptions>): Promise<number> {

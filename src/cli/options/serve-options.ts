@@ -160,6 +160,22 @@ const queueOptions = defineGroup('Queue', {
     'how long the platform keeps a job of /runsync after its end',
     60_000,
   ),
+  maxDeadLetters: integer({
+    min: 0,
+    max: 10_000_000,
+    default: 10_000,
+    section: 'advanced',
+    sets: [member('settings.deadLetters.maxJobs')],
+    help: 'failed jobs of one user that the platform keeps after their retention; the oldest are removed',
+  }),
+  maxDeadLetterMb: integer({
+    min: 1,
+    max: 1_000_000,
+    default: 1_024,
+    section: 'advanced',
+    sets: [member('settings.deadLetters.maxBytes', (mb) => mb * 1_048_576)],
+    help: 'inputs and logs of these jobs, MB',
+  }),
 });
 
 export const serveOptions = {

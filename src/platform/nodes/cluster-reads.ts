@@ -101,11 +101,14 @@ export async function readClusterFailed(
   listing: FailedListing,
 ): Promise<FailedPage & { unreachable: string[] }> {
   const { elsewhere, here, nowhere } = group(placement, endpointIds);
-  const { before, errorCode, limit } = listing;
+  const { before, errorCode, limit, since, text, until } = listing;
   const sent = {
     limit,
     ...(before !== undefined && { before }),
     ...(errorCode !== undefined && { errorCode }),
+    ...(since !== undefined && { since }),
+    ...(until !== undefined && { until }),
+    ...(text !== undefined && { text }),
   };
   const unreachable = [...nowhere];
   const pages = await Promise.all([

@@ -51,6 +51,9 @@ const failedListing = z.object({
   before: z.number().exactOptional(),
   limit: z.int().min(1).max(FAILED_LIMIT.max),
   errorCode: z.enum(ERROR_CODES).exactOptional(),
+  since: z.number().exactOptional(),
+  until: z.number().exactOptional(),
+  text: z.string().exactOptional(),
 });
 
 const failedPage = z.object({
@@ -59,6 +62,8 @@ const failedPage = z.object({
       endpointId: z.string(),
       position: z.number(),
       endedAt: z.number().nullable(),
+      retryOf: z.string().exactOptional(),
+      retriedAs: z.string().exactOptional(),
     }),
   ),
   next: z.number().exactOptional(),

@@ -1,6 +1,7 @@
 // Decides every change of a job's status: pure functions of (job, event, now) that return the job's next
 // state and effects. changes.ts stores them. attempt-end.ts is a part of this file; no other file imports it.
 import {
+  isDeadLetter,
   isOpen,
   isWaiting,
   type JobKey,
@@ -8,6 +9,7 @@ import {
   type JobParent,
   type StoredJob,
   type StoredLease,
+  toDeadLetter,
 } from '../../store/store.ts';
 import type { AttemptError, AttemptUsage } from '../../wire/job/attempt.ts';
 import { isTerminal } from '../../wire/job/job.ts';
@@ -94,6 +96,8 @@ export type JobEvent =
   /** Another job waits for this one. */
   | { type: 'child_added'; child: JobKey }
   | { type: 'set_ttl'; ttlMs: number }
+  /** A client deletes a failed job, or a newer one needs its room. */
+  | { type: 'delete' }
   /** The endpoint was deleted with all of its jobs. */
   | { type: 'endpoint_deleted' }
   /**
@@ -101,7 +105,11 @@ export type JobEvent =
    */
   | { type: 'platform_away'; uncountedMs: number }
   /** The job's `dueAt` has passed. */
-  | { type: 'clock' };
+  | {
+      type: 'clock';
+      /** How long the endpoint keeps failed jobs after their end, ms. */
+      failedRetentionMs?: number;
+    };
 
 /** Events after which an attempt may still be suspended. The others end it, or need its limits. */
 const KEEP_SUSPENDED: ReadonlySet<JobEvent['type']> = new Set([
@@ -165,12 +173,14 @@ function decide(job: StoredJob, event: JobEvent, moment: Moment): Decision {
     case 'set_ttl':
       if (isWaiting(job)) return change({ ...job, ttlMs: event.ttlMs });
       return change({ ...job, expiresAt: dueSince(job, moment) + event.ttlMs, ttlMs: event.ttlMs });
+    case 'delete':
+      return hasFailed(job) ? remove(job) : { refused: `its status is ${job.status}` };
     case 'endpoint_deleted':
       return remove(job);
     case 'platform_away':
       return change(extendAfterAbsence(job, event.uncountedMs, moment));
     case 'clock':
-      return actOnTime(job, moment);
+      return actOnTime(job, event.failedRetentionMs ?? 0, moment);
   }
 }
 
@@ -375,7 +385,7 @@ function retry(
   moment: Moment,
 ): Decision {
   const isSkipped = describeEnd(job) === 'SKIPPED';
-  if (job.status !== 'FAILED' && job.status !== 'TIMED_OUT' && !isSkipped) {
+  if (!hasFailed(job) && !isSkipped) {
     return {
       refused: `its status is ${job.status}; only FAILED and TIMED_OUT jobs can be retried`,
     };
@@ -418,11 +428,22 @@ function remove(job: StoredJob): Transition {
   return change(job, { removed: true, stopWorker: job.lease !== null });
 }
 
-function actOnTime(job: StoredJob, moment: Moment): Transition {
+function hasFailed({ status }: Pick<StoredJob, 'status'>): boolean {
+  return status === 'FAILED' || status === 'TIMED_OUT';
+}
+
+/** The retention of the job is over, but its endpoint may keep failed jobs for longer. */
+function expireJob(job: StoredJob, failedRetentionMs: number, { now }: Moment): Transition {
+  const expiresAt = (job.endedAt ?? 0) + failedRetentionMs;
+  if (!hasFailed(job) || isDeadLetter(job) || job.lease || expiresAt <= now) return remove(job);
+  return change({ ...toDeadLetter(job), expiresAt });
+}
+
+function actOnTime(job: StoredJob, failedRetentionMs: number, moment: Moment): Transition {
   const { now } = moment;
   if (isWaiting(job)) return job.expiresAt <= now ? giveUpWaiting(job, moment) : change(job);
   if (job.suspendedAt === null) {
-    if (job.expiresAt <= now) return remove(job);
+    if (job.expiresAt <= now) return expireJob(job, failedRetentionMs, moment);
     if (job.deadlineAt !== null && job.deadlineAt <= now) return timeOut(job, moment);
   }
   if (job.lease && job.lease.lost === null && job.lease.until <= now) return expire(job, moment);

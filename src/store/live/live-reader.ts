@@ -1,29 +1,30 @@
 // The verbs that read: live jobs and endpoints from memory, everything else from the database.
-import type {
-  ChunkBatch,
-  ChunkRange,
-  DueDeliveries,
-  FoundJobs,
-  JobKey,
-  JobListing,
-  JobPreview,
-  JobSearch,
-  LogRange,
-  OutgrownLoad,
-  Reader,
-  ReceiverKey,
-  ResourceKey,
-  ResourceListing,
-  StagedPayload,
-  Step,
-  StoredDelivery,
-  StoredEndpoint,
-  StoredJob,
-  StoredKey,
-  StoredResource,
-  StoredWorker,
-  UnusedPayload,
-  VersionKey,
+import {
+  type ChunkBatch,
+  type ChunkRange,
+  type DueDeliveries,
+  type FoundJobs,
+  isDeadLetter,
+  type JobKey,
+  type JobListing,
+  type JobPreview,
+  type JobSearch,
+  type LogRange,
+  type OutgrownLoad,
+  type Reader,
+  type ReceiverKey,
+  type ResourceKey,
+  type ResourceListing,
+  type StagedPayload,
+  type Step,
+  type StoredDelivery,
+  type StoredEndpoint,
+  type StoredJob,
+  type StoredKey,
+  type StoredResource,
+  type StoredWorker,
+  type UnusedPayload,
+  type VersionKey,
 } from '../store.ts';
 import type { Tables } from '../tables.ts';
 import type { LiveJobs } from './live-jobs.ts';
@@ -146,6 +147,17 @@ export class LiveReader implements Reader {
   }
 
   job(key: JobKey): StoredJob | undefined {
+    const job = this.anyJob(key);
+    return job && isDeadLetter(job) ? undefined : job;
+  }
+
+  oldestDeadLetters(endpointId: string, limit: number): StoredJob[] {
+    return this.list('oldestDeadLetters', [endpointId, limit], () =>
+      this.tables.oldestDeadLetters(endpointId, limit),
+    );
+  }
+
+  anyJob(key: JobKey): StoredJob | undefined {
     const job = this.live.job(key);
     if (job === 'unknown') return this.load('job', nameOf(key), () => this.tables.job(key));
     return job === 'absent' ? undefined : job;

@@ -149,6 +149,7 @@ function writeBody(job: StoredJob): string {
     traceparent: job.traceparent ?? undefined,
     tracestate: job.tracestate ?? undefined,
     webhook: job.webhook ?? undefined,
+    resubmission: job.resubmission ?? undefined,
     linked: job.linked || undefined,
     tick: job.tick ?? undefined,
   };

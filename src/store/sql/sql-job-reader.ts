@@ -57,12 +57,20 @@ export class SqlJobReader {
     return readFirst(rows, readJob);
   }
 
-  *jobs({ endpointId, status, before, limit }: TableListing): Step<StoredJob[]> {
+  *jobs({ endpointId, status, before, from = 0, limit }: TableListing): Step<StoredJob[]> {
     const wanted = status === undefined ? '' : `and ${statusConditions[status]}`;
     const rows = yield {
-      sql: `select ${slimJobColumns} from job where endpoint_id = ? and position < ? ${wanted}
+      sql: `select ${slimJobColumns} from job where endpoint_id = ? and position < ? and position >= ? ${wanted}
         order by position desc limit ?`,
-      params: [endpointId, before ?? Number.MAX_SAFE_INTEGER, limit],
+      params: [endpointId, before ?? Number.MAX_SAFE_INTEGER, from, limit],
+    };
+    return rows.map(readJob);
+  }
+
+  *oldestDeadLetters(endpointId: string, limit: number): Step<StoredJob[]> {
+    const rows = yield {
+      sql: `select ${slimJobColumns} from job where endpoint_id = ? and position < 0 order by position limit ?`,
+      params: [endpointId, limit],
     };
     return rows.map(readJob);
   }

@@ -282,6 +282,45 @@ export const submittedJobs = z.object({
 export type RunJobsAnswer = z.infer<typeof submittedJobs>;
 export type SubmittedJob = RunJobsAnswer['jobs'][number];
 
+/** What is known of a failed job: of one whose retention is over, too. */
+export const failedJobDetails = jobDetails.extend({
+  endpointId: z.string(),
+  error: jobError.exactOptional(),
+  retryOf: z
+    .string()
+    .exactOptional()
+    .describe('ID of the failed job that was submitted again as this one'),
+  retriedAs: z
+    .string()
+    .exactOptional()
+    .describe('ID of the new job as which this one was submitted again'),
+  log: z.string().describe('What the handler has logged, one JSON object a line'),
+});
+export type FailedJobDetails = Omit<z.infer<typeof failedJobDetails>, 'input'>;
+export type FailedJob = FailedJobDetails & { input: object };
+
+export const resubmittedJobs = z.object({
+  jobs: z
+    .array(
+      z.union([
+        z.object({
+          retryOf: z.string().describe('ID of the failed job'),
+          id: z.string().describe('ID of the new job'),
+          isNew: z.boolean().describe('false: the failed job had been submitted again before'),
+        }),
+        z.object({
+          retryOf: z.string(),
+          error: problem.describe('Why the job was not submitted again'),
+        }),
+      ]),
+    )
+    .describe('In the order of the request'),
+});
+export type ResubmittedJobs = z.infer<typeof resubmittedJobs>;
+export type ResubmittedJob = ResubmittedJobs['jobs'][number];
+
+export const deletedJobs = z.object({ deleted: count });
+
 /** Makes the schema of a field of the worker link; that of a record with the members of `more`. */
 function toSchema<T, More = unknown>(field: Field<T>, more?: z.ZodType<More>): z.ZodType<T & More> {
   const { shape } = more instanceof z.ZodObject ? more : { shape: {} };

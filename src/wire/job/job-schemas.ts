@@ -7,6 +7,7 @@ import {
   type FlowRequest,
   type JobPolicy,
   LIMITS,
+  MAX_FAILED_IDS,
   PARENT_POLICIES,
   type ParentReference,
   type RunJobsRequest,
@@ -110,6 +111,15 @@ export const runRequest = z.strictObject({
   idempotencyKey: wellFormedText.min(1).max(MAX_IDEMPOTENCY_KEY).exactOptional(),
   after: after.exactOptional(),
 }) satisfies z.ZodType<RunRequest>;
+
+/** IDs of failed jobs. */
+export const failedJobsRequest = z.strictObject({
+  ids: z
+    .array(z.string().min(1).max(128))
+    .min(1)
+    .max(MAX_FAILED_IDS)
+    .describe('IDs of FAILED and TIMED_OUT jobs of the endpoint'),
+});
 
 export const runJobsRequest = z.strictObject({
   jobs: z

@@ -63,6 +63,9 @@ export const LIMITS = {
 /** Wait before a job that was refused because the queue is full is submitted again, ms. */
 export const QUEUE_FULL_RETRY_MS = 5_000;
 
+/** Failed jobs that one request submits again or deletes. */
+export const MAX_FAILED_IDS = 100;
+
 /** Reasons why an attempt ended without a result: the closed list behind `error.code`. */
 export const ERROR_CODES = [
   'handler_error',

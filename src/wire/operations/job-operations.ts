@@ -4,14 +4,23 @@ import { ERROR_CODES, JOB_STATUSES, LIMITS } from '../job/job.ts';
 import type { JobRecord } from '../job/job-records.ts';
 import {
   chunkPage,
+  deletedJobs,
+  failedJobDetails,
   jobDetails,
   jobList,
   jobRecord,
   jobReference,
   purgeAnswer,
+  resubmittedJobs,
   submittedJobs,
 } from '../job/job-records.ts';
-import { idempotencyHeader, JOB_ID_PART, runJobsRequest, runRequest } from '../job/job-schemas.ts';
+import {
+  failedJobsRequest,
+  idempotencyHeader,
+  JOB_ID_PART,
+  runJobsRequest,
+  runRequest,
+} from '../job/job-schemas.ts';
 import { endpointHealth, inputSchemaRecord } from '../resources/endpoint.ts';
 import { pause, pauseList, pauseRequest, resumeRequest } from '../resources/pause.ts';
 import { JOB_ROUTES } from '../routes/routes.ts';
@@ -337,6 +346,56 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
       ],
       input: RUN_EXAMPLE.input,
     }),
+  },
+  getFailedJob: {
+    summary: 'Show a failed job with error, timeline, input and log',
+    description:
+      'FAILED and TIMED_OUT jobs, also after their retention: for `failedRetention` of the endpoint. Other operations do not find ' +
+      'such a job any more.',
+    answers: answerJson(failedJobDetails, 'The failed job.', {
+      id: JOB_ID,
+      endpointId: 'echo',
+      status: 'FAILED',
+      attempt: 1,
+      delayTime: 12,
+      executionTime: 1_840,
+      submittedAt: 1_768_469_400_000,
+      queuedAt: 1_768_469_400_000,
+      startedAt: 1_768_469_400_012,
+      endedAt: 1_768_469_401_852,
+      expiresAt: 1_769_074_201_852,
+      executionTimeout: 60_000,
+      maxAttempts: 1,
+      priority: 0,
+      chunks: 0,
+      logBytes: 0,
+      timeline: [{ at: 1_768_469_401_852, event: 'ended', status: 'FAILED', attempt: 1 }],
+      error: { code: 'handler_error', message: 'no such model', attempts: [] },
+      log: '',
+      input: RUN_EXAMPLE.input,
+    }),
+    refusals: [409],
+  },
+  resubmitJobs: {
+    summary: 'Submit failed jobs again, as new jobs',
+    description:
+      'Each new job has the input and the policy of the failed one, without its delay and its idempotency key, and names it as ' +
+      '`retryOf`. A failed job is submitted again once: a second request answers with the same new job.',
+    body: bodyJson(failedJobsRequest, { ids: [JOB_ID] }),
+    answers: answerJson(
+      resubmittedJobs,
+      'Each job with the ID of its new job, or why there is none.',
+      {
+        jobs: [{ retryOf: JOB_ID, id: '01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d99', isNew: true }],
+      },
+    ),
+    refusals: [409],
+  },
+  deleteFailedJobs: {
+    summary: 'Delete failed jobs with their inputs and logs',
+    description: 'Jobs that have not failed, and those that are gone, are left out.',
+    body: bodyJson(failedJobsRequest, { ids: [JOB_ID] }),
+    answers: answerJson(deletedJobs, 'The number of deleted jobs.', { deleted: 1 }),
   },
   getJobLog: {
     summary: "Show what a job's handler logged",

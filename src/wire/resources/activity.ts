@@ -86,6 +86,14 @@ export type Overview = z.infer<typeof overview>;
 const failedJob = jobSummary.extend({
   endpoint: z.object({ id: z.string(), name: z.string() }),
   endedAt: z.int().nullable().describe('Unix ms'),
+  retryOf: z
+    .string()
+    .exactOptional()
+    .describe('ID of the failed job that was submitted again as this one'),
+  retriedAs: z
+    .string()
+    .exactOptional()
+    .describe('ID of the new job as which this one was submitted again'),
 });
 
 const failedJobList = z.object({
@@ -94,6 +102,9 @@ const failedJobList = z.object({
   cursor: pageCursor,
 });
 export type FailedJobList = z.infer<typeof failedJobList>;
+
+/** Longest text that failed jobs are searched for. */
+export const MAX_SEARCH = 200;
 
 /** Jobs of one page of failed jobs. */
 export const FAILED_LIMIT = { min: 1, max: 100, default: 20 };
@@ -168,7 +179,7 @@ export const ACTIVITY_OPERATIONS = describeOperations('console', ACTIVITY_ROUTES
     description:
       'FAILED and TIMED_OUT jobs of the endpoints for whose jobs the key has `jobs:read`, at most 1,000 endpoints, by the time ' +
       'of their submission. A page examines at most about 20,000 jobs, so it may have few jobs, or none, and still a `cursor`. ' +
-      'The platform removes ended jobs after their retention.',
+      'An endpoint keeps failed jobs for its `failedRetention`, beyond the retention of other ended jobs; those beyond it come last.',
     query: [
       {
         name: 'endpoint',
@@ -179,6 +190,22 @@ export const ACTIVITY_OPERATIONS = describeOperations('console', ACTIVITY_ROUTES
         name: 'errorCode',
         schema: z.enum(ERROR_CODES).exactOptional(),
         description: 'only jobs of which an attempt failed with this code',
+      },
+      {
+        name: 'since',
+        schema: z.int().min(0).exactOptional(),
+        description: 'only jobs that ended at or after this time, Unix ms',
+      },
+      {
+        name: 'until',
+        schema: z.int().min(0).exactOptional(),
+        description: 'only jobs that ended at or before this time, Unix ms',
+      },
+      {
+        name: 'text',
+        schema: z.string().max(MAX_SEARCH).exactOptional(),
+        description:
+          'only jobs with this text in the message of their error, or in their input if it has at most 16 KB; upper and lower case are the same. A page then examines at most about 2,000 jobs',
       },
       {
         name: 'cursor',

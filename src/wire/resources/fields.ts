@@ -270,6 +270,16 @@ export const JOB_FIELDS = {
     placeholder: 'JSON',
     label: 'Retries',
   },
+  failedRetention: {
+    kind: 'integer',
+    min: 0,
+    max: 30 * 86_400_000,
+    text: 'How long failed jobs are kept as dead letters after their end, with input, error, timeline and log, ms; 0: not beyond their retention',
+    default: 7 * 86_400_000,
+    placeholder: 'MS',
+    label: 'Failed jobs kept, days',
+    formUnit: 86_400_000,
+  },
   maxQueued: {
     kind: 'integer',
     min: 1,

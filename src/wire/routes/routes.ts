@@ -79,6 +79,9 @@ export const JOB_ROUTES = {
   listJobs: { method: 'GET', path: '/v2/:endpoint/jobs', access: 'jobs:read' },
   getJob: { method: 'GET', path: '/v2/:endpoint/jobs/:job', access: 'jobs:read' },
   getJobLog: { method: 'GET', path: '/v2/:endpoint/logs/:job', access: 'jobs:read' },
+  getFailedJob: { method: 'GET', path: '/v2/:endpoint/failed/:job', access: 'jobs:read' },
+  resubmitJobs: { method: 'POST', path: '/v2/:endpoint/failed/resubmit', access: 'jobs:write' },
+  deleteFailedJobs: { method: 'POST', path: '/v2/:endpoint/failed/delete', access: 'jobs:write' },
 } as const satisfies Routes;
 
 /** Graphs of jobs. Each is kept with the endpoint that it was submitted to. */

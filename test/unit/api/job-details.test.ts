@@ -1,6 +1,6 @@
 // What the record of a job leaves out, and the lists of failed jobs.
 import { describe, expect, it } from 'vitest';
-import { jobsCommands } from '../../../src/cli/jobs/jobs.ts';
+import { failedCommands } from '../../../src/cli/jobs/failed.ts';
 import type { AttemptError } from '../../../src/wire/job/attempt.ts';
 import { jobDetails, jobList } from '../../../src/wire/job/job-records.ts';
 import type { FailedJobList } from '../../../src/wire/resources/activity.ts';
@@ -196,14 +196,37 @@ it('adds previews to the list of one endpoint if the caller wants them', async (
   expect(await read('')).not.toHaveProperty('error');
 });
 
-it('prints them as a table with `millrace jobs failed`', async () => {
+it('prints them as a table with `millrace failed list`', async () => {
   const platform = await startTwo();
   await fail(platform, { n: 1 });
   const access = ['--url', platform.url, '--key', platform.admin];
-  const shown = await printVerb(jobsCommands, ['failed', ...access]);
+  const shown = await printVerb(failedCommands, ['list', ...access]);
   expect(shown).toMatch(/ID +ENDPOINT +ENDED +ERROR +MESSAGE +INPUT\n/);
   expect(shown).toMatch(/ demo .* handler_error +no such model +\{"n":1\}\n/);
-  expect(await printVerb(jobsCommands, ['failed', '--endpoint', 'other', ...access])).toBe(
+  expect(await printVerb(failedCommands, ['list', '--endpoint', 'other', ...access])).toBe(
     'no failed jobs\n',
   );
+});
+
+it('submits failed jobs again, exports and deletes them with `millrace failed`', async () => {
+  const platform = await startTwo();
+  const id = await fail(platform, { n: 1 });
+  const access = ['--url', platform.url, '--key', platform.admin];
+  const run = (...words: string[]) => printVerb(failedCommands, [...words, ...access]);
+  const exported = JSON.parse(await run('export', '--text', 'no such'));
+  expect(exported).toMatchObject({
+    id,
+    input: { n: 1 },
+    error: { code: 'handler_error' },
+    log: '',
+  });
+  const first = JSON.parse(await run('resubmit', '--all', '--json'));
+  expect(first.jobs).toMatchObject([{ retryOf: id, isNew: true }]);
+  expect(await run('resubmit', '--all')).toBe('no failed jobs to submit again\n');
+  const again = await run('resubmit', '--endpoint', exported.endpointId, '--id', id);
+  expect(again).toBe(`${id}  had been submitted as ${first.jobs[0].id}\n`);
+  expect(await run('list')).toContain(first.jobs[0].id);
+  expect(await run('delete', '--until', '2000-01-01T00:00:00Z')).toBe('0 deleted\n');
+  expect(await run('delete', '--all')).toBe('1 deleted\n');
+  expect(await run('list')).toBe('no failed jobs\n');
 });

@@ -5,6 +5,7 @@ import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { failedCommands } from '../../../../src/cli/jobs/failed.ts';
 import { jobsCommands } from '../../../../src/cli/jobs/jobs.ts';
 import { ENDPOINT, startPlatform, submitJob, takeJob } from '../../../support/api/platform.ts';
 import { printVerb, runVerb } from '../../../support/runs/verb-run.ts';
@@ -82,7 +83,7 @@ describe('millrace jobs stream', () => {
   });
 });
 
-describe('millrace jobs failed', () => {
+describe('millrace failed list', () => {
   it('prints no input for a job that has been removed meanwhile', async () => {
     const job = { id: 'job-1', status: 'FAILED', endpoint: { name: 'e' }, endedAt: null };
     const server = createServer((_, answer) => {
@@ -94,7 +95,7 @@ describe('millrace jobs failed', () => {
     const address = server.address();
     const port = typeof address === 'object' ? address?.port : undefined;
     const access = ['--url', `http://127.0.0.1:${port}`, '--key', 'mr_key'];
-    const printed = await printVerb(jobsCommands, ['failed', ...access]);
+    const printed = await printVerb(failedCommands, ['list', ...access]);
     expect(printed).toContain('job-1');
     expect(printed).not.toContain('undefined');
   });
