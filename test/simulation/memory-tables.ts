@@ -380,7 +380,7 @@ export class MemoryTables implements Tables {
     }
     for (const resource of [...this.#resources.values()]) {
       const kinds = ['decision', 'flow', 'flow_ended', 'flow_progress', 'input_schema', 'pause'];
-      kinds.push('rate', 'series', 'version');
+      kinds.push('rate', 'schedule', 'series', 'version');
       const isOf = kinds.includes(resource.kind) && resource.parent === id;
       if (isOf) yield* this.removeResource(resource);
     }

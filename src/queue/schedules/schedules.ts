@@ -255,7 +255,7 @@ export class Schedules {
       tx.putResource(toRow(after, position));
       return { after, position };
     });
-    this.#keep(after, position);
+    this.#keepKnown(after, position);
     return after;
   }
 
@@ -328,6 +328,11 @@ export class Schedules {
     this.#loop.wake(nextAt);
   }
 
+  /** It may have been removed meanwhile. */
+  #keepKnown(schedule: StoredSchedule, position: number): void {
+    if (this.#entries.has(schedule.id)) this.#keep(schedule, position);
+  }
+
   #forget(entry: ScheduleEntry): void {
     this.#entries.delete(entry.id);
     this.#due.delete(entry);
@@ -367,8 +372,7 @@ export class Schedules {
     now: number,
   ): void {
     const { endpointId, id, name } = schedule;
-    // It may have been removed meanwhile.
-    if (this.#entries.has(id)) this.#keep(schedule, position);
+    this.#keepKnown(schedule, position);
     const counts = this.#counts.get(endpointId) ?? { ...NO_TICKS };
     this.#counts.set(endpointId, counts);
     counts.job += jobs.length;
