@@ -207,7 +207,9 @@ class QueueWorker implements Worker {
     this.#parts.takeLoop.stop();
     const options = this.#options;
     const { attempts, reporter } = this.#parts;
-    const jobsMs = askedBy === 'platform' ? undefined : options.drainMs;
+    const limitMs = askedBy === 'platform' ? undefined : options.drainMs;
+    // Suspended jobs return to the queue: a worker that ends does not take its GPU back.
+    const jobsMs = this.#parts.parker.isSuspended ? 0 : limitMs;
     const stopWaiting = this.#stopWaiting.signal;
     return drainWorker({ options, jobsMs, attempts, reporter, taking: this.#taking, stopWaiting });
   }

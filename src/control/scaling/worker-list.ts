@@ -294,10 +294,11 @@ export class WorkerList {
       const isAsked = isLeaving || isWished || entry.isNeeded;
       return isAsked ? askAgain(podId, parking, 'ready') : [];
     }
-    // It could not be suspended, and has been asked to go on.
-    if (entry.leaves === 'suspended' && parking.state === 'ready' && parking.wish === 'ready') {
+    // It could not be suspended and was asked to go on, or its attempts have ended before.
+    const isOver = parking.wish === 'ready' || !parking.attempts;
+    if (entry.leaves === 'suspended' && parking.state === 'ready' && isOver) {
       entry.parkingSince = null;
-      return [];
+      return parking.wish === 'suspended' ? askAgain(podId, parking, 'ready') : [];
     }
     if (parking.state !== 'parked') return askAgain(podId, parking, entry.leaves);
     const bytes = Math.min(parking.vramBytes, gpuMemoryOf(pod));

@@ -87,9 +87,14 @@ export class WorkerParker {
     return this.#state !== 'ready' || this.#wish === 'parked';
   }
 
+  /** Its jobs stand still. */
+  get isSuspended(): boolean {
+    return this.#isSuspended && this.#state === 'parked';
+  }
+
   /** For health; undefined if it cannot be parked. */
   get state(): ShownParking | undefined {
-    return this.#state === 'parked' && this.#isSuspended ? 'suspended' : this.#way && this.#state;
+    return this.isSuspended ? 'suspended' : this.#way && this.#state;
   }
 
   /** For the platform; undefined if it cannot be parked. */

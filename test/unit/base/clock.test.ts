@@ -1,6 +1,13 @@
 // The clock that a test drives, and sleeping on a clock.
 import { describe, expect, it } from 'vitest';
-import { callAt, ManualClock, SteadyTime, sleep } from '../../../src/base/clock.ts';
+import {
+  callAfterRun,
+  callAt,
+  ManualClock,
+  Standstill,
+  SteadyTime,
+  sleep,
+} from '../../../src/base/clock.ts';
 
 describe('ManualClock', () => {
   it('stands still until it is moved', async () => {
@@ -136,5 +143,56 @@ describe('sleep', () => {
 
   it('does not start if the signal has already aborted', async () => {
     await sleep(new ManualClock(0), 1_000, AbortSignal.abort());
+  });
+});
+
+describe('callAfterRun', () => {
+  async function measure(stands: readonly [from: number, to: number][], ms = 1_000) {
+    const clock = new ManualClock(0);
+    const standstill = new Standstill(clock.now);
+    const calls: number[] = [];
+    for (const [from, to] of stands) {
+      clock.after(from, () => standstill.begin());
+      clock.after(to, () => standstill.end());
+    }
+    const cancel = callAfterRun(clock, ms, standstill, () => calls.push(clock.now()));
+    await clock.advance(60_000);
+    return { calls, cancel, standstill };
+  }
+
+  it('leaves out the time in which it stands still', async () => {
+    expect((await measure([])).calls).toEqual([1_000]);
+    const { calls, standstill } = await measure([
+      [100, 5_100],
+      [5_200, 6_200],
+    ]);
+    expect(standstill.ms).toBe(6_000);
+    expect(calls).toEqual([7_000]);
+  });
+
+  it('is never early, and late by a moment at most', async () => {
+    for (const [from, to] of [
+      [990, 995],
+      [999, 30_000],
+      [1_000, 1_500],
+    ] as const) {
+      const { calls } = await measure([[from, to]]);
+      const due = from >= 1_000 ? 1_000 : 1_000 + to - from;
+      expect(calls[0]).toBeGreaterThanOrEqual(due);
+      expect(calls[0]).toBeLessThanOrEqual(due + 200);
+    }
+  });
+
+  it('does nothing after it was cancelled, also while it stands still', async () => {
+    const clock = new ManualClock(0);
+    const standstill = new Standstill(clock.now);
+    const calls: number[] = [];
+    standstill.begin();
+    const cancel = callAfterRun(clock, 10, standstill, () => calls.push(clock.now()));
+    await clock.advance(1_000);
+    cancel();
+    standstill.end();
+    await clock.advance(60_000);
+    expect(calls).toEqual([]);
   });
 });

@@ -48,6 +48,41 @@ describe('InlineExecutor', () => {
     });
   });
 
+  it('stops no job for the time in which it stood still, and does not count that time', async () => {
+    const work = Promise.withResolvers<void>();
+    const deadlines: number[] = [];
+    const { clock, executor, begin } = create({
+      default: async (_: unknown, ctx: Context) => {
+        deadlines.push(ctx.deadline);
+        await work.promise;
+        deadlines.push(ctx.deadline);
+        return 1;
+      },
+    });
+    await executor.start();
+    const { end } = begin({}, 10_000);
+    await clock.advance(4_000);
+    const goOn = executor.standStill();
+    await clock.advance(60_000);
+    goOn();
+    await clock.advance(5_900);
+    work.resolve();
+    expect((await end).outcome).toMatchObject({ kind: 'completed', executionMs: 9_900 });
+    const [before = 0, after = 0] = deadlines;
+    expect(after - before).toBe(60_000);
+  });
+
+  it('stops a job that has stood still when its own time is over', async () => {
+    const { clock, executor, begin } = create({ default: never });
+    await executor.start();
+    const { end } = begin({}, 10_000);
+    const goOn = executor.standStill();
+    await clock.advance(60_000);
+    goOn();
+    await clock.advance(20_000);
+    expect((await end).outcome).toMatchObject({ kind: 'timed_out' });
+  });
+
   it('does not start if setup takes too long', async () => {
     const { executor, clock } = create({
       default: never,

@@ -502,6 +502,20 @@ describe('a worker that can be suspended in the middle of its jobs', () => {
     expect(link.reported).toEqual(['a#1 released']);
   });
 
+  it('gives its jobs back at once when it is drained', async () => {
+    const worker = await startAble();
+    const { clock, executor, link, wish } = worker;
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(10);
+    await wish('suspended');
+    await endTake(worker);
+    await wish('suspended', { drain: true });
+    expect(executor.last.stops).toEqual(['shutdown']);
+    await clock.advance(60_000);
+    expect(link.reported).toEqual(['a#1 released']);
+    expect(worker.worker.state.name).toBe('stopped');
+  });
+
   it('never leaves with jobs if its models cannot be suspended', async () => {
     const { parking, wish } = await start();
     await wish('suspended');
