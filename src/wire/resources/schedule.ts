@@ -184,7 +184,10 @@ export const SCHEDULE_OPERATIONS = describeOperations('schedules', SCHEDULE_ROUT
   },
   previewSchedule: {
     summary: 'Show the next ticks that a schedule would have, and create none',
-    body: bodyJson(schedulePreview, { cron: '30 2 * * *', timeZone: 'Europe/Berlin' }),
+    body: bodyJson(schedulePreview, {
+      ...{ cron: '30 2 * * *', timeZone: 'Europe/Berlin' },
+      ...{ every: null, phase: 0, at: null, until: null },
+    }),
     answers: answerJson(nextTicks, 'The next ticks.', { nextTicks: TICKS }),
   },
 });
