@@ -1,7 +1,7 @@
 // Records the events of a simulated world at the store, the link and the workers, and reports changes that
 // must never happen. verdict.ts checks how the jobs ended.
 import type { Clock } from '../../src/base/clock.ts';
-import type { JobTick, StoredJob } from '../../src/store/store.ts';
+import { type JobTick, NO_GROUP, type StoredJob } from '../../src/store/store.ts';
 import { isTerminal } from '../../src/wire/job/job.ts';
 import type { LeaseRef, Report, ReportReply, WorkerLink } from '../../src/wire/link/worker-link.ts';
 import type { RateLimit } from '../../src/wire/resources/field.ts';
@@ -44,6 +44,7 @@ export const EVENTS = [
   'commit_failed',
   'of_group',
   'near_rate_limit',
+  'paused',
   'passed_over',
   'outgrown',
   'on_later_gpu',
@@ -88,6 +89,9 @@ export class Ledger {
   /** Most leases of one group. */
   readonly #groupLimit: number;
   readonly #limits: Pick<LedgerOptions, 'groupRateLimit' | 'rateLimit'>;
+  /** What is paused for sure, and what may be: groups; null is the endpoint. */
+  readonly #paused = new Set<string | null>();
+  readonly #maybePaused = new Set<string | null>();
   /** Times of the leases of each group; null: of all jobs. */
   readonly #starts = new Map<string | null, number[]>();
 
@@ -103,6 +107,14 @@ export class Ledger {
 
   platformRestarted(): void {
     this.#platformStartedAt = this.#clock.now();
+  }
+
+  /** `asked`: a pause or a resume was sent. `done`: it was answered. */
+  notePause(group: string | null, change: 'pause' | 'resume', step: 'asked' | 'done'): void {
+    const [sure, maybe] = [this.#paused, this.#maybePaused];
+    if (change === 'pause') (step === 'asked' ? maybe : sure).add(group);
+    else (step === 'asked' ? sure : maybe).delete(group);
+    if (change === 'pause' && step === 'done') this.count('paused');
   }
 
   job(id: string): StoredJob | undefined {
@@ -140,6 +152,7 @@ export class Ledger {
   /** Whether the group may have one more lease for this job: those before it come first, also if they wait for a worker. */
   #hasRoom(job: StoredJob): boolean {
     const { group } = job;
+    if (this.#maybePaused.has(group ?? NO_GROUP)) return false;
     if (group === null) return true;
     // Commits that failed count in its window.
     if (this.#limits.groupRateLimit) return false;
@@ -249,6 +262,8 @@ export class Ledger {
       const passed = [...this.#ready.values()].some((other) => !this.#hasRoom(other));
       if (passed) this.count('passed_over');
     }
+    const isPaused = this.#paused.has(null) || this.#paused.has(before.group ?? NO_GROUP);
+    if (isPaused) this.#complain(before, after, 'was leased during a pause');
     const { groupRateLimit, rateLimit } = this.#limits;
     this.#noteStart(after, null, rateLimit);
     if (before.group !== null) this.#noteStart(after, before.group, groupRateLimit);

@@ -2,7 +2,7 @@
 import './global-time.ts';
 
 import { openSqliteStore } from '../../src/store/sqlite/sqlite.ts';
-import type { Store } from '../../src/store/store.ts';
+import { NO_GROUP, type Store } from '../../src/store/store.ts';
 import { isTerminal } from '../../src/wire/job/job.ts';
 import type { JobRecord } from '../../src/wire/job/job-records.ts';
 import { createRandom } from '../support/random.ts';
@@ -14,6 +14,8 @@ import { judgeJob } from './verdict.ts';
 import { World } from './world.ts';
 
 const STORM_STEPS = 40;
+/** Share of the seeds that pause the endpoint and groups. */
+const PAUSE_ONE_IN = 3;
 const CALM_LIMIT_MS = 2_400_000;
 const CALM_STEP_MS = 5_000;
 /** One seed in this many is a sheltered world: only jobs cause faults. */
@@ -105,8 +107,12 @@ async function play(world: World, commits: { fail: boolean }, seed: number): Pro
   if (seed % SCHEDULE_ONE_IN === 0) await world.schedule(seed / SCHEDULE_ONE_IN);
   world.weather = chooseWeather(world);
   commits.fail = !world.isSheltered;
-  for (let step = 0; step < STORM_STEPS; step++) await playStep(world);
+  for (let step = 0; step < STORM_STEPS; step++) {
+    await playStep(world);
+    if (seed % PAUSE_ONE_IN === 0) await playPause(world, step);
+  }
   commits.fail = false;
+  for (const target of PAUSED) await world.resume(target);
   world.weather = CALM;
   const records = await waitForAll(world);
   const faults: string[] = [];
@@ -121,6 +127,16 @@ async function play(world: World, commits: { fail: boolean }, seed: number): Pro
   const unused = await world.listUnused();
   if (unused.length > 0) faults.push(`payloads are left: ${JSON.stringify(unused)}`);
   return faults;
+}
+
+/** Groups of the world; null is the endpoint. */
+const PAUSED = ['a', NO_GROUP, null];
+
+/** Takes no random number, which would change the world of every seed. */
+async function playPause(world: World, step: number): Promise<void> {
+  const target = PAUSED[Math.floor(step / 6) % PAUSED.length] ?? null;
+  if (step % 6 === 1) await world.pause(target);
+  if (step % 6 === 4) await world.resume(target);
 }
 
 function chooseWeather({ isSheltered, random }: World): Weather {

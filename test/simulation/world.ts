@@ -168,6 +168,21 @@ export class World {
     await this.#ask((key) => this.queue.jobs.retry(key), id);
   }
 
+  /** A group, or the endpoint for null. */
+  async pause(group: string | null): Promise<void> {
+    const { endpointId } = this;
+    this.ledger.notePause(group, 'pause', 'asked');
+    const pause = this.queue.pauses.pause({ endpointId, group, until: null, reason: null });
+    if (await this.#unlessUnavailable(pause)) this.ledger.notePause(group, 'pause', 'done');
+  }
+
+  async resume(group: string | null): Promise<void> {
+    const { endpointId } = this;
+    this.ledger.notePause(group, 'resume', 'asked');
+    const resumed = this.queue.pauses.resume({ endpointId, group }).then(() => true);
+    if (await this.#unlessUnavailable(resumed)) this.ledger.notePause(group, 'resume', 'done');
+  }
+
   async doom(id: string, ttlMs: number): Promise<void> {
     const isDone = await this.#ask((key) => this.queue.jobs.setTtl(key, ttlMs), id);
     const job = this.jobs.get(id);
