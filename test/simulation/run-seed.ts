@@ -67,8 +67,8 @@ export class SeedPlayer {
       isSheltered: Math.floor(random() * SHELTERED_ONE_IN) === 0,
       groupLimit: seed % 2 === 0 ? undefined : 1 + (seed % 3),
       hasGpus: seed % 5 < 2,
-      ...(seed % 4 === 1 && { rateLimit: { max: 4, perMs: 3_000 } }),
-      ...(seed % 4 === 2 && { groupRateLimit: { max: 2, perMs: 5_000 } }),
+      ...(seed % 4 === 1 && { rateLimit: { max: 6, perMs: 30_000 } }),
+      ...(seed % 4 === 2 && { groupRateLimit: { max: 2, perMs: 30_000 } }),
     });
     const giveBack = world.clock.takeOver(random);
     try {
