@@ -17,7 +17,7 @@ import { Pods } from '../../../src/control/pods/pods.ts';
 import { Reconciler } from '../../../src/control/pods/reconciler.ts';
 import { Decisions } from '../../../src/control/scaling/decisions.ts';
 import { Fleet } from '../../../src/control/scaling/fleet.ts';
-import type { SeenWorker, WorkView } from '../../../src/control/scaling/work-view.ts';
+import type { ParkWish, SeenWorker, WorkView } from '../../../src/control/scaling/work-view.ts';
 import { type GoneWorker, WorkerPods } from '../../../src/control/scaling/worker-pods.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
@@ -59,8 +59,8 @@ export interface FleetWorldOptions {
   parkMs?: number;
   /** Host memory for parked workers, of which each has one byte. Default 10. */
   parkMemory?: number;
-  /** Whether workers can be parked in the middle of a job. Default false. */
-  suspends?: boolean;
+  /** Whether workers can be parked in the middle of a job; `never`: they find out that they cannot. Default false. */
+  suspends?: boolean | 'never';
   /** Where workers keep their outboxes. Default: `folders`. */
   stateIn?: 'folders' | 'volumes';
   /** Containers have real workers with simulated models. Default: simulated workers. */
@@ -105,7 +105,7 @@ export class FleetWorld {
     tooSmall: readonly string[];
     parkMs: number | undefined;
     parkMemory: number;
-    suspends: boolean;
+    suspends: boolean | 'never';
   };
   readonly catalog: Catalog;
   readonly #userCatalog: UserCatalog;
@@ -372,6 +372,8 @@ export class FleetWorld {
 /** The worker in one container. */
 export class ContainerWorker {
   finished = 0;
+  /** How often it could not be suspended. */
+  refusals = 0;
   readonly #world: FleetWorld;
   readonly #podId: string;
   readonly #habits: FleetWorld['habits'];
@@ -385,7 +387,7 @@ export class ContainerWorker {
   #hasLeft = false;
   #state: ParkingState = 'ready';
   #change = 0;
-  #wish: 'parked' | 'ready' | 'suspended' = 'ready';
+  #wish: ParkWish = 'ready';
   readonly #standstill: Standstill;
   #isMoving = false;
 
@@ -482,10 +484,7 @@ export class ContainerWorker {
       const parking = this.#describeParking();
       const asked = { waitMs: 5_000, signal, parking };
       const reply = await this.#persist(() => this.#hand.renew(leases, asked));
-      if (reply?.parking) {
-        this.#wish = reply.parking;
-        void this.#move();
-      }
+      if (reply?.parking) this.#follow(reply.parking);
       if (!reply?.drain) continue;
       this.#isDraining = true;
       this.#takes.abort();
@@ -499,7 +498,7 @@ export class ContainerWorker {
     const [state, change] = [this.#state, this.#change];
     const about = { vramBytes, hostLimitBytes: parkMemory };
     const suspended = this.#standstill.isOn && { suspended: true };
-    const able = suspends && { suspendable: true };
+    const able = suspends !== false && { suspendable: true, refusals: this.refusals };
     return { way: 'driver', state, change, ...about, ...able, ...suspended };
   }
 
@@ -515,8 +514,11 @@ export class ContainerWorker {
       this.#enter(to === 'ready' ? 'waking' : 'parking');
       while (to === 'parked' && this.#lease && !signal.aborted) await sleep(clock, 10, signal);
       await sleep(clock, this.#habits.parkMs ?? 0, signal);
-      if (to === 'ready') this.#standstill.end();
-      this.#enter(to === 'ready' ? 'ready' : 'parked');
+      const isRefused = to === 'suspended' && this.#habits.suspends === 'never';
+      if (isRefused) this.refusals++;
+      if (to === 'ready' || isRefused) this.#standstill.end();
+      this.#enter(to === 'ready' || isRefused ? 'ready' : 'parked');
+      if (isRefused) break;
     }
     this.#isMoving = false;
   }
@@ -526,10 +528,14 @@ export class ContainerWorker {
     this.#change++;
     const parking = this.#describeParking();
     void this.#persist(() => this.#hand.renew([], { parking })).then((reply) => {
-      if (!reply?.parking) return;
-      this.#wish = reply.parking;
-      void this.#move();
+      if (reply?.parking) this.#follow(reply.parking);
     });
+  }
+
+  #follow(wish: ParkWish): void {
+    if (wish === this.#wish) return;
+    this.#wish = wish;
+    void this.#move();
   }
 
   /** Retries the call until the platform answers; undefined if the worker dies before. */

@@ -110,6 +110,18 @@ describe('an urgent job', () => {
     await world.until(() => isDone(world, long), LONG_MS);
   });
 
+  it('asks a worker that cannot be suspended once a minute, and its job runs on', async () => {
+    const { long, podId, urgent, world } = await openBusy({}, { suspends: 'never' });
+    await world.submit(urgent, 1, URGENT);
+    await world.run(10_000);
+    expect(world.worker(podId).refusals).toBe(1);
+    const [pod] = world.listPods(long);
+    expect(pod).toMatchObject({ id: podId, gpus: [`${GPU}-0`] });
+    await world.until(() => isDone(world, long), LONG_MS);
+    await world.until(() => isDone(world, urgent), 10_000);
+    expect(await world.countJobs(long)).toMatchObject({ retried: 0, failed: 0 });
+  });
+
   it('takes the GPU of an idle worker first', async () => {
     const { long, podId, urgent, world } = await openBusy({}, { gpus: makeGpus(GPU, 2) });
     const idle = await world.createEndpoint({ ...ON_GPU, name: 'idle' });

@@ -112,8 +112,11 @@ describe('a suspended attempt', () => {
   });
 
   it('returns to the queue without a failure if its worker is silent', async () => {
-    await worker.takeOne();
+    const lease = await worker.takeOne();
+    await worker.renew([lease]);
     await leave();
+    // Longer than it could run, or live.
+    await pass(AWAY_MS, lease);
     await platform.clock.advance(60_000);
     expect(await platform.job(id)).toMatchObject({
       ...{ status: 'IN_QUEUE', failures: 0, releases: 1, suspendedAt: null },
