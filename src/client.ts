@@ -224,7 +224,7 @@ export interface Client<Handler = unknown> {
    */
   runsync(
     input: InputOf<Handler>,
-    options?: SubmitOptions & { waitMs?: number },
+    options?: SubmitOptions & { waitMs?: number; cancelOnDisconnect?: boolean },
   ): Promise<JobRecord<OutputOf<Handler>>>;
   /** `ttlMs` sets the time from now after which the job is removed. */
   status(
@@ -300,13 +300,14 @@ export function createClient<Handler = unknown>(options: ClientOptions): Client<
     run: async (input, submitOptions = {}) =>
       submissions.submit(await composeSubmission(input, submitOptions)),
     runMany: (jobs, runOptions = {}) => runMany({ caller, endpoint }, jobs, runOptions),
-    runsync: async (input, { signal, waitMs, traceparent, tracestate, ...rest } = {}) => {
+    runsync: async (input, syncOptions = {}) => {
+      const { cancelOnDisconnect, signal, waitMs, traceparent, tracestate, ...rest } = syncOptions;
       requireJsonInput(input);
       const text = JSON.stringify({ input, ...rest });
       return caller.json<JobRecord<OutputOf<Handler>>>({
         ...callOf(JOB_ROUTES.runJobSync, ofEndpoint),
         headers: await chooseTrace({ traceparent, tracestate }),
-        query: { wait: waitMs },
+        query: { wait: waitMs, ...(cancelOnDisconnect && { cancelOnDisconnect: 'true' }) },
         text,
         repeatable: rest.idempotencyKey !== undefined,
         signal,

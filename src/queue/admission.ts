@@ -221,7 +221,7 @@ export function createJob(
     requestHash: idempotency?.requestHash ?? null,
     traceparent: trace?.traceparent ?? null,
     tracestate: trace?.tracestate ?? null,
-    webhook: webhook ?? null,
+    webhook: webhook ?? settings.webhook ?? null,
     tick: tick ?? null,
     attachment: attachment ?? null,
     resubmission: retryOf === undefined ? null : { of: retryOf },

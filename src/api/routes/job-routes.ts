@@ -92,6 +92,7 @@ function handleSubmissions(
         key,
         waitMs,
         show: ({ pieces }) => pieces,
+        cancelsWhenGone: readCancelOnDisconnect(request.query),
       });
     },
   };
@@ -119,6 +120,8 @@ export function sendRecord(
 export interface AwaitedRecord extends ShownRecord {
   waitMs: number;
   watches: CallerWatches;
+  /** Cancels the job if the client disconnects while it waits. Default false. */
+  cancelsWhenGone?: boolean;
 }
 
 /** Created once, as the reason of an abort. */
@@ -131,7 +134,7 @@ const KEY_ENDED = new DOMException('The key has ended', 'AbortError');
 export async function sendEnd(
   request: FastifyRequest,
   reply: FastifyReply,
-  { waitMs, watches, ...record }: AwaitedRecord,
+  { cancelsWhenGone = false, waitMs, watches, ...record }: AwaitedRecord,
 ): Promise<FastifyReply> {
   const { key, queue } = record;
   const wait = openWait(reply.raw);
@@ -140,7 +143,10 @@ export async function sendEnd(
   await queue.jobs.untilEnd(key, waitMs, signal).finally(stop);
   if (signal.aborted) {
     // Thousands of clients may disconnect at once: do not read a record that nobody receives.
-    if (signal.reason !== KEY_ENDED) return reply.hijack();
+    if (signal.reason !== KEY_ENDED) {
+      if (cancelsWhenGone) await cancelForGone(queue, key);
+      return reply.hijack();
+    }
     const detail = `the API key has been revoked or has expired while the call waited; job ${key.id} goes on`;
     throw new ProblemError('unauthorized', detail);
   }
@@ -153,6 +159,18 @@ export async function sendEnd(
       retryAfterMs,
     });
   }
+}
+
+/** @throws ProblemError `invalid` */
+export function readCancelOnDisconnect(query: QueryValues): boolean {
+  return readChoice(query, 'cancelOnDisconnect', BOOLEANS) === 'true';
+}
+
+/** The client has gone. Not if the platform closes the connections, because it stops or another node takes over. */
+export async function cancelForGone(queue: Queues, key: ShownRecord['key']): Promise<void> {
+  if (queue.isClosingAt(key.endpointId)) return;
+  // Nobody waits for the answer; a job that has ended stays as it is.
+  await queue.jobs.cancel(key).catch(() => {});
 }
 
 async function submit(

@@ -10,6 +10,7 @@ import { LIMITS } from '../../wire/job/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { type JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes/routes.ts';
 import type { ApiContext } from '../context.ts';
+import { requireScope } from '../http/auth.ts';
 import {
   beginEvents,
   EVENTS_MEDIA_TYPE,
@@ -21,7 +22,7 @@ import {
 } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readInteger, refuseParameter } from '../http/requests.ts';
-import { type JobRoute, readJobKey } from './job-routes.ts';
+import { cancelForGone, type JobRoute, readCancelOnDisconnect, readJobKey } from './job-routes.ts';
 import type { OperationHandler } from './operation-routes.ts';
 import { countBytes, sendAfter, sendNext } from './stream-answers.ts';
 
@@ -40,6 +41,12 @@ export function handleStream({
     const key = readJobKey(request.params);
     const after = readPosition(request.query['after'], 'after');
     const signal = abortWhenGone(reply.raw);
+    if (readCancelOnDisconnect(request.query)) {
+      requireScope(request.holder, 'jobs:write', key.endpointId);
+      // A page of another site can make a browser open and close a stream.
+      if (request.session) throw refuseParameter('cancelOnDisconnect', 'is not for browsers');
+      signal.addEventListener('abort', () => void cancelForGone(queue, key), { once: true });
+    }
     const range = LIMITS.streamWaitMs;
     const waitMs = readInteger(request.query, 'wait', range) ?? range.default;
     if (wantsEvents(request)) {

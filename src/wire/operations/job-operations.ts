@@ -43,6 +43,13 @@ const IDEMPOTENCY_KEY = {
     'same as `idempotencyKey` in the body: the same key with an equal body (as JSON; by its bytes if it is over 1 MB or has a number of 16 digits or more) returns the first job while it is kept',
 };
 
+const CANCEL_ON_DISCONNECT = {
+  name: 'cancelOnDisconnect',
+  schema: z.enum(['true', 'false']).default('false'),
+  description:
+    '`true`: the platform cancels the job if the connection ends before the answer is complete',
+};
+
 const JOB_ID = '01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d76';
 const RUN_EXAMPLE = {
   input: { prompt: 'A lighthouse at dusk' },
@@ -114,6 +121,7 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
         schema: z.int().min(waitMs.min).max(waitMs.max).default(waitMs.default),
         description: 'ms to wait, at most',
       },
+      CANCEL_ON_DISCONNECT,
     ],
     headers: [IDEMPOTENCY_KEY],
     body: { schema: runRequest, example: RUN_EXAMPLE, maxBytes: LIMITS.runsyncBodyBytes },
@@ -186,6 +194,10 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
         name: 'wait',
         schema: z.int().min(streamWaitMs.min).max(streamWaitMs.max).default(streamWaitMs.default),
         description: 'ms to wait for the first chunk, at most',
+      },
+      {
+        ...CANCEL_ON_DISCONNECT,
+        description: `${CANCEL_ON_DISCONNECT.description}; also needs \`jobs:write\``,
       },
     ],
     headers: [

@@ -270,6 +270,22 @@ export const JOB_FIELDS = {
     placeholder: 'JSON',
     label: 'Retries',
   },
+  webhook: {
+    kind: 'text',
+    max: MAX_WEBHOOK_CHARACTERS,
+    rules: [
+      {
+        message: 'must be an http or https URL without a user name or password',
+        holds: isWebhookUrl,
+      },
+    ],
+    text: 'URL to which the platform posts the final record of each job that has no webhook of its own; must be a public address unless the operator allows others',
+    help: 'URL that receives the record of each job that has no webhook of its own',
+    null: 'none',
+    default: null,
+    placeholder: 'URL',
+    label: 'Webhook',
+  },
   failedRetention: {
     kind: 'integer',
     min: 0,

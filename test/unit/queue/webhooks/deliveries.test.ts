@@ -111,6 +111,15 @@ async function finishJob(url = URL_A): Promise<string> {
   return id;
 }
 
+it('go to the webhook of the endpoint for a job that has none of its own', async () => {
+  await start(undefined, { endpoint: { webhook: 'https://endpoint.example/hook' } });
+  await platform.submit();
+  await worker.finish(await worker.takeOne(), completed);
+  await finishJob();
+  expect(await listWaiting('endpoint.example')).toHaveLength(1);
+  expect(await listWaiting()).toHaveLength(1);
+});
+
 function listWaiting(receiver = 'a.example'): Promise<StoredDelivery[]> {
   const now = Number.MAX_SAFE_INTEGER;
   return platform.store.read((tx) =>

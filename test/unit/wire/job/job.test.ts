@@ -106,12 +106,14 @@ describe('an endpoint', () => {
   it('has default settings', () => {
     expect(endpointSettings.parse({})).toEqual({
       executionTimeoutMs: 600_000,
+      failedRetention: 604_800_000,
       groupConcurrency: null,
       groupRateLimit: null,
       rateLimit: null,
       maxAttempts: 3,
       maxQueued: 100_000,
       retry: null,
+      webhook: null,
     });
   });
 });
