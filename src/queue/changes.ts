@@ -12,9 +12,10 @@ import {
 } from '../store/store.ts';
 import { isTerminal } from '../wire/job/job.ts';
 import { countDeadLetter, prepareCount } from './dead-letters.ts';
+import { requestFill } from './flows/fills.ts';
 import { noteFlows } from './flows/flow-record.ts';
 import { type JobEvent, next } from './lifecycle/lifecycle.ts';
-import { findEnd } from './lifecycle/links.ts';
+import { findEnd, isFilling } from './lifecycle/links.ts';
 import type { Decision, Moment, Transition } from './lifecycle/transition.ts';
 import { joinChunks } from './payloads/outputs.ts';
 import type { QueueParts } from './queue-parts.ts';
@@ -107,6 +108,9 @@ export class Changes {
     const result = operation(tx, step, moment.now);
     tellChildren(tx, step, changes);
     noteFlows(tx, changes, moment.now);
+    for (const { before, transition } of changes) {
+      if (isFilling(transition.job) && !isFilling(before)) requestFill(tx, before);
+    }
     return { result, changes, newDeliveries: this.#keepRecords(tx, changes, moment) };
   }
 

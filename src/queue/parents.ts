@@ -1,6 +1,14 @@
 // Binds jobs to the jobs that must end before they start: new ones, and those that a client retries.
-import type { JobKey, JobParent, Payload, Reader, StoredJob, Transaction } from '../store/store.ts';
-import { isTerminal, LIMITS, type ParentReference } from '../wire/job/job.ts';
+import type {
+  JobChild,
+  JobKey,
+  JobParent,
+  Payload,
+  Reader,
+  StoredJob,
+  Transaction,
+} from '../store/store.ts';
+import { LIMITS, type ParentReference } from '../wire/job/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Submission } from './admission.ts';
 import type { StepOn } from './changes.ts';
@@ -22,15 +30,15 @@ export function insertChild(
   { input, job, submission: { after = [], policy } }: NewChild,
 ): StoredJob {
   const found = readParents(tx, job, after);
-  const { endpointId, id } = job;
-  for (const parent of found) {
-    if (!isTerminal(parent.status))
-      step(parent, { type: 'child_added', child: { endpointId, id } });
-  }
   const parents = found.map((parent, index): JobParent => {
-    const { onFailure = 'fail' } = after[index] ?? {};
-    return { endpointId: parent.endpointId, id: parent.id, onFailure };
+    const { as, onFailure = 'fail' } = after[index] ?? {};
+    const { endpointId, id } = parent;
+    return { endpointId, id, onFailure, ...(as !== undefined && { as }) };
   });
+  // Refused for a parent that has ended, and whose output is not read.
+  for (const [index, parent] of found.entries()) {
+    step(parent, { type: 'child_added', child: toChild(job, parents[index]?.as) });
+  }
   const links = { ...NO_LINKS, parents, delayMs: policy.delay ?? 0 };
   const waiting = waitForParents({ ...job, linked: true, links }, { now: job.submittedAt });
   tx.insertJob(waiting, input);
@@ -43,6 +51,11 @@ export function insertChild(
   return 'refused' in decision ? waiting : decision.job;
 }
 
+/** The child as its parent knows it. `as`: of the edge. */
+export function toChild({ endpointId, id }: JobKey, as: string | undefined): JobChild {
+  return { endpointId, id, ...(as !== undefined && { reads: true }) };
+}
+
 /** @throws ProblemError `invalid` that names each parent that is none */
 function readParents(tx: Reader, child: JobKey, after: readonly ParentReference[]): StoredJob[] {
   const keys = after.map(({ endpoint, id }) => ({ endpointId: endpoint ?? child.endpointId, id }));
@@ -53,7 +66,9 @@ function readParents(tx: Reader, child: JobKey, after: readonly ParentReference[
     return isOwn ? tx.job(key) : undefined;
   });
   const seen = new Set<string>();
-  const errors: string[] = [];
+  const errors = findRepeated(after.map(({ as }) => as)).map(
+    (index) => `after[${index}].as: "${after[index]?.as}" is the member of another parent`,
+  );
   for (const [index, key] of keys.entries()) {
     const name = `${key.endpointId}/${key.id}`;
     const reason = seen.has(name) ? `job ${key.id} is named twice` : judgeParent(key, found[index]);
@@ -65,13 +80,20 @@ function readParents(tx: Reader, child: JobKey, after: readonly ParentReference[
   throw new ProblemError('invalid', detail, { errors });
 }
 
+/** Indexes of the names that are there before. */
+export function findRepeated(names: readonly (string | undefined)[]): number[] {
+  return names.flatMap((name, index) =>
+    name !== undefined && names.indexOf(name) < index ? [index] : [],
+  );
+}
+
 function judgeParent(
   { endpointId, id }: JobKey,
   parent: StoredJob | undefined,
 ): string | undefined {
   if (!parent) return `job ${id} of endpoint ${endpointId} not found or expired`;
-  const waiting = parent.links?.children.length ?? 0;
-  if (waiting < LIMITS.childrenOfJob || isTerminal(parent.status)) return undefined;
+  const { children = [], readers = [] } = parent.links ?? {};
+  if (children.length + readers.length < LIMITS.childrenOfJob) return undefined;
   return `${LIMITS.childrenOfJob} jobs wait for job ${id} already, the most that may`;
 }
 
@@ -100,7 +122,7 @@ export function renewParents(
     const knows = now.links?.children.some(
       (child) => child.id === id && child.endpointId === endpointId,
     );
-    if (!knows) step(now, { type: 'child_added', child: { endpointId, id } });
+    if (!knows) step(now, { type: 'child_added', child: toChild(job, parent.as) });
     return open;
   });
 }

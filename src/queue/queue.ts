@@ -9,6 +9,7 @@ import type { Pause } from '../wire/resources/pause.ts';
 import { QueueActivity } from './activity/activity.ts';
 import { DeadLetters } from './dead-letters.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
+import { Fills } from './flows/fills.ts';
 import { Flows } from './flows/flows.ts';
 import type { JobTimes } from './job-times.ts';
 import type { TracingOptions } from './job-tracing.ts';
@@ -80,6 +81,7 @@ export class Queue {
   readonly #leases: Leases;
   readonly #renewals: Renewals;
   readonly #reports: Reports;
+  readonly #fills: Fills;
   readonly #closing = new AbortController();
   readonly #isRecording: boolean;
   readonly #wrapLink: NonNullable<QueueOptions['wrapLink']>;
@@ -104,6 +106,7 @@ export class Queue {
     this.#leases = new Leases(parts);
     this.#renewals = new Renewals(parts);
     this.#reports = new Reports(parts);
+    this.#fills = new Fills(parts);
     this.#isRecording = options.isRecording ?? false;
     this.#wrapLink = options.wrapLink ?? ((link) => link);
   }
@@ -125,6 +128,7 @@ export class Queue {
     this.#sweeping = sweep(this.#parts);
     await this.schedules.start();
     await deliveries.start();
+    await this.#fills.start();
     if (this.#isRecording) this.#recording = this.activity.record();
   }
 
@@ -157,6 +161,7 @@ export class Queue {
     this.#closing.abort();
     await Promise.all([
       this.#sweeping,
+      this.#fills.close(),
       this.#recording,
       this.schedules.closed(),
       deliveries.close(),

@@ -133,8 +133,9 @@ function describeLinks({ links }: StoredJob): Pick<JobDetailsHead, 'parents' | '
   const { children = [], parents = [] } = links ?? {};
   return {
     ...(parents.length > 0 && {
-      parents: parents.map(({ ended, endpointId, id, onFailure }) => ({
+      parents: parents.map(({ as, ended, endpointId, id, onFailure }) => ({
         ...{ endpoint: endpointId, id, onFailure },
+        ...(as !== undefined && { as }),
         ...(ended && { ended }),
       })),
     }),

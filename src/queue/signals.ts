@@ -20,6 +20,8 @@ export class Signals {
   readonly #workListeners = new Set<(endpointId: string) => void>();
   readonly #dueListeners = new Set<(dueAt: number) => void>();
   readonly #queuedListeners = new Set<(endpointId: string) => void>();
+  /** Called after the commit if a job waits for outputs of its parents in its input. */
+  onFilling: () => void = () => {};
 
   constructor(clock: Clock, presence: Presence) {
     this.#clock = clock;
@@ -109,6 +111,7 @@ export class Signals {
       this.#reportQueued(job.endpointId);
     }
     if (removed) return;
+    if (job.links?.filling && !before.links?.filling) this.onFilling();
     const wasReady = before.status === 'IN_QUEUE' && !before.delayed;
     if (!wasReady) this.#announceWork(job);
     this.reportDue(job.dueAt);

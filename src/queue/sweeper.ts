@@ -1,6 +1,6 @@
 // Processes jobs when their time has come: expired leases and deadlines, ended delays and retentions. Ends pauses.
 import { AT_ONCE, Loop, MAX_SLEEP_MS, NEVER } from '../base/loop.ts';
-import { ENDING, logLevelOf, type StoredJob } from '../store/store.ts';
+import { ENDING, isWaiting, logLevelOf, type Reader, type StoredJob } from '../store/store.ts';
 import { trimDeadLetters } from './dead-letters.ts';
 import type { QueueParts } from './queue-parts.ts';
 
@@ -115,14 +115,21 @@ async function sweepOnce({ changes, clock }: SweeperOptions, lateness: Lateness)
     const now = clock.now();
     const slice = await changes.commitSlice(
       (tx, limit) => tx.dueJobs(now, limit),
-      (tx, { endpointId }) => ({
+      (tx, job) => ({
         type: 'clock',
-        failedRetentionMs: tx.endpoint(endpointId)?.settings.failedRetention ?? 0,
+        failedRetentionMs: tx.endpoint(job.endpointId)?.settings.failedRetention ?? 0,
+        isRead: isRead(tx, job, now),
       }),
     );
     removed += slice.removed;
     if (slice.isLast) return removed;
   }
+}
+
+/** Whether the job would be removed now, and a job that waits will read its output. */
+function isRead(tx: Reader, { expiresAt, links }: StoredJob, now: number): boolean {
+  if (!links?.readers || expiresAt > now) return false;
+  return tx.each(links.readers, (key) => tx.job(key)).some((job) => job && isWaiting(job));
 }
 
 /** Forgets workers that disappeared without a bye; a worker that returns must say hello again. */

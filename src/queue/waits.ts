@@ -188,6 +188,11 @@ function findJobReason(
 
 function describeParents(job: StoredJob): WaitReason {
   const parents = job.links?.parents ?? [];
+  if (job.links?.filling) {
+    const message =
+      'The parents of the job have ended; their outputs are being put into its input.';
+    return { code: 'waits_for_parent', message, since: job.submittedAt };
+  }
   const [first, ...others] = parents.filter(isOpen);
   const rest = others.length > 0 ? ` and ${count(others.length, 'other parent')}` : '';
   const all =

@@ -374,6 +374,8 @@ export interface Transaction extends Reader {
    */
   removeJob(job: StoredJob): void;
   putOutput(key: JobKey, output: Payload): void;
+  /** Of a job that no worker has taken. */
+  replaceInput(key: JobKey, input: Payload): void;
   dropOutput(key: JobKey): void;
   appendChunks(key: JobKey & { attempt: number }, batch: ChunkBatch): void;
   /** Begins an upload: stores the first part of a payload that is unused until its job gets it. */

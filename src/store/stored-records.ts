@@ -38,8 +38,16 @@ export const NEXT_TURN = -2;
 /** A job that must end before another one starts. */
 export interface JobParent extends JobKey {
   onFailure: ParentPolicy;
+  /** Member of the child's input that gets the output of the parent. */
+  as?: string;
   /** Absent: it has not ended. */
   ended?: ParentEnd;
+}
+
+/** A job that waits for another one. */
+export interface JobChild extends JobKey {
+  /** Its input gets the output of the parent. */
+  reads?: true;
 }
 
 /** Where a job is in a flow. */
@@ -52,7 +60,13 @@ export interface FlowPlace extends JobKey {
 export interface JobLinks {
   parents: readonly JobParent[];
   /** Jobs that wait for this one: its end tells them, once. */
-  children: readonly JobKey[];
+  children: readonly JobChild[];
+  /** Children whose input gets the output of this job, once it has COMPLETED. It is kept for those that wait. */
+  readers?: readonly JobKey[];
+  /** The parents have ended; their outputs are yet to be put into the input. */
+  filling?: true;
+  /** They are there. */
+  filled?: true;
   /** Delay of the job's policy; it begins when the last parent has ended, ms. */
   delayMs: number;
   /** Absent: the job is of no flow. */
@@ -492,13 +506,18 @@ export function outgrownNumber(job: QueuedJob): number {
   return type === undefined ? 0 : numberGpuType(type);
 }
 
-/** Whether the job cannot start because a parent has not ended. Such a job is `delayed` without a time. */
+/** Whether the job cannot start because a parent has not ended, or its output is yet to be put into the input. Such a job is `delayed` without a time. */
 export function isWaiting({
   delayed,
   links,
   status,
 }: Pick<StoredJob, 'delayed' | 'links' | 'status'>): boolean {
-  return status === 'IN_QUEUE' && delayed && (links?.parents.some(isOpen) ?? false);
+  return (
+    status === 'IN_QUEUE' &&
+    delayed &&
+    links !== null &&
+    (links.filling === true || links.parents.some(isOpen))
+  );
 }
 
 /** Whether the parent has not ended. */

@@ -1,8 +1,9 @@
 // Records the events of a simulated world at the store, the link and the workers, and reports changes that
 // must never happen. verdict.ts checks how the jobs ended.
 import type { Clock } from '../../src/base/clock.ts';
+import { describeEnd } from '../../src/queue/lifecycle/links.ts';
 import { type JobTick, NO_GROUP, type StoredJob } from '../../src/store/store.ts';
-import { isTerminal } from '../../src/wire/job/job.ts';
+import { isTerminal, type ParentEnd } from '../../src/wire/job/job.ts';
 import type { LeaseRef, Report, ReportReply, WorkerLink } from '../../src/wire/link/worker-link.ts';
 import type { RateLimit } from '../../src/wire/resources/field.ts';
 import type { RemainingReports } from '../../src/worker/reports/attempt-reports.ts';
@@ -49,6 +50,9 @@ export const EVENTS = [
   'outgrown',
   'on_later_gpu',
   'ticked',
+  'child_leased',
+  'parent_failed',
+  'filled',
 ] as const;
 export type WorldEvent = (typeof EVENTS)[number];
 
@@ -81,6 +85,8 @@ export class Ledger {
   readonly #toleranceMs: number;
   readonly #jobs = new Map<string, JobNotes>();
   readonly #applied = new Set<string>();
+  /** How each job has ended so far, by ID: it may be retried. */
+  readonly #ends = new Map<string, Set<ParentEnd>>();
   /** Jobs that some worker may take, by ID. */
   readonly #ready = new Map<string, StoredJob>();
   /** Number of valid leases of each group. */
@@ -129,6 +135,7 @@ export class Ledger {
   note(before: StoredJob | undefined, after: StoredJob | undefined): void {
     if (before) this.#noteChange(before, after);
     else if (after?.tick) this.#noteTick(after.tick);
+    this.#noteParentEnd(before, after);
     this.#countLease(before, -1);
     this.#countLease(after, 1);
     const id = (after ?? before)?.id ?? '';
@@ -141,6 +148,31 @@ export class Ledger {
     const known = this.ticks.get(scheduleId) ?? new Set();
     if (known.has(at)) this.faults.push(`the tick at ${at} of ${scheduleId} has made two jobs`);
     this.ticks.set(scheduleId, known.add(at));
+  }
+
+  #noteParentEnd(before: StoredJob | undefined, after: StoredJob | undefined): void {
+    const job = after ?? before;
+    const wasOpen = !before || !isTerminal(before.status);
+    const end = after ? describeEnd(after) : wasOpen ? 'REMOVED' : undefined;
+    if (!job || end === undefined) return;
+    this.#ends.set(job.id, (this.#ends.get(job.id) ?? new Set<ParentEnd>()).add(end));
+  }
+
+  /** A job starts once its parents have ended, as its policies allow. */
+  #noteChild(before: StoredJob, after: StoredJob): void {
+    const parents = before.links?.parents ?? [];
+    if (parents.length > 0) this.count('child_leased');
+    for (const { ended, id, onFailure } of parents) {
+      if (ended === undefined || !this.#ends.get(id)?.has(ended)) {
+        this.#complain(before, after, `was leased before its parent ${id} has ended`);
+      } else if (ended !== 'COMPLETED' && onFailure !== 'run') {
+        this.#complain(before, after, `was leased, though its parent ${id} is ${ended}`);
+      }
+    }
+    if (before.links?.filled) this.count('filled');
+    if (parents.some(({ as }) => as !== undefined) && !before.links?.filled) {
+      this.#complain(before, after, 'was leased without the outputs of its parents');
+    }
   }
 
   #countLease(job: StoredJob | undefined, times: number): void {
@@ -268,6 +300,7 @@ export class Ledger {
     this.#noteStart(after, null, rateLimit);
     if (before.group !== null) this.#noteStart(after, before.group, groupRateLimit);
     this.#noteGpu(before, after);
+    this.#noteChild(before, after);
     if (after.attempt !== before.attempt + 1) this.#complain(before, after, 'skipped an attempt');
     const isHeld = before.status === 'IN_PROGRESS' || before.lease?.lost === null;
     if (isHeld) this.#complain(before, after, 'a second live lease');
@@ -297,17 +330,17 @@ export class Ledger {
   #noteEnd(notes: JobNotes, before: StoredJob, after: StoredJob): void {
     const isBack = after.status === 'IN_QUEUE' && before.status !== 'IN_QUEUE';
     if (isTerminal(before.status) && before.status !== after.status) {
-      const mayRetry = before.status === 'FAILED' || before.status === 'TIMED_OUT';
+      const mayRetry = ['FAILED', 'TIMED_OUT', 'SKIPPED'].includes(describeEnd(before) ?? '');
       const isAsked = this.retried.has(before.id);
       if (!isBack || !mayRetry || !isAsked) this.#complain(before, after, 'left a terminal status');
       notes.attemptsBefore = before.attempt;
       notes.uncounted = 0;
-    } else if (isBack && isPostponed(after)) {
+    } else if (after.status === 'IN_QUEUE' && isPostponed(after) && !isPostponed(before)) {
+      // Perhaps after its lease was lost, which the report has undone.
       this.count('postponed');
       notes.uncounted++;
-      if (after.failures !== before.failures)
-        this.#complain(before, after, 'counted a postponement');
-      if (after.expiresAt !== before.expiresAt) this.#complain(before, after, 'extended its ttl');
+      if (after.failures > before.failures) this.#complain(before, after, 'counted a postponement');
+      if (after.expiresAt > before.expiresAt) this.#complain(before, after, 'extended its ttl');
     } else if (isBack && after.failures === before.failures && after.releases === before.releases) {
       this.count('suspect');
       notes.uncounted++;
@@ -326,6 +359,9 @@ export class Ledger {
   #countChange(before: StoredJob, after: StoredJob): void {
     if (after.status !== before.status && isTerminal(after.status)) this.count(after.status);
     if (isTerminal(before.status) && !isTerminal(after.status)) this.count('retried');
+    if (after.status !== before.status && after.error?.code === 'parent_failed') {
+      this.count('parent_failed');
+    }
     if (before.lease?.lost && after.lease?.lost === null) this.count('revived');
     const isSame = before.lease !== null && before.lease.token === after.lease?.token;
     if (isSame && before.lease?.incarnation !== after.lease?.incarnation) this.count('inherited');
@@ -368,7 +404,11 @@ function isForAnyWorker({ delayed, lease, solo, status }: StoredJob): boolean {
 /** Whether both wait for their first lease in one group and priority, and the other came first. */
 function isOlderOfGroup(other: StoredJob, job: StoredJob): boolean {
   const isSame = other.group === job.group && other.priority === job.priority;
-  return isSame && other.attempt === 0 && job.attempt === 0 && other.position < job.position;
+  // A child takes its turn when its parents have ended.
+  const isChild = other.links !== null && other.links.parents.length > 0;
+  return (
+    isSame && !isChild && other.attempt === 0 && job.attempt === 0 && other.position < job.position
+  );
 }
 
 function compareRanks(a: StoredJob, b: StoredJob): number {

@@ -483,6 +483,11 @@ export class MemoryTables implements Tables {
     this.#set(this.#inputs, nameOf(key), this.#use(input));
   }
 
+  *replaceInput(key: JobKey, input: Payload): Step<void> {
+    this.#delete(this.#inputs, nameOf(key));
+    yield* this.putInput(key, input);
+  }
+
   *nextOrigin(): Step<number> {
     return ++this.#lastOrigin;
   }

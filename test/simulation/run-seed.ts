@@ -116,9 +116,10 @@ async function play(world: World, commits: { fail: boolean }, seed: number): Pro
   world.weather = CALM;
   const records = await waitForAll(world);
   const faults: string[] = [];
-  for (const [id, { plan, stream, isCancelled, isDoomed }] of world.jobs) {
+  for (const [id, { parents, plan, stream, isCancelled, isDoomed }] of world.jobs) {
     const streamed = stream?.outputs;
-    const job = { id, plan, record: records.get(id), isCancelled, isDoomed, streamed };
+    const record = records.get(id);
+    const job = { id, parents, plan, record, isCancelled, isDoomed, streamed };
     faults.push(...(await judgeJob(world, job)));
   }
   for (const schedule of await world.readSchedules()) {

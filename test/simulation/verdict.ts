@@ -1,6 +1,6 @@
 // Checks how every job ended after a seed has been played.
 
-import { isTerminal } from '../../src/wire/job/job.ts';
+import { isTerminal, type ParentReference } from '../../src/wire/job/job.ts';
 import type { JobRecord } from '../../src/wire/job/job-records.ts';
 import { expectChunks, expectOutput, type JobPlan } from './job-plan.ts';
 import type { Ledger } from './ledger.ts';
@@ -15,6 +15,8 @@ const LOSSES: ReadonlySet<string> = new Set([
 export interface PlayedJob {
   id: string;
   plan: JobPlan;
+  /** Default: none. */
+  parents?: readonly ParentReference[];
   /** Undefined if the job is no longer stored. */
   record: JobRecord | undefined;
   /** The platform accepted a cancel. */
@@ -46,11 +48,17 @@ export async function judgeJob(world: JudgedWorld, job: PlayedJob): Promise<stri
 
 function* judgeEnd(
   world: JudgedWorld,
-  { id, plan, isCancelled, mayBeCancelled = false }: PlayedJob,
+  { id, parents = [], plan, isCancelled, mayBeCancelled = false }: PlayedJob,
   record: JobRecord,
 ): Generator<string> {
   const { status } = record;
   if (!isTerminal(status)) return yield 'has not ended';
+  if (record.error?.code === 'parent_failed') {
+    if (parents.length === 0) yield 'failed because of a parent that it does not have';
+    if (status === 'FAILED' && parents.every(({ onFailure }) => onFailure === 'run'))
+      yield 'failed because of a parent, though it runs nevertheless';
+    return;
+  }
   const wasCancelled = status === 'CANCELLED';
   const isExpected = isCancelled === wasCancelled || (mayBeCancelled && wasCancelled);
   if (!isExpected) yield 'has a status that contradicts its cancel';

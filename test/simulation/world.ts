@@ -4,6 +4,7 @@ import { type ResumableClock, SteadyTime } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
 import { Queue } from '../../src/queue/queue.ts';
 import { type Store, StoreUnavailableError, type UnusedPayload } from '../../src/store/store.ts';
+import { PARENT_POLICIES, type ParentReference } from '../../src/wire/job/job.ts';
 import type { JobRecord } from '../../src/wire/job/job-records.ts';
 import type { WorkerLink } from '../../src/wire/link/worker-link.ts';
 import { ProblemError } from '../../src/wire/problem.ts';
@@ -36,6 +37,7 @@ const DEPLOYMENT: EndpointDeployment = {
 
 interface ClientJob {
   plan: JobPlan;
+  parents: readonly ParentReference[];
   stream: StreamClient | undefined;
   isCancelled: boolean;
   isDoomed: boolean;
@@ -140,13 +142,32 @@ export class World {
       policy: { executionTimeout, ttl: JOB_LIMIT_MS, ...this.#choosePlace() },
       idempotency: undefined,
     };
-    const accepted = await this.#unlessUnavailable(this.queue.submissions.submit(submission));
+    const parents = this.#chooseParents();
+    const accepted = await this.#unlessRefused(
+      this.queue.submissions.submit({
+        ...submission,
+        ...(parents.length > 0 && { after: parents }),
+      }),
+    );
     if (!accepted) return;
     const { id } = accepted;
     const isStreamed = this.random() < STREAMED_SHARE;
     const stream = isStreamed ? new StreamClient(this, { endpointId, id }) : undefined;
-    this.jobs.set(id, { plan, stream, isCancelled: false, isDoomed: false });
+    this.jobs.set(id, { plan, parents, stream, isCancelled: false, isDoomed: false });
     stream?.follow().catch((error: unknown) => this.faults.push(`stream of ${id}: ${error}`));
+  }
+
+  /** Takes no random number, as below. Some jobs wait for one or two of the jobs before them. */
+  #chooseParents(): ParentReference[] {
+    const n = this.jobs.size;
+    if (n % 4 !== 3) return [];
+    const ids = [...this.jobs.keys()];
+    const chosen = [ids.at(-1), n % 3 === 0 ? ids.at(-3) : undefined];
+    return chosen.flatMap((id, index) => {
+      const onFailure = PARENT_POLICIES[(n + index) % PARENT_POLICIES.length] ?? 'fail';
+      const as = n % 8 === 7 ? `parent${index}` : undefined;
+      return id === undefined ? [] : [{ id, onFailure, ...(as !== undefined && { as }) }];
+    });
   }
 
   /** Takes no random number, as below. */
@@ -277,6 +298,16 @@ export class World {
       return (await this.#unlessUnavailable(answer.then(() => true))) ?? false;
     } catch (error) {
       if (error instanceof ProblemError) return false;
+      throw error;
+    }
+  }
+
+  /** Undefined also if a parent is not stored any more. */
+  async #unlessRefused<T>(answer: Promise<T>): Promise<T | undefined> {
+    try {
+      return await this.#unlessUnavailable(answer);
+    } catch (error) {
+      if (error instanceof ProblemError) return undefined;
       throw error;
     }
   }

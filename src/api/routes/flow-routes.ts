@@ -101,8 +101,8 @@ function toFlowJob(
     ...{ input, name, policy, webhook },
     endpointId: endpoint === undefined ? endpointId : find(endpoint),
     after: after.map((each) => {
-      const { job, onFailure = 'fail' } = typeof each === 'string' ? { job: each } : each;
-      return { job, onFailure };
+      const edge = typeof each === 'string' ? { job: each } : each;
+      return { onFailure: 'fail', ...edge };
     }),
   };
 }

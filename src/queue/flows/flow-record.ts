@@ -21,7 +21,7 @@ import { describeEnd } from '../lifecycle/links.ts';
 export interface FlowNode extends JobKey {
   name: string;
   /** `job`: index of the parent. */
-  after: readonly { job: number; onFailure: ParentPolicy }[];
+  after: readonly { job: number; onFailure: ParentPolicy; as?: string }[];
 }
 
 export interface StoredFlow {

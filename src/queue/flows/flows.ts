@@ -3,6 +3,7 @@ import { hash } from 'node:crypto';
 import { createUuidV7, deriveUuidV7 } from '../../base/id.ts';
 import {
   isWaiting,
+  type JobChild,
   type JobKey,
   type JobLinks,
   type Payload,
@@ -23,7 +24,7 @@ import type { TraceContext } from '../../wire/trace-context.ts';
 import { chooseTurn, createJob, judgeWebhook, readQueue, type Submission } from '../admission.ts';
 import type { StepOn } from '../changes.ts';
 import { waitForParents } from '../lifecycle/links.ts';
-import { renewParents } from '../parents.ts';
+import { findRepeated, renewParents, toChild } from '../parents.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import { MAX_WRITTEN_BYTES, REFUSING } from '../submissions.ts';
 import { checkGraph } from './flow-graph.ts';
@@ -46,7 +47,7 @@ import {
 export interface NewFlowJob extends Pick<Submission, 'input' | 'policy' | 'webhook'> {
   name: string;
   endpointId: string;
-  after: readonly { job: string; onFailure: ParentPolicy }[];
+  after: readonly { job: string; onFailure: ParentPolicy; as?: string }[];
 }
 
 export interface NewFlow {
@@ -123,6 +124,10 @@ export class Flows {
     );
     const errors = 'errors' in graph ? graph.errors : [];
     for (const [index, job] of jobs.entries()) {
+      for (const at of findRepeated(job.after.map(({ as }) => as))) {
+        const path = `jobs[${index}].after[${at}].as`;
+        errors.push(`${path}: "${job.after[at]?.as}" is the member of another parent`);
+      }
       const refusal = judgeWebhook(job, webhooks);
       if (refusal) errors.push(...(refusal.errors ?? []).map((text) => `jobs[${index}].${text}`));
     }
@@ -136,7 +141,7 @@ export class Flows {
       if (!job) return [];
       const after = (graph.parents[index] ?? []).map((parent, at) => ({
         job: places.get(parent) ?? 0,
-        onFailure: job.after[at]?.onFailure ?? 'fail',
+        ...describeEdge(job.after[at]),
       }));
       const { endpointId, input, name } = job;
       const node = { endpointId, id: deriveUuidV7(base, place), name, after };
@@ -343,9 +348,9 @@ function insertAll(
   const children = listChildren(flow.nodes);
   const jobs = candidates.map(({ input, job, node, position }, index) => {
     const { endpointId, id } = node;
-    const parents = node.after.flatMap(({ job: parent, onFailure }) => {
+    const parents = node.after.flatMap(({ job: parent, ...edge }) => {
       const { endpointId, id } = flow.nodes[parent] ?? {};
-      return endpointId === undefined || id === undefined ? [] : [{ endpointId, id, onFailure }];
+      return endpointId === undefined || id === undefined ? [] : [{ endpointId, id, ...edge }];
     });
     const links: JobLinks = {
       parents,
@@ -372,10 +377,17 @@ function insertAll(
   return { flow, jobs };
 }
 
-function listChildren(nodes: readonly FlowNode[]): JobKey[][] {
-  const children = nodes.map((): JobKey[] => []);
-  for (const { after, endpointId, id } of nodes) {
-    for (const { job } of after) children[job]?.push({ endpointId, id });
+function describeEdge(
+  edge: NewFlowJob['after'][number] | undefined,
+): Pick<NewFlowJob['after'][number], 'as' | 'onFailure'> {
+  const { as, onFailure = 'fail' } = edge ?? {};
+  return { onFailure, ...(as !== undefined && { as }) };
+}
+
+function listChildren(nodes: readonly FlowNode[]): JobChild[][] {
+  const children = nodes.map((): JobChild[] => []);
+  for (const node of nodes) {
+    for (const { as, job } of node.after) children[job]?.push(toChild(node, as));
   }
   return children;
 }
@@ -386,7 +398,7 @@ function describeJobs(tx: Reader, { flow, progress }: FoundFlow): FlowJob[] {
   );
   return flow.nodes.map(({ after, endpointId: endpoint, id, name }, index) => ({
     ...{ name, endpoint, id, state: states[index] ?? 'REMOVED' },
-    after: after.map(({ job, onFailure }) => ({ job: flow.nodes[job]?.name ?? '', onFailure })),
+    after: after.map(({ job, ...edge }) => ({ job: flow.nodes[job]?.name ?? '', ...edge })),
   }));
 }
 

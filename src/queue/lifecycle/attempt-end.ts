@@ -220,13 +220,19 @@ export function settle(
     lease: null,
     progress: null,
     error: error && { ...error, attempts: job.history },
-    links: withoutChildren(job.links),
+    links: endLinks(job.links, status),
   };
 }
 
-/** The end of a job tells its children, once. */
-function withoutChildren(links: JobLinks | null): JobLinks | null {
-  return links && links.children.length > 0 ? { ...links, children: [] } : links;
+/** The end of a job tells its children, once. Some will read its output. */
+function endLinks(links: JobLinks | null, status: TerminalStatus): JobLinks | null {
+  if (!links) return null;
+  const { filling: _, ...rest } = links;
+  const readers = links.children
+    .filter(({ reads }) => reads)
+    .map(({ endpointId, id }) => ({ endpointId, id }));
+  const isRead = status === 'COMPLETED' && readers.length > 0;
+  return { ...rest, children: [], ...(isRead && { readers }) };
 }
 
 /** The job has ended but its attempt continues: the holder may still report how it was stopped. */

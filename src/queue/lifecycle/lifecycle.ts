@@ -4,7 +4,7 @@ import {
   isDeadLetter,
   isOpen,
   isWaiting,
-  type JobKey,
+  type JobChild,
   type JobNote,
   type JobParent,
   type StoredJob,
@@ -45,10 +45,14 @@ import {
   addChild,
   describeEnd,
   type EndedParent,
+  endFilling,
   endParents,
+  failFilling,
   giveUpWaiting,
   isObstacle,
+  NO_LINKS,
   nameParent,
+  needsFilling,
   waitForParents,
 } from './links.ts';
 import { inheritRetry, readWish } from './retry.ts';
@@ -94,7 +98,11 @@ export type JobEvent =
   /** Parents of the job have ended. */
   | { type: 'parents_ended'; ends: readonly EndedParent[] }
   /** Another job waits for this one. */
-  | { type: 'child_added'; child: JobKey }
+  | { type: 'child_added'; child: JobChild }
+  /** The outputs of the parents are in the input. */
+  | { type: 'filled' }
+  /** They cannot be put there. */
+  | { type: 'not_filled'; reason: string }
   | { type: 'set_ttl'; ttlMs: number }
   /** A client deletes a failed job, or a newer one needs its room. */
   | { type: 'delete' }
@@ -109,6 +117,8 @@ export type JobEvent =
       type: 'clock';
       /** How long the endpoint keeps failed jobs after their end, ms. */
       failedRetentionMs?: number;
+      /** A child that waits will read its output. */
+      isRead?: boolean;
     };
 
 /** Events after which an attempt may still be suspended. The others end it, or need its limits. */
@@ -170,6 +180,10 @@ function decide(job: StoredJob, event: JobEvent, moment: Moment): Decision {
       return endParents(job, event.ends, moment);
     case 'child_added':
       return addChild(job, event.child);
+    case 'filled':
+      return endFilling(job, moment);
+    case 'not_filled':
+      return failFilling(job, event.reason, moment);
     case 'set_ttl':
       if (isWaiting(job)) return change({ ...job, ttlMs: event.ttlMs });
       return change({ ...job, expiresAt: dueSince(job, moment) + event.ttlMs, ttlMs: event.ttlMs });
@@ -180,7 +194,7 @@ function decide(job: StoredJob, event: JobEvent, moment: Moment): Decision {
     case 'platform_away':
       return change(extendAfterAbsence(job, event.uncountedMs, moment));
     case 'clock':
-      return actOnTime(job, event.failedRetentionMs ?? 0, moment);
+      return actOnTime(job, event, moment);
   }
 }
 
@@ -396,11 +410,10 @@ function retry(
       refused: `its parent ${nameParent(job, obstacle)} has not COMPLETED; retry that first`,
     };
   }
-  const links = parents && job.links ? { ...job.links, parents } : job.links;
-  const ready = { ...requeue(job, 0, moment), expiresAt: moment.now + job.ttlMs, links };
+  const ready = { ...requeue(job, 0, moment), expiresAt: moment.now + job.ttlMs };
   return change(
     {
-      ...(parents?.some(isOpen) ? waitForParents(ready, moment) : ready),
+      ...(parents ? waitAgain(ready, parents, moment) : ready),
       startedAt: null,
       endedAt: null,
       executionMs: null,
@@ -417,6 +430,14 @@ function retry(
     },
     { retried: 1, dropChunks: true, dropOutput: true, stopWorker: job.lease !== null },
   );
+}
+
+/** The job waits for those of its parents that run again. */
+function waitAgain(job: StoredJob, parents: readonly JobParent[], moment: Moment): StoredJob {
+  const links = { ...(job.links ?? NO_LINKS), parents };
+  if (parents.some(isOpen)) return waitForParents({ ...job, links }, moment);
+  if (!needsFilling(links)) return { ...job, links };
+  return waitForParents({ ...job, links: { ...links, filling: true } }, moment);
 }
 
 /** Start of a time to live: a delayed job has its whole time once it is due. That of a suspended one moves later. */
@@ -439,10 +460,17 @@ function expireJob(job: StoredJob, failedRetentionMs: number, { now }: Moment): 
   return change({ ...toDeadLetter(job), expiresAt });
 }
 
-function actOnTime(job: StoredJob, failedRetentionMs: number, moment: Moment): Transition {
+function actOnTime(
+  job: StoredJob,
+  { failedRetentionMs = 0, isRead = false }: Extract<JobEvent, { type: 'clock' }>,
+  moment: Moment,
+): Transition {
   const { now } = moment;
   if (isWaiting(job)) return job.expiresAt <= now ? giveUpWaiting(job, moment) : change(job);
   if (job.suspendedAt === null) {
+    if (job.expiresAt <= now && isRead) {
+      return change({ ...job, expiresAt: now + moment.settings.retentionMs[job.mode] });
+    }
     if (job.expiresAt <= now) return expireJob(job, failedRetentionMs, moment);
     if (job.deadlineAt !== null && job.deadlineAt <= now) return timeOut(job, moment);
   }

@@ -2,6 +2,7 @@
 import {
   isOpen,
   isWaiting,
+  type JobChild,
   type JobKey,
   type JobLinks,
   type JobParent,
@@ -55,7 +56,34 @@ function proceed(job: StoredJob, moment: Moment): Transition {
   const parents = links?.parents ?? [];
   const obstacle = parents.find(isObstacle);
   if (obstacle) return change(endFor(job, obstacle, moment));
-  return change(parents.some(isOpen) ? job : admitToQueue(job, moment));
+  if (!links || parents.some(isOpen)) return change(job);
+  return change(
+    needsFilling(links)
+      ? { ...job, links: { ...links, filling: true } }
+      : admitToQueue(job, moment),
+  );
+}
+
+/** Whether outputs of the parents are yet to be put into the input. */
+export function needsFilling({ filled, parents }: JobLinks): boolean {
+  return !filled && parents.some((parent) => parent.as !== undefined);
+}
+
+/** The outputs of its parents are in its input: it can start. */
+export function endFilling(job: StoredJob, moment: Moment): Decision {
+  if (!isFilling(job)) return { refused: 'it does not wait for its input' };
+  const { filling: _, ...links } = job.links ?? NO_LINKS;
+  return change(admitToQueue({ ...job, links: { ...links, filled: true } }, moment));
+}
+
+export function failFilling(job: StoredJob, message: string, moment: Moment): Decision {
+  if (!isFilling(job)) return { refused: 'it does not wait for its input' };
+  return change(settle(job, 'FAILED', moment, { code: 'parent_failed', message }));
+}
+
+/** Whether the parents have ended, and their outputs are yet to be put into the input. */
+export function isFilling(job: StoredJob): boolean {
+  return job.links?.filling === true && isWaiting(job);
 }
 
 /** The last parent has ended: the job's times begin. */
@@ -110,14 +138,18 @@ export function nameParent({ endpointId }: StoredJob, parent: JobKey): string {
   return parent.endpointId === endpointId ? parent.id : `${parent.endpointId}/${parent.id}`;
 }
 
-/** Another job waits for this one. */
-export function addChild(job: StoredJob, child: JobKey): Decision {
-  if (isTerminal(job.status)) return { refused: `its status is ${job.status}` };
+/** Another job waits for this one, or for its output. */
+export function addChild(job: StoredJob, child: JobChild): Decision {
   const links = job.links ?? NO_LINKS;
+  if (isTerminal(job.status)) {
+    const { endpointId, id, reads } = child;
+    if (!reads || job.status !== 'COMPLETED') return { refused: `its status is ${job.status}` };
+    const readers = [...(links.readers ?? []), { endpointId, id }];
+    return change({ ...job, linked: true, links: { ...links, readers } });
+  }
   if (links.children.length >= LIMITS.childrenOfJob) {
     return { refused: `${LIMITS.childrenOfJob} jobs wait for it already, the most that may` };
   }
-  const { endpointId, id } = child;
-  const children = [...links.children, { endpointId, id }];
+  const children = [...links.children, child];
   return change({ ...job, linked: true, links: { ...links, children } });
 }

@@ -330,6 +330,16 @@ export class LiveTransaction extends LiveReader implements Transaction {
     else yield* this.tables.putOutput(key, output);
   }
 
+  replaceInput(key: JobKey, input: Payload): void {
+    this.#change(() => this.#replaceInput(key, input));
+  }
+
+  *#replaceInput(key: JobKey, input: Payload): Step<void> {
+    yield* this.writeBack();
+    this.live.inputs.delete(key);
+    yield* this.tables.replaceInput(key, input);
+  }
+
   dropOutput(key: JobKey): void {
     this.#changes.putOutput(key, undefined);
     this.#change(() => this.#dropOutput(key));

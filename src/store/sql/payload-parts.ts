@@ -156,10 +156,10 @@ export function* measureParts(
   return { parts: number(row, 'parts'), bytes: number(row, 'bytes') };
 }
 
-/** Removes a small output from the row of its job. */
-export function* clearOutput({ endpointId, id }: JobKey): Step<void> {
+/** Removes a small payload from the row of its job. */
+export function* clearPayload(column: 'input' | 'output', { endpointId, id }: JobKey): Step<void> {
   yield {
-    sql: `update job set output = null where endpoint_id = ? and id = ? and output is not null`,
+    sql: `update job set ${column} = null where endpoint_id = ? and id = ? and ${column} is not null`,
     params: [endpointId, id],
   };
 }

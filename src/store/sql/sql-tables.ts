@@ -22,7 +22,7 @@ import type { AddedRow, ChangedRow, Tables } from '../tables.ts';
 import { insertRecord, removeRecord } from './delivery-record.ts';
 import { compareRows, imageColumns, listImageValues } from './job-row.ts';
 import {
-  clearOutput,
+  clearPayload,
   deleteVersionParts,
   insertParts,
   insertVersionPart,
@@ -34,7 +34,7 @@ import {
   beginFile,
   beginPayload,
   chooseFileOrigin,
-  deleteOutput,
+  deletePayload,
   deleteUnused,
   disuseFiles,
   dropPayloads,
@@ -163,6 +163,12 @@ export class SqlTables extends SqlReader implements Tables {
     else yield* usePayload(input);
   }
 
+  *replaceInput(key: JobKey, input: Payload): Step<void> {
+    yield* clearPayload('input', key);
+    yield* deletePayload('input', key);
+    yield* this.putInput(key, input);
+  }
+
   *putOutput(key: JobKey, output: Payload): Step<void> {
     yield* this.dropOutput(key);
     yield* this.addOutput(key, output);
@@ -174,8 +180,8 @@ export class SqlTables extends SqlReader implements Tables {
   }
 
   *dropOutput(key: JobKey): Step<void> {
-    yield* clearOutput(key);
-    yield* deleteOutput(key);
+    yield* clearPayload('output', key);
+    yield* deletePayload('output', key);
   }
 
   *appendChunks(key: JobKey & { attempt: number }, batch: ChunkBatch): Step<void> {

@@ -188,10 +188,10 @@ export function* listFiles({ endpointId, id, kind, origin }: UnusedPayload): Ste
   return rows.map((row) => ({ kind, endpointId, id, origin: number(row, 'origin') }));
 }
 
-/** Removes the output that the job has; parts of uploads stay. Its file is deleted later. */
-export function* deleteOutput({ endpointId, id }: JobKey): Step<void> {
-  const rows = `job_output where endpoint_id = ? and job_id = ? and ${isUsed('output')}`;
-  yield disuseFiles('output', rows, [endpointId, id]);
+/** Removes the payload that the job has; parts of uploads stay. Its file is deleted later. */
+export function* deletePayload(kind: 'input' | 'output', { endpointId, id }: JobKey): Step<void> {
+  const rows = `${TABLES[kind].table} where endpoint_id = ? and job_id = ? and ${isUsed(kind)}`;
+  yield disuseFiles(kind, rows, [endpointId, id]);
   // From now on, the rows that name a file are no longer used.
   yield { sql: `delete from ${rows}`, params: [endpointId, id] };
 }

@@ -26,7 +26,13 @@ const flowJob = z.object({
       '`WAITING`: a parent has not ended. `SKIPPED`: CANCELLED because of a parent. `REMOVED`: removed before its end',
     ),
   after: z
-    .array(z.object({ job: z.string(), onFailure: z.enum(PARENT_POLICIES) }))
+    .array(
+      z.object({
+        job: z.string(),
+        onFailure: z.enum(PARENT_POLICIES),
+        as: z.string().exactOptional(),
+      }),
+    )
     .describe('Its parents'),
 });
 export type FlowJob = z.infer<typeof flowJob>;

@@ -209,6 +209,7 @@ export const jobDetails = jobSummary.extend({
     .array(
       linkedJob.extend({
         onFailure: z.enum(PARENT_POLICIES),
+        as: z.string().exactOptional().describe('Member of the input that gets its output'),
         ended: z
           .enum(PARENT_ENDS)
           .exactOptional()

@@ -71,7 +71,18 @@ export const idempotencyHeader = z
 const MAX_ID = 64;
 const reference = z.string().min(1).max(MAX_ID);
 
+const MAX_MEMBER = 128;
+
 const edge = {
+  as: wellFormedText
+    .min(1)
+    .max(MAX_MEMBER)
+    .regex(NO_CONTROL_CHARACTERS, 'must not have control characters')
+    .refine((name) => name !== '__proto__', 'must not be __proto__')
+    .describe(
+      'Member of the input that gets the output of the parent, in place of one of that name; null if the parent has not COMPLETED',
+    )
+    .exactOptional(),
   onFailure: z
     .enum(PARENT_POLICIES)
     .describe(

@@ -55,6 +55,8 @@ export const LIMITS = {
   groupCharacters: 64,
   /** Longest time for which a handler may pause the group of its job. */
   pauseGroupMs: 86_400_000,
+  /** An input with the outputs of parents. */
+  filledInputBytes: 20 * MB,
   /** Groups of an endpoint that are paused at once. */
   pausesOfEndpoint: 1_000,
   retentionMs: { run: 30 * 60_000, runsync: 60_000 },
@@ -145,6 +147,8 @@ export interface ParentReference {
   endpoint?: string;
   /** Default: `fail`. */
   onFailure?: ParentPolicy;
+  /** Member of the job's input that gets the output of the parent; null if the parent has not COMPLETED. */
+  as?: string;
 }
 
 /** Options of one job; whole numbers within LIMITS. */
@@ -194,6 +198,8 @@ export interface FlowEdge {
   job: string;
   /** Default: `fail`. */
   onFailure?: ParentPolicy;
+  /** Member of the job's input that gets the output of the parent; null if the parent has not COMPLETED. */
+  as?: string;
 }
 
 /** A job of a flow. */

@@ -56,6 +56,21 @@ export function describePayloads(): void {
     expect(await preview('c')).toBeUndefined();
   });
 
+  it('include an input that was replaced, by a smaller or a larger one', async () => {
+    const inputs = [10, 5_000, 2_500_000].map((size) => new Uint8Array(size).fill(size % 256));
+    for (const [index, input] of [...inputs, ...inputs.toReversed()].entries()) {
+      const job = makeJob({ id: `replaced-${index}` });
+      const read = async () => (await store.read((tx) => tx.input(job))) ?? bytesOf('none');
+      await store.write((tx) => tx.insertJob(job, bytesOf('{}')));
+      for (const other of inputs) {
+        await store.write((tx) => tx.replaceInput(job, other));
+        expect(Buffer.compare(await read(), other)).toBe(0);
+      }
+      await store.write((tx) => tx.replaceInput(job, input));
+      expect(Buffer.compare(await read(), input)).toBe(0);
+    }
+  });
+
   it('may have many MB, and replace a longer payload completely', async () => {
     const large = Uint8Array.from({ length: 3_500_000 }, (_, index) => index % 251);
     const shorter = large.subarray(0, 1_048_577);

@@ -5,7 +5,14 @@ import { LIMITS, type ParentPolicy } from '../../../src/wire/job/job.ts';
 import type { Outcome } from '../../../src/wire/link/worker-link.ts';
 import type { ProblemError } from '../../../src/wire/problem.ts';
 import { endpointSettings } from '../../../src/wire/resources/endpoint.ts';
-import { completed, ENDPOINT, failed, Hand, Platform } from '../../support/queue-platform.ts';
+import {
+  completed,
+  ENDPOINT,
+  failed,
+  Hand,
+  NEVER,
+  Platform,
+} from '../../support/queue-platform.ts';
 
 const fatally = { ...failed, retry: 'never' } as const;
 
@@ -31,16 +38,17 @@ async function connect(endpointId: string): Promise<Hand> {
   return hand;
 }
 
-/** A job and its parents: `b: a c!run` is b after a and c, and runs if c fails. */
+/** A job and its parents: `b: a=x c!run` is b after a, whose output is x, and after c, and runs if c fails. */
 function job(text: string, changed: Partial<NewFlowJob> = {}): NewFlowJob {
   const [name = '', parents = ''] = text.split(':');
   const after = parents
     .split(' ')
     .filter((each) => each !== '')
     .map((each) => {
-      const [parent = '', onFailure = 'fail'] = each.split('!');
+      const [edge = '', as] = each.split('=');
+      const [parent = '', onFailure = 'fail'] = edge.split('!');
       // The tests name policies.
-      return { job: parent, onFailure: onFailure as ParentPolicy };
+      return { job: parent, onFailure: onFailure as ParentPolicy, ...(as && { as }) };
     });
   return { name, endpointId: ENDPOINT, input: Buffer.from('{}'), policy: {}, after, ...changed };
 }
@@ -179,6 +187,134 @@ describe('a flow', () => {
     expect(await read(id)).toMatchObject({ counts: { completed: 999, open: 1 } });
     await run();
     expect(await read(id)).toMatchObject({ status: 'COMPLETED' });
+  });
+});
+
+describe('the input of a job', () => {
+  const input = (text: string) => ({ input: Buffer.from(text) });
+
+  async function inputsOf(jobs: NewFlowJob[], outputs: string[]): Promise<unknown> {
+    await submit(jobs);
+    for (const output of outputs) {
+      const lease = await worker.takeOne();
+      if (output === '') await worker.finish(lease, fatally);
+      else await worker.finish(lease, completed, { body: output });
+    }
+    const parked = await platform.park('take', () => worker.take({ waitMs: 10_000 }));
+    const [lease] = await parked.answer;
+    return lease && Buffer.from(lease.input).toString();
+  }
+
+  it('gets the outputs of its parents as members, unchanged', async () => {
+    const jobs = [job('a'), job('b'), job('c:a=image b=mask', input('{"n":1.0} '))];
+    expect(await inputsOf(jobs, ['{"url": "x"}', '[1.50]'])).toBe(
+      '{"n":1.0,"image":{"url": "x"},"mask":[1.50]}',
+    );
+  });
+
+  it('may have no other member, and gets null for a parent that has failed', async () => {
+    const jobs = [job('a'), job('b'), job('c:a!run=image b=mask', input('{ }'))];
+    expect(await inputsOf(jobs, ['', '2'])).toBe('{ "image":null,"mask":2}');
+  });
+
+  it('is large, with large outputs', async () => {
+    const output = JSON.stringify('x'.repeat(700_000));
+    const jobs = [job('a'), job('b:a=text', input(`{"own":${output}}`))];
+    expect(await inputsOf(jobs, [output])).toBe(`{"own":${output},"text":${output}}`);
+  });
+
+  it('fails the job if it becomes too large', async () => {
+    const output = JSON.stringify('x'.repeat(11_000_000));
+    const { id, ids } = await submit([job('a'), job('b:a=one', input(`{"own":${output}}`))]);
+    await worker.finish(await worker.takeOne(), completed, { body: output });
+    await platform.queue.jobs.waitForEnd(
+      { endpointId: ENDPOINT, id: ids['b'] ?? '' },
+      1_000,
+      NEVER,
+    );
+    expect(await statesOf(id)).toEqual({ a: 'COMPLETED', b: 'FAILED' });
+    expect((await platform.record(ids['b'] ?? '')).error?.message).toMatch(
+      /^the input with the outputs of the parents is larger than 20971520 bytes/,
+    );
+  });
+
+  it('finds the output of a parent that ended long before the others', async () => {
+    const { ids } = await submit([
+      job('a', { policy: { priority: 1 } }),
+      job('b', { policy: { ttl: 86_400_000 } }),
+      job('c:a=one b=two'),
+    ]);
+    await worker.finish(await worker.takeOne(), completed, { body: '"early"' });
+    // Twice the retention.
+    await platform.clock.advance(3_600_000);
+    await worker.hello();
+    await worker.finish(await worker.takeOne(), completed, { body: '"late"' });
+    const parked = await platform.park('take', () => worker.take({ waitMs: 10_000 }));
+    const [lease] = await parked.answer;
+    expect(lease?.jobId).toBe(ids['c']);
+    expect(Buffer.from(lease?.input ?? '').toString()).toBe('{"one":"early","two":"late"}');
+    await platform.clock.advance(3_600_000);
+    expect(
+      await platform.store.read((tx) => tx.job({ endpointId: ENDPOINT, id: ids['a'] ?? '' })),
+    ).toBeUndefined();
+  });
+
+  it('is filled after a restart between the end of its parent and that', async () => {
+    const { id } = await submit([job('a'), job('b:a=one')]);
+    const lease = await worker.takeOne();
+    // The queue closes as soon as the parent has ended.
+    const ended = worker.finish(lease, completed, { body: '1' });
+    await Promise.all([ended, platform.queue.close()]);
+    expect(
+      await platform.store.read((tx) => tx.resources({ kind: 'fill', limit: 9 })),
+    ).toHaveLength(1);
+    await platform.restart();
+    worker = new Hand(() => platform.queue.link(ENDPOINT), { id: ENDPOINT, incarnation: 2 });
+    await worker.hello();
+    const parked = await platform.park('take', () => worker.take({ waitMs: 10_000 }));
+    const [filled] = await parked.answer;
+    expect(Buffer.from(filled?.input ?? '').toString()).toBe('{"one":1}');
+    expect(await platform.store.read((tx) => tx.resources({ kind: 'fill', limit: 9 }))).toEqual([]);
+    expect(await statesOf(id)).toMatchObject({ b: 'IN_PROGRESS' });
+  });
+
+  it('says so if the output of a parent is gone', async () => {
+    const { ids } = await submit([job('a', { endpointId: 'other' }), job('b'), job('c:a=one b')]);
+    const other = await connect('other');
+    await run(completed, other);
+    await platform.queue.removal.drop('other', NEVER);
+    await run();
+    await platform.queue.jobs.waitForEnd(
+      { endpointId: ENDPOINT, id: ids['c'] ?? '' },
+      1_000,
+      NEVER,
+    );
+    expect((await platform.record(ids['c'] ?? '')).error).toMatchObject({
+      code: 'parent_failed',
+      message: `the output of parent other/${ids['a']} is gone: its record has been removed`,
+    });
+  });
+
+  it('is filled when a retried parent has COMPLETED, before or after the retry of the job', async () => {
+    for (const isEarly of [true, false]) {
+      const { ids } = await submit([job('a'), job('b:a=one')]);
+      const key = (name: string) => ({ endpointId: ENDPOINT, id: ids[name] ?? '' });
+      await run(fatally);
+      await platform.queue.jobs.retry(key('a'));
+      if (isEarly) await run();
+      await platform.queue.jobs.retry(key('b'));
+      if (!isEarly) await run();
+      const parked = await platform.park('take', () => worker.take({ waitMs: 10_000 }));
+      const [lease] = await parked.answer;
+      expect(Buffer.from(lease?.input ?? '').toString()).toBe('{"one":1}');
+      if (lease) await worker.finish(lease, completed, { body: '1' });
+    }
+  });
+
+  it('has one parent for a member', async () => {
+    expect((await refused([job('a'), job('b'), job('c:a=x b=x')])).errors).toEqual([
+      'jobs[2].after[1].as: "x" is the member of another parent',
+    ]);
   });
 });
 

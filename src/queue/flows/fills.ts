@@ -1,0 +1,227 @@
+// Puts the outputs of parents into the inputs of their children, once the last parent has ended: their bytes never pass a
+// client. A record names each job whose input is to be filled, so that a restart goes on. One commit replaces the input and
+// lets the job start.
+import { AT_ONCE, Loop, NEVER } from '../../base/loop.ts';
+import {
+  ENDING,
+  type JobKey,
+  type JobParent,
+  logLevelOf,
+  PayloadFileError,
+  type StoredJob,
+  type Transaction,
+  type UploadedPayload,
+} from '../../store/store.ts';
+import { LIMITS } from '../../wire/job/job.ts';
+import { CLOSE_BRACE, OPEN_BRACE } from '../../wire/json-bytes.ts';
+import { isFilling, nameParent } from '../lifecycle/links.ts';
+import { measureOutput, readOutput } from '../payloads/outputs.ts';
+import type { QueueParts } from '../queue-parts.ts';
+import { hasOutput } from '../records.ts';
+
+const KIND = 'fill';
+/** Inputs that are filled at a time. */
+const FILLED_AT_ONCE = 16;
+
+/** Part of the operation after which the input of the job is to be filled. */
+export function requestFill(tx: Transaction, { endpointId, id, position }: StoredJob): void {
+  const body = JSON.stringify({ endpointId, id });
+  const name = `${endpointId}/${id}`;
+  tx.putResource({ kind: KIND, id: name, userId: '', parent: endpointId, position, body });
+}
+
+type FillsOptions = Pick<
+  QueueParts,
+  'changes' | 'clock' | 'closing' | 'log' | 'payloads' | 'settings' | 'signals' | 'store'
+>;
+
+interface Fill {
+  job: StoredJob;
+  /** Of the outputs and the input, about. */
+  bytes: number;
+}
+
+/** A parent's output cannot be had. */
+class NoOutputError extends Error {
+  override readonly name = 'NoOutputError';
+}
+
+export class Fills {
+  readonly #options: FillsOptions;
+  readonly #loop: Loop;
+  /** There may be inputs to fill. */
+  #isAsked = false;
+  /** Undefined: no input was ever to be filled. */
+  #running: Promise<void> | undefined;
+
+  constructor(options: FillsOptions) {
+    this.#options = options;
+    const { clock, closing, log, signals } = options;
+    this.#loop = new Loop({
+      clock,
+      closing,
+      pass: () => this.#fillSome(),
+      onError: (error) => {
+        this.#isAsked = true;
+        log[logLevelOf(error)]({ err: error }, 'filling inputs failed, retrying');
+      },
+    });
+    signals.onFilling = () => this.#ask();
+  }
+
+  /** Continues what an earlier run has left. */
+  async start(): Promise<void> {
+    const left = await this.#options.store.read((tx) => tx.resources({ kind: KIND, limit: 1 }));
+    if (left.length > 0) this.#ask();
+  }
+
+  /** Call this after `closing` has aborted. */
+  async close(): Promise<void> {
+    await this.#running;
+  }
+
+  #ask(): void {
+    this.#isAsked = true;
+    this.#loop.wake();
+    this.#running ??= this.#loop.run();
+  }
+
+  async #fillSome(): Promise<number> {
+    if (!this.#isAsked) return NEVER;
+    const { payloads, store } = this.#options;
+    this.#isAsked = false;
+    const page = await store.read((tx) => {
+      const found = tx.resources({ kind: KIND, limit: FILLED_AT_ONCE });
+      return tx.each(found, ({ body, id }): { name: string; fill: Fill | undefined } => {
+        const job = tx.job(JSON.parse(body));
+        return { name: id, fill: job && isFilling(job) ? this.#measure(tx, job) : undefined };
+      });
+    });
+    const isSmall = ({ fill }: (typeof page)[number]) => !fill || fill.bytes <= payloads.partBytes;
+    await Promise.all(page.filter(isSmall).map(({ fill, name }) => this.#fill(name, fill)));
+    // One after the other: each is in memory twice.
+    for (const each of page) if (!isSmall(each)) await this.#fill(each.name, each.fill);
+    return page.length > 0 ? this.#again() : NEVER;
+  }
+
+  #again(): number {
+    this.#isAsked = true;
+    return AT_ONCE;
+  }
+
+  #measure(tx: Parameters<typeof measureOutput>[0], job: StoredJob): Fill {
+    const { maxOutputBytes } = this.#options.settings;
+    const parents = job.links?.parents.filter(({ as }) => as !== undefined) ?? [];
+    const sizes = tx.each(parents, (key) => {
+      const parent = tx.job(key);
+      return parent ? measureOutput(tx, parent, maxOutputBytes) : 0;
+    });
+    return { job, bytes: sizes.reduce((sum, bytes) => sum + bytes, 0) };
+  }
+
+  async #fill(name: string, fill: Fill | undefined): Promise<void> {
+    const { changes, payloads, store } = this.#options;
+    if (!fill) {
+      await store.write((tx) => tx.removeResource({ kind: KIND, id: name }), ENDING);
+      return;
+    }
+    const { endpointId, id } = fill.job;
+    const key = { endpointId, id };
+    let staged: UploadedPayload | undefined;
+    try {
+      const bytes = await this.#compose(fill.job);
+      const upload = { kind: 'input', key, bytes, options: ENDING } as const;
+      if (payloads.isLarge(bytes)) staged = await payloads.upload(upload);
+      await changes.commit((tx, step) => {
+        const job = tx.job(key);
+        tx.removeResource({ kind: KIND, id: name });
+        // It may have been cancelled meanwhile.
+        if (!job || !isFilling(job)) return;
+        tx.replaceInput(key, staged ?? bytes);
+        step(job, { type: 'filled' });
+      });
+    } catch (error) {
+      if (!(error instanceof NoOutputError)) throw error;
+      await changes.commit((tx, step) => {
+        const job = tx.job(key);
+        tx.removeResource({ kind: KIND, id: name });
+        if (job) step(job, { type: 'not_filled', reason: error.message });
+      });
+    } finally {
+      if (staged) payloads.release(staged);
+    }
+  }
+
+  /** The input with the outputs as its last members: of members with one name, the last one counts. */
+  async #compose(job: StoredJob): Promise<Uint8Array> {
+    const input = await this.#readInput(job);
+    const pieces: Uint8Array[] = [];
+    let bytes = input.length;
+    for (const parent of job.links?.parents ?? []) {
+      if (parent.as === undefined) continue;
+      const output = parent.ended === 'COMPLETED' ? await this.#readOutput(job, parent) : NULL;
+      const member = Buffer.from(`${JSON.stringify(parent.as)}:`);
+      bytes += member.length + output.length + 1;
+      if (bytes > LIMITS.filledInputBytes) {
+        const most = LIMITS.filledInputBytes;
+        throw new NoOutputError(
+          `the input with the outputs of the parents is larger than ${most} bytes, the limit; ${nameParent(job, parent)} is the first that does not fit`,
+        );
+      }
+      pieces.push(member, output);
+    }
+    return addMembers(input, pieces);
+  }
+
+  async #readInput({ endpointId, id }: StoredJob): Promise<Uint8Array> {
+    const { payloads, store } = this.#options;
+    const key = { endpointId, id };
+    const input = await store.read((tx) => tx.payloadUpTo('input', key, payloads.partBytes));
+    const whole = typeof input === 'number' ? await payloads.read('input', key, input) : input;
+    return whole ?? EMPTY;
+  }
+
+  /** @throws NoOutputError */
+  async #readOutput(job: StoredJob, parent: JobParent): Promise<Uint8Array> {
+    const { payloads, settings, store } = this.#options;
+    const name = nameParent(job, parent);
+    const key: JobKey = { endpointId: parent.endpointId, id: parent.id };
+    const bounds = { maxBytes: settings.maxOutputBytes, maxAtOnce: payloads.partBytes };
+    const found = await store.read((tx) => {
+      const now = tx.job(key);
+      return now && { hasOutput: hasOutput(now), output: readOutput(tx, now, bounds) };
+    });
+    if (!found)
+      throw new NoOutputError(`the output of parent ${name} is gone: its record has been removed`);
+    if (!found.hasOutput) return NULL;
+    try {
+      const { output } = found;
+      const whole =
+        typeof output === 'number' ? await payloads.read('output', key, output) : output;
+      if (whole) return whole;
+    } catch (error) {
+      if (!(error instanceof PayloadFileError && error.isLost)) throw error;
+    }
+    throw new NoOutputError(`the output of parent ${name} cannot be read whole`);
+  }
+}
+
+const NULL = Buffer.from('null');
+const EMPTY = Buffer.from('{}');
+const COMMA = Buffer.from(',');
+const END = Buffer.from('}');
+
+/** `pieces`: names with colons, and values. */
+function addMembers(object: Uint8Array, pieces: readonly Uint8Array[]): Uint8Array {
+  const end = object.lastIndexOf(CLOSE_BRACE);
+  const start = object.indexOf(OPEN_BRACE);
+  const isEmpty =
+    Buffer.from(object.subarray(start + 1, end))
+      .toString('latin1')
+      .trim() === '';
+  const added = pieces.flatMap((piece, index) => {
+    const isFirst = index === 0 && isEmpty;
+    return index % 2 === 0 && !isFirst ? [COMMA, piece] : [piece];
+  });
+  return Buffer.concat([object.subarray(0, end), ...added, END]);
+}
