@@ -179,7 +179,8 @@ export interface CallOptions {
 }
 
 /** Filters of the list of jobs. With another one than `status`, a page may be short and yet have a `cursor`. */
-export interface JobListOptions {
+/** What a job must have; a member that is left out does not matter. */
+export interface JobFilters {
   status?: JobStatus;
   /** Submitted at or after, and at or before this time, Unix ms. */
   since?: number;
@@ -190,6 +191,11 @@ export interface JobListOptions {
   errorCode?: ErrorCode;
   /** A part of the job's ID. */
   id?: string;
+  /** All of them. */
+  tags?: readonly string[];
+}
+
+export interface JobListOptions extends JobFilters {
   cursor?: string;
   limit?: number;
 }

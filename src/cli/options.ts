@@ -207,6 +207,18 @@ function describeNumber(
   };
 }
 
+/** A time of ISO 8601, Unix ms; it may be left out. */
+export function time(options: ValueOption<number | undefined>): Option<number | undefined> {
+  const { placeholder = 'TIME' } = options;
+  const parse = (texts: readonly string[]) => {
+    const at = Date.parse(texts.at(-1) ?? '');
+    if (at >= 0) return at;
+    const given = JSON.stringify(texts.at(-1) ?? '');
+    throw new UsageError(`must be a time such as 2026-01-15T09:00:00Z, got ${given}`);
+  };
+  return describeOption(options, { kind: 'value', placeholder, fallback: undefined, parse });
+}
+
 const MS_OF_UNIT = new Map([
   ['ms', 1],
   ['s', 1_000],

@@ -29,10 +29,13 @@ interface Content {
   onSent?: ((bytes: number) => void) | undefined;
 }
 
+/** A list is sent as several parameters of the name. */
+type QueryValue = string | number | readonly string[] | undefined;
+
 export interface ApiCall {
   method?: Route['method'];
   path: string;
-  query?: Readonly<Record<string, string | number | undefined>>;
+  query?: Readonly<Record<string, QueryValue>>;
   /** Body, sent as JSON. */
   body?: unknown;
   /** Body that is JSON text already; instead of `body`. */
@@ -293,7 +296,8 @@ function isPassing(error: unknown, repeatable: boolean): boolean {
 function encodeQuery(query: ApiCall['query'] = {}): string {
   const given = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
-    if (value !== undefined) given.set(name, String(value));
+    if (Array.isArray(value)) for (const each of value) given.append(name, each);
+    else if (value !== undefined) given.set(name, String(value));
   }
   return given.size > 0 ? `?${given}` : '';
 }

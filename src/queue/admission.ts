@@ -225,5 +225,6 @@ export function createJob(
     tick: tick ?? null,
     attachment: attachment ?? null,
     resubmission: retryOf === undefined ? null : { of: retryOf },
+    tags: policy.tags && policy.tags.length > 0 ? [...new Set(policy.tags)] : null,
   };
 }

@@ -201,8 +201,17 @@ export class DeadLetters {
 
 /** What the failed job was submitted with, but for its delay and its idempotency key. */
 function composeSubmission(job: StoredJob, input: Uint8Array): Submission {
-  const { attachment, endpointId, executionTimeoutMs, group, priority, retry, ttlMs, webhook } =
-    job;
+  const {
+    attachment,
+    endpointId,
+    executionTimeoutMs,
+    group,
+    priority,
+    retry,
+    tags,
+    ttlMs,
+    webhook,
+  } = job;
   return {
     endpointId,
     mode: 'run',
@@ -213,6 +222,7 @@ function composeSubmission(job: StoredJob, input: Uint8Array): Submission {
       ttl: ttlMs,
       ...(group !== null && { group }),
       ...(retry?.own && { retry: retry.own }),
+      ...(tags && { tags: [...tags] }),
     },
     idempotency: undefined,
     webhook: webhook ?? undefined,

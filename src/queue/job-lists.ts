@@ -227,8 +227,8 @@ export type JobCriteria = Omit<
 >;
 
 export function isFiltered(listing: JobListing): boolean {
-  const { errorCode, idPart, since, until, workerId } = listing;
-  return [errorCode, idPart, since, until, workerId].some((filter) => filter !== undefined);
+  const { errorCode, idPart, since, tags, until, workerId } = listing;
+  return [errorCode, idPart, since, tags, until, workerId].some((filter) => filter !== undefined);
 }
 
 /**

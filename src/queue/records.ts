@@ -69,6 +69,7 @@ export function composeRecord<Output>(
   head['attempt'] = job.attempt;
   Object.assign(head, nameSuspension(job));
   if (job.group !== null) head['group'] = job.group;
+  if (job.tags) head['tags'] = job.tags;
   if (job.error) head['error'] = job.error;
   if (job.usage) head['usage'] = job.usage;
   if (waitReason) head['waitReason'] = waitReason;
@@ -163,6 +164,7 @@ export function toSummary(job: StoredJob, now: number): JobSummary {
     delayTime: delayTime(job, now),
     executionTime: executionTime(job, now),
     ...(workerId !== null && { workerId }),
+    ...(job.tags && { tags: job.tags }),
   };
 }
 

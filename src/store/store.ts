@@ -164,6 +164,15 @@ export interface JobFilter {
   errorCode?: ErrorCode | undefined;
   /** Letters, digits and hyphens. */
   idPart?: string | undefined;
+  /** All of them. */
+  tags?: readonly string[] | undefined;
+}
+
+export function hasTags(
+  { tags }: Pick<StoredJob, 'tags'>,
+  wanted: JobFilter['tags'] = [],
+): boolean {
+  return wanted.every((tag) => tags?.includes(tag));
 }
 
 export interface JobSearch extends JobListing, JobFilter {

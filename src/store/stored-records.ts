@@ -165,6 +165,8 @@ export interface StoredJob {
   tick: JobTick | null;
   attachment: JobAttachment | null;
   resubmission: Resubmission | null;
+  /** Null: none. */
+  tags: readonly string[] | null;
 }
 
 /** A tick of a schedule: no two jobs have the same one, unless a caller has triggered them. */
@@ -269,6 +271,7 @@ export const JOB_BODY: Readonly<Omit<StoredJob, JobKeyMember | JobDetailsMember>
   resubmission: null,
   linked: false,
   tick: null,
+  tags: null,
 };
 
 /** The error comes first: a preview reads the start of the text. */

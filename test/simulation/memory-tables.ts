@@ -9,6 +9,7 @@ import {
   type DueDeliveries,
   type EndpointBase,
   type FoundJobs,
+  hasTags,
   type JobKey,
   type JobPreview,
   type LogRange,
@@ -163,6 +164,7 @@ export class MemoryTables implements Tables {
       (job) =>
         (status === undefined || job.status === status) &&
         job.id.includes(idPart) &&
+        hasTags(job, search.tags) &&
         (workerId === undefined || (job.lease?.workerId ?? job.workerId) === workerId) &&
         (errorCode === undefined ||
           [job.error, ...job.history].some((error) => error?.code === errorCode)),

@@ -20,6 +20,7 @@ export const jobRecord = z.strictObject({
   output: z.unknown().optional(),
   outputBytes: z.int().exactOptional(),
   workerId: z.string().exactOptional(),
+  tags: z.array(z.string()).exactOptional(),
   progress: z.unknown().optional(),
   waitReason: z
     .strictObject({
@@ -89,6 +90,7 @@ export const jobList = z.strictObject({
       delayTime: wholeMs,
       executionTime: wholeMs,
       workerId: z.string().exactOptional(),
+      tags: z.array(z.string()).exactOptional(),
     }),
   ),
   cursor: z.string().exactOptional(),

@@ -5,7 +5,12 @@ import { type JobCriteria, MAX_PREVIEWED } from '../../queue/job-lists.ts';
 import type { ReadRecord } from '../../queue/jobs.ts';
 import type { Queues } from '../../queue/queues.ts';
 import { ERROR_CODES, JOB_STATUSES, LIMITS } from '../../wire/job/job.ts';
-import { failedJobsRequest, idempotencyHeader, JOB_ID_PART } from '../../wire/job/job-schemas.ts';
+import {
+  failedJobsRequest,
+  idempotencyHeader,
+  JOB_ID_PART,
+  jobTag,
+} from '../../wire/job/job-schemas.ts';
 import { JOB_OPERATIONS } from '../../wire/operations/job-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { pauseRequest, resumeRequest } from '../../wire/resources/pause.ts';
@@ -361,7 +366,22 @@ function readJobFilter(query: QueryValues): JobCriteria {
     errorCode: readChoice(query, 'errorCode', ERROR_CODES),
     idPart: idPart?.toLowerCase(),
     workerId: readText(query, 'workerId'),
+    tags: readTags(query),
   };
+}
+
+/** @throws ProblemError `invalid` */
+function readTags({ tags }: QueryValues): string[] | undefined {
+  if (tags === undefined) return undefined;
+  const given = typeof tags === 'string' ? [tags] : tags;
+  if (given.length > LIMITS.tagsOfJob) {
+    throw refuseParameter('tags', `must have at most ${LIMITS.tagsOfJob} values`);
+  }
+  for (const tag of given) {
+    const { error } = jobTag.safeParse(tag);
+    if (error) throw refuseParameter('tags', error.issues[0]?.message ?? 'is invalid');
+  }
+  return given;
 }
 
 /** A repeated request finds that the job runs again already. */

@@ -1,16 +1,8 @@
 // `millrace jobs`: lists, follows and changes the jobs of one endpoint. submit.ts submits.
 import type { Client, JobDetails, JobRecord } from '../../client.ts';
-import { JOB_STATUSES } from '../../wire/job/job.ts';
 import { type CommandGroup, EXIT, type ExitMeanings, type Verb } from '../command.ts';
 import { checkArguments, parseSharedOptions } from '../option-parser.ts';
-import {
-  choice,
-  flag,
-  integer,
-  type OptionTable,
-  type OptionValues,
-  requiredText,
-} from '../options.ts';
+import { flag, integer, type OptionTable, type OptionValues, requiredText } from '../options.ts';
 import { formatTable, print, printStyled, readTableWidth } from '../output.ts';
 import { callPlatform, connect } from '../resources/client-options.ts';
 import {
@@ -23,6 +15,7 @@ import {
   yesOption,
 } from '../resources/resource-command.ts';
 import { formatLogLine } from '../terminal-log.ts';
+import { filterOf, filterOptions } from './filters.ts';
 import { printReference, streamJob, submitJob, submitOptions } from './submit.ts';
 
 const endpoint = requiredText({
@@ -56,11 +49,7 @@ interface JobVerb<Table extends OptionTable> {
 }
 
 const listOptions = {
-  status: choice({
-    choices: JOB_STATUSES,
-    placeholder: 'STATUS',
-    help: `only jobs with this status: ${JOB_STATUSES.join(', ')}`,
-  }),
+  ...filterOptions,
   ...pageOptions,
   limit: integer({ min: 1, max: 1_000, default: 20, help: 'maximum number of jobs on one page' }),
 };
@@ -88,7 +77,13 @@ export const jobsCommands: CommandGroup = {
       summary: 'lists jobs, newest first',
       takes: undefined,
       options: listOptions,
-      examples: ['millrace jobs list --endpoint echo --status FAILED'],
+      description: [
+        'With another filter than --status, a page looks at 20,000 jobs at most: it may have few jobs, or none, and yet a next page.',
+      ],
+      examples: [
+        'millrace jobs list --endpoint echo --status FAILED',
+        'millrace jobs list --endpoint echo --tag customer-7 --since 2026-01-15T09:00:00Z',
+      ],
       act: listJobs,
     }),
     submit: defineJobVerb({
@@ -211,18 +206,20 @@ export function defineJobVerb<Table extends OptionTable>(verb: JobVerb<Table>): 
 
 async function listJobs(request: JobRequest<typeof listOptions>): Promise<number> {
   const { client, json, values, width } = request;
-  const { cursor, limit, status } = values;
+  const { cursor, limit } = values;
   const page = await client.jobs({
     limit,
-    ...(status !== undefined && { status }),
+    ...filterOf(values),
     ...(cursor !== undefined && { cursor }),
   });
   if (json) return printLine(JSON.stringify(page));
-  if (page.jobs.length === 0) return printLine('no jobs');
-  const rows = page.jobs.map(({ attempt, executionTime, id, status, submittedAt }) => [
+  if (page.jobs.length === 0) return printLine(addCursor('no jobs', page.cursor));
+  const hasTags = page.jobs.some(({ tags }) => tags);
+  const rows = page.jobs.map(({ attempt, executionTime, id, status, submittedAt, tags = [] }) => [
     ...[id, status, new Date(submittedAt).toISOString(), String(attempt), String(executionTime)],
+    ...(hasTags ? [tags.join(' ')] : []),
   ]);
-  const titles = ['ID', 'STATUS', 'SUBMITTED', 'ATTEMPT', 'RUN MS'];
+  const titles = ['ID', 'STATUS', 'SUBMITTED', 'ATTEMPT', 'RUN MS', ...(hasTags ? ['TAGS'] : [])];
   return printLine(addCursor(formatTable(titles, rows, width), page.cursor));
 }
 

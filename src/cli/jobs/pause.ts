@@ -2,7 +2,7 @@
 import { callOf } from '../../client/api-caller.ts';
 import type { Pause, PauseList } from '../../wire/resources/pause.ts';
 import { JOB_ROUTES } from '../../wire/routes/routes.ts';
-import { flag, integer, text, UsageError } from '../options.ts';
+import { flag, integer, text, time, UsageError } from '../options.ts';
 import { formatTable } from '../output.ts';
 import { defineApiCommand, showRecord } from '../resources/resource-command.ts';
 
@@ -17,7 +17,7 @@ const MAX_SECONDS = 31_622_400;
 const pauseOptions = {
   group,
   for: integer({ min: 1, max: MAX_SECONDS, unit: 's', help: 'resume after this time' }),
-  until: text({ placeholder: 'TIME', help: 'resume at this time, ISO 8601' }),
+  until: time({ help: 'resume at this time, ISO 8601' }),
   reason: text({ help: 'why, for people: jobs that wait show it' }),
   list: flag({ help: 'print the pauses of the endpoint and its groups; change nothing' }),
 };
@@ -71,16 +71,13 @@ export const resumeCommand = defineApiCommand({
 /** @throws UsageError */
 function readEnd(values: {
   for: number | undefined;
-  until: string | undefined;
+  until: number | undefined;
 }): number | undefined {
   if (values.for !== undefined && values.until !== undefined) {
     throw new UsageError('--for and --until: give one of them');
   }
   if (values.for !== undefined) return Date.now() + values.for * 1_000;
-  if (values.until === undefined) return undefined;
-  const at = Date.parse(values.until);
-  if (Number.isNaN(at)) throw new UsageError(`--until: ${values.until} is not a time`);
-  return at;
+  return values.until;
 }
 
 function describePauses(pauses: readonly Pause[], width: number): string {

@@ -48,6 +48,10 @@ export const submitOptions = {
     placeholder: 'NAME',
     help: 'group of the job, 1 to 64 characters; the groups of an endpoint take turns',
   }),
+  tag: list({
+    placeholder: 'TAG',
+    help: 'text to find the job by, such as customer-7; give the flag once for each, 10 at most',
+  }),
   priority: integer({
     min: 0,
     max: 9,
@@ -93,13 +97,14 @@ interface Submission {
 export async function submitJob(request: Submission): Promise<number> {
   const { client, json, values } = request;
   const { delay, each: file, executionTimeout, group, idempotencyKey, priority } = values;
-  const { after, onParentFailure: onFailure, retry, ttl, wait, webhook } = values;
+  const { after, onParentFailure: onFailure, retry, tag: tags, ttl, wait, webhook } = values;
   const policy: JobPolicy = {
     ...(delay !== undefined && { delay }),
     ...(priority !== undefined && { priority }),
     ...(executionTimeout !== undefined && { executionTimeout }),
     ...(ttl !== undefined && { ttl }),
     ...(group !== undefined && { group }),
+    ...(tags.length > 0 && { tags }),
     ...(retry !== undefined && { retry: readPolicy(retry) }),
   };
   const options = {

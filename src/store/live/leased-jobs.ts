@@ -1,6 +1,6 @@
 // All jobs with a lease, over all endpoints, by due time: the indexes of the database omit them.
 import { DueHeap } from '../../base/due-heap.ts';
-import type { JobFilter, JobKey, JobListing, StoredJob } from '../store.ts';
+import { hasTags, type JobFilter, type JobKey, type JobListing, type StoredJob } from '../store.ts';
 
 /** Jobs that `listRunning` collects beyond twice its limit before it drops the oldest. */
 const SPARE_LISTED = 256;
@@ -114,9 +114,10 @@ function toListed(job: StoredJob): StoredJob {
   return { ...job, ...slim, attachment: null };
 }
 
-function matches(job: StoredJob, { errorCode, idPart, workerId }: JobFilter): boolean {
+function matches(job: StoredJob, { errorCode, idPart, tags, workerId }: JobFilter): boolean {
   if (workerId !== undefined && workerId !== (job.lease?.workerId ?? job.workerId)) return false;
   if (idPart !== undefined && !job.id.includes(idPart)) return false;
+  if (!hasTags(job, tags)) return false;
   if (errorCode === undefined) return true;
   return [...job.notes, ...job.history].some(({ code }) => code === errorCode);
 }

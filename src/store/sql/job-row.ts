@@ -152,6 +152,8 @@ function writeBody(job: StoredJob): string {
     resubmission: job.resubmission ?? undefined,
     linked: job.linked || undefined,
     tick: job.tick ?? undefined,
+    // The last one: searches find the tags at the end of the text.
+    tags: job.tags ?? undefined,
   };
   return JSON.stringify(written);
 }

@@ -1,15 +1,16 @@
 // The statements that find jobs and count those that wait. Each reads a bounded part of an index.
 import type { JobStatus } from '../../wire/job/job.ts';
 import type { Rank } from '../live/ready-window.ts';
-import type {
-  FoundJobs,
-  JobFilter,
-  JobKey,
-  OutgrownLoad,
-  SqlValue,
-  Step,
-  StoredJob,
-  TurnKey,
+import {
+  type FoundJobs,
+  hasTags,
+  type JobFilter,
+  type JobKey,
+  type OutgrownLoad,
+  type SqlValue,
+  type Step,
+  type StoredJob,
+  type TurnKey,
 } from '../store.ts';
 import { NO_GROUP } from '../stored-records.ts';
 import type { OutgrownRange, TableListing, TableSearch } from '../tables.ts';
@@ -93,8 +94,9 @@ export class SqlJobReader {
         order by position desc limit ?`,
       params: [endpointId, before, last ?? from, ...params, limit + 1],
     };
-    const jobs = rows.slice(0, limit).map(readJob);
-    return { jobs, next: rows.length > limit ? jobs.at(-1)?.position : last };
+    const found = rows.slice(0, limit).map(readJob);
+    const next = rows.length > limit ? found.at(-1)?.position : last;
+    return { jobs: found.filter((job) => hasTags(job, search.tags)), next };
   }
 
   readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
@@ -289,7 +291,7 @@ export class SqlJobReader {
   }
 }
 
-function describeFilter({ errorCode, idPart, workerId }: JobFilter): {
+function describeFilter({ errorCode, idPart, tags = [], workerId }: JobFilter): {
   conditions: string[];
   params: SqlValue[];
 } {
@@ -307,6 +309,11 @@ function describeFilter({ errorCode, idPart, workerId }: JobFilter): {
     // JSON: a quotation mark inside of a message would have a backslash before it.
     conditions.push('details like ?');
     params.push(`%"code":"${errorCode}"%`);
+  }
+  for (const tag of tags) {
+    // They end the text. It finds a few jobs more: `_` stands for any character, and SQLite ignores upper and lower case.
+    conditions.push('body like ?');
+    params.push(`%"tags":[%"${tag}"%`);
   }
   return { conditions, params };
 }

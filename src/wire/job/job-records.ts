@@ -18,6 +18,7 @@ import {
 
 const jobStatus = z.enum(JOB_STATUSES);
 const errorCode = z.enum(ERROR_CODES);
+const tags = z.array(z.string()).readonly().exactOptional().describe('`policy.tags` of the job');
 const count = z.int().min(0);
 const wholeMs = z.int().min(0);
 
@@ -95,6 +96,7 @@ export const jobRecord = z.object({
   workerId: z.string().exactOptional(),
   suspendedSince,
   group: z.string().exactOptional().describe('`policy.group` of the job'),
+  tags,
   progress: z.unknown().exactOptional(),
   usage: usage.describe(
     'What the last attempt used; set once it has ended, if its worker measures it',
@@ -117,6 +119,7 @@ export const jobSummary = z.object({
   delayTime: wholeMs,
   executionTime: wholeMs,
   workerId: z.string().exactOptional().describe('Of the running or the last attempt'),
+  tags,
   error: z
     .object({ code: errorCode, message: z.string() })
     .exactOptional()

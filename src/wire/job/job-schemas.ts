@@ -30,6 +30,16 @@ export const jobGroup = wellFormedText
     'Group of the job. Within one priority, the groups of an endpoint take turns; jobs without a group form one group together',
   );
 
+/** No character that a text of JSON escapes, and none that separates tags. */
+export const jobTag = z
+  .string()
+  .regex(
+    /^[A-Za-z0-9][A-Za-z0-9_.:/=@+-]{0,63}$/,
+    'must be 1 to 64 letters, digits or _ . : / = @ + -, the first one a letter or digit',
+  );
+
+const jobTags = z.array(jobTag).max(LIMITS.tagsOfJob, `must have at most ${LIMITS.tagsOfJob} tags`);
+
 const jobPolicy = z.strictObject({
   executionTimeout: executionTimeoutMs.exactOptional(),
   ttl: ttlMs
@@ -40,6 +50,9 @@ const jobPolicy = z.strictObject({
   priority: z.int().min(0).max(9).exactOptional(),
   delay: z.int().min(LIMITS.delayMs.min).max(LIMITS.delayMs.max).exactOptional(),
   group: jobGroup.exactOptional(),
+  tags: jobTags
+    .describe('Texts to find the job by, such as `customer-7`; the list of jobs filters by them')
+    .exactOptional(),
   retry: jobRetry
     .describe(
       'Whether and when failed attempts are retried. Each member that is left out is that of the handler, else of the endpoint',

@@ -53,6 +53,7 @@ export const LIMITS = {
   /** Longest wait of a job for its parents, ms: 30 days. */
   parentWaitMs: 2_592_000_000,
   groupCharacters: 64,
+  tagsOfJob: 10,
   /** Longest time for which a handler may pause the group of its job. */
   pauseGroupMs: 86_400_000,
   /** An input with the outputs of parents. */
@@ -163,6 +164,8 @@ export interface JobPolicy {
   delay?: number;
   /** Jobs of one priority take turns by group: 1 to 64 characters. Default: the group of all jobs without one. */
   group?: string;
+  /** To find the job by: at most 10, each 1 to 64 letters, digits or `_ . : / = @ + -`. */
+  tags?: string[];
   /** Whether and when failed attempts are retried. Default: as the handler, the endpoint and the platform say. */
   retry?: RetryPolicy;
 }

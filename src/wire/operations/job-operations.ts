@@ -18,6 +18,7 @@ import {
   failedJobsRequest,
   idempotencyHeader,
   JOB_ID_PART,
+  jobTag,
   runJobsRequest,
   runRequest,
 } from '../job/job-schemas.ts';
@@ -100,6 +101,11 @@ const FILTERS: readonly Parameter[] = [
     name: 'id',
     schema: z.string().regex(JOB_ID_PART).exactOptional(),
     description: 'only jobs whose ID contains this text',
+  },
+  {
+    name: 'tags',
+    schema: z.array(jobTag).max(LIMITS.tagsOfJob).exactOptional(),
+    description: 'only jobs with this tag; repeat the parameter for jobs with all of several',
   },
 ];
 

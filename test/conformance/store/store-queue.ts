@@ -226,12 +226,22 @@ export function describeList(): void {
     const error: JobError = { code: 'execution_timeout', message: 'late', attempts: [] };
     const failed = [{ ...FAILURE, message: 'it said \\"code\\":\\"released_too_often\\"' }];
     await addJobs(store, [
-      makeJob({ id: 'aa-1', position: 1, status: 'COMPLETED', workerId: 'w1' }),
+      makeJob({
+        ...{ id: 'aa-1', position: 1, status: 'COMPLETED' as const, workerId: 'w1' },
+        ...{ tags: ['customer_7'], webhook: 'https://x.example/?customer-8' },
+      }),
       makeJob({ id: 'ab-2', position: 2, status: 'FAILED', workerId: 'w2', error }),
-      makeJob({ id: 'ab-3', position: 3, history: failed, workerId: 'w1' }),
+      makeJob({
+        id: 'ab-3',
+        position: 3,
+        history: failed,
+        workerId: 'w1',
+        tags: ['customer-7', 'v'],
+      }),
       makeJob({
         ...{ id: 'aa-4', position: 4, status: 'IN_PROGRESS' as const, workerId: 'w1' },
         lease: makeLease({ workerId: 'w2' }),
+        tags: ['customer-7'],
       }),
       { ...makeJob({ id: 'aa-5', position: 5 }), endpointId: 'ep_other' },
     ]);
@@ -253,6 +263,14 @@ export function describeList(): void {
     expect(await find({ errorCode: 'execution_timeout' })).toEqual([['ab-2'], undefined]);
     expect(await find({ errorCode: 'gpu_out_of_memory' })).toEqual([['ab-3'], undefined]);
     expect(await find({ errorCode: 'released_too_often' })).toEqual([[], undefined]);
+    expect(await find({ tags: ['customer-7'] })).toEqual([['aa-4', 'ab-3'], undefined]);
+    expect(await find({ tags: ['v', 'customer-7'] })).toEqual([['ab-3'], undefined]);
+    const running = { tags: ['customer-7'], status: 'IN_PROGRESS' } as const;
+    expect(await find(running)).toEqual([['aa-4'], undefined]);
+    expect(await find({ tags: ['customer_7'] })).toEqual([['aa-1'], undefined]);
+    for (const tag of ['customer', 'Customer-7', 'customer-8', 'run', 'w1']) {
+      expect(await find({ tags: [tag] })).toEqual([[], undefined]);
+    }
     expect(await find({ limit: 1 })).toEqual([['aa-4'], 4]);
     expect(await find({ limit: 1, status: 'IN_PROGRESS' })).toEqual([['aa-4'], undefined]);
     expect(await find({ scan: 2, idPart: 'aa-1' })).toEqual([[], 3]);

@@ -454,6 +454,38 @@ describe('an endpoint', () => {
     }
   });
 
+  it('keeps tags, and finds the jobs that have all of the given ones', async () => {
+    const platform = await startPlatform();
+    const ids = [
+      await submitJob(platform, { input: {}, policy: { tags: ['customer-7', 'nightly'] } }),
+      await submitJob(platform, { input: {}, policy: { tags: ['customer-7', 'customer-7'] } }),
+      await submitJob(platform, { input: {}, policy: { tags: [] } }),
+    ];
+    const find = async (query: string) => {
+      const response = await platform.call(`/v2/demo/jobs?${query}`);
+      const { jobs } = jobList.parse(await response.json());
+      return jobs.map(({ id, tags }) => [ids.indexOf(id), tags]);
+    };
+    expect(await find('tags=customer-7')).toEqual([
+      [1, ['customer-7']],
+      [0, ['customer-7', 'nightly']],
+    ]);
+    expect(await find('tags=customer-7&tags=nightly')).toEqual([[0, ['customer-7', 'nightly']]]);
+    expect(await find('tags=nightly&status=FAILED')).toEqual([]);
+    expect(await find('since=0')).toContainEqual([2, undefined]);
+    const record = await readJson(await platform.call(`/v2/demo/status/${ids[1]}`));
+    expect(record['tags']).toEqual(['customer-7']);
+    for (const query of ['tags=', 'tags=a%25', `tags=${'a'.repeat(65)}`, 'tags=a&'.repeat(11)]) {
+      expect((await platform.call(`/v2/demo/jobs?${query}`)).status).toBe(422);
+    }
+    for (const tags of [['a"b'], ['a'.repeat(65)], Array(11).fill('a'), 'a']) {
+      const body = { input: {}, policy: { tags } };
+      const problem = await readJson(await platform.post('/v2/demo/run', body));
+      expect(problem['code']).toBe('invalid');
+      expect(String(problem['errors'])).toContain('policy.tags');
+    }
+  });
+
   it('goes on in the next page where a filtered page has ended', async () => {
     const platform = await startPlatform();
     const ids: string[] = [];

@@ -191,6 +191,7 @@ function listFigures(details: JobDetails, record: JobRecord) {
     executionTime,
     executionTimeout,
     group,
+    tags,
     maxAttempts,
     priority,
     schedule,
@@ -219,6 +220,7 @@ function listFigures(details: JobDetails, record: JobRecord) {
     ...(gpu ? [{ name: 'GPU time', value: sayDuration(gpu.seconds * 1_000) }] : []),
     ...(priority > 0 ? [{ name: 'Priority', value: priority }] : []),
     ...(group === undefined ? [] : [{ name: 'Group', value: group }]),
+    ...(tags === undefined ? [] : [{ name: 'Tags', value: tags.join(', ') }]),
     ...(schedule ? [{ name: 'Tick', value: <Time at={schedule.tickAt} as="clock" /> }] : []),
   ];
 }

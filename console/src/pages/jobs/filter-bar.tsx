@@ -52,6 +52,13 @@ export function FilterBar({ filters, onChange }: FilterBarProps) {
         value={filters.worker}
         onChange={(value) => set('worker', value)}
       />
+      <TypedFilter
+        label="Tag"
+        placeholder="Tag"
+        type="text"
+        value={filters.tag}
+        onChange={(value) => set('tag', value)}
+      />
     </search>
   );
 }

@@ -15,6 +15,7 @@ export interface Filters {
   worker?: string;
   error?: string;
   id?: string;
+  tag?: string;
 }
 
 export function readFilters(query: URLSearchParams): Filters {
@@ -29,6 +30,8 @@ export function readFilters(query: URLSearchParams): Filters {
   if (error) filters.error = error;
   if (worker) filters.worker = worker;
   if (id) filters.id = id;
+  const tag = query.get('tag');
+  if (tag) filters.tag = tag;
   return filters;
 }
 
@@ -51,10 +54,11 @@ export function queryOf(
   filters: Filters,
   now: number,
 ): Record<string, string | number | undefined> {
-  const { error, id, range, status, worker } = filters;
+  const { error, id, range, status, tag, worker } = filters;
   return {
     status,
     id,
+    tags: tag,
     workerId: worker,
     errorCode: error,
     since: range && now - RANGES[range].ms,

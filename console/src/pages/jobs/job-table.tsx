@@ -67,7 +67,7 @@ export function JobTable({ endpoint, jobs, onSelect, selected }: JobTableProps) 
 
 function Row({ endpoint, job }: { endpoint: string; job: JobSummary }) {
   const { attempt, delayTime, error, executionTime, id, run, runAttempt, status } = job;
-  const { submittedAt, workerId } = job;
+  const { submittedAt, tags, workerId } = job;
   const isRepeated = attempt > 1 || run !== undefined;
   return (
     <>
@@ -80,6 +80,7 @@ function Row({ endpoint, job }: { endpoint: string; job: JobSummary }) {
       </td>
       <td>
         <InputPreview job={job} />
+        {tags && <small class="muted">{tags.join(', ')}</small>}
         {error && status !== 'COMPLETED' && <JobFailure error={error} />}
       </td>
       <td class="nowrap">

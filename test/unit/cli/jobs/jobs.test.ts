@@ -68,6 +68,27 @@ describe('millrace jobs submit', () => {
   });
 });
 
+describe('millrace jobs list', () => {
+  it('lists the jobs that fit all filters, with their tags', async () => {
+    const { print } = await open();
+    await print('submit', '--input', '{}', '--tag', 'customer-7', '--tag', 'nightly');
+    const of = ['list', '--tag', 'customer-7'];
+    expect(await print(...of, '--since', '2026-01-15T09:00:00Z')).toEqual([
+      expect.stringMatching(/TAGS$/),
+      expect.stringMatching(/customer-7 nightly$/),
+    ]);
+    for (const other of [
+      ['--tag', 'weekly'],
+      ['--until', '2026-01-15T09:00:00Z'],
+    ]) {
+      expect(await print(...of, ...other)).toEqual(['no jobs']);
+    }
+    await expect(print(...of, '--since', 'noon')).rejects.toThrow(
+      '--since: must be a time such as',
+    );
+  });
+});
+
 describe('millrace jobs stream', () => {
   it('prints outputs, and with --json the chunks with their metrics', async () => {
     const { platform, print } = await open();
