@@ -148,7 +148,7 @@ export class LeaseKeeper {
     for (const { token, verdict } of reply.ended) {
       if (this.#parts.attempts.revoke(token, verdict)) isNews = true;
     }
-    if (reply.parking && this.#parts.parker.wish(reply.parking)) isNews = true;
+    if (reply.parking && this.#parts.parker.wish(reply.parking, reply.parkingChange)) isNews = true;
     if (reply.drain && !this.#drainAsked) {
       this.#drainAsked = true;
       isNews = true;

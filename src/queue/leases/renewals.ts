@@ -49,7 +49,8 @@ export class Renewals {
     worker.drainSent = draining;
     worker.parkWishSent = parkWish;
     const isWish = parking !== undefined && parkWish !== undefined;
-    return { ended, drain: draining, ...(isWish && { parking: parkWish }) };
+    const wish = isWish && { parking: parkWish, parkingChange: parking.change };
+    return { ended, drain: draining, ...wish };
   }
 
   /** Renewals may overtake each other: an older state is dropped. */
@@ -71,6 +72,10 @@ export class Renewals {
       if (worker.parkWish === 'suspended') worker.parkWish = 'ready';
     }
     const isMoved = known?.state !== parking.state;
+    // Its GPU may be another worker's from now on: an earlier wish must not wake it.
+    if (isMoved && parking.state === 'parked' && worker.parkWish === 'ready') {
+      worker.parkWish = parking.suspended ? 'suspended' : 'parked';
+    }
     const isSame = known?.state === parking.state && known.suspended === parking.suspended;
     if (isSame && known.suspendable === parking.suspendable) return;
     if (isMoved && parking.state === 'waking') worker.wakingSince = this.#options.clock.now();

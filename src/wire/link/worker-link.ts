@@ -294,6 +294,8 @@ export const renewReply = record({
    * attempts; only for one that is `suspendable`.
    */
   parking: optional(word(PARK_WISHES)),
+  /** The newest `change` of the worker that the platform knew when it said so. */
+  parkingChange: optional(whole()),
 });
 export type RenewReply = TypeOf<typeof renewReply>;
 

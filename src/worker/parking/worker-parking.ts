@@ -63,6 +63,8 @@ export class WorkerParker {
   #way: ParkWay | undefined;
   #state: ParkingState = 'ready';
   #change = 0;
+  /** The change that made it `parked` or `ready`. */
+  #lastArrival = 0;
   #bytes = 0;
   /** Device memory in use by the worker, by the last sample while it was ready. */
   #usedBytes = 0;
@@ -137,9 +139,12 @@ export class WorkerParker {
     if (bytes !== undefined && this.#state === 'ready') this.#usedBytes = bytes;
   }
 
-  /** The platform says it in each reply. @returns whether it is news */
-  wish(wish: ParkingWish): boolean {
-    if (wish === this.#wish || !this.#way) return false;
+  /**
+   * The platform says it in each reply, and which change of the worker it knew: replies overtake each other, and one from before
+   * must not wake a parked worker, whose GPU may be another's. @returns whether it is news
+   */
+  wish(wish: ParkingWish, knownChange = this.#change): boolean {
+    if (wish === this.#wish || !this.#way || knownChange < this.#lastArrival) return false;
     this.#wish = wish;
     this.#wishes.resolve();
     this.#wishes = Promise.withResolvers();
@@ -304,6 +309,11 @@ export class WorkerParker {
   #set(state: ParkingState): void {
     this.#state = state;
     this.#change += 1;
+    if (state === 'parked' || state === 'ready') this.#lastArrival = this.#change;
+    // A wish to turn back came too late: the platform wishes it anew when the GPU is the worker's.
+    if (state === 'parked' && this.#wish === 'ready') {
+      this.#wish = this.#isSuspended ? 'suspended' : 'parked';
+    }
     this.#notify();
   }
 

@@ -76,6 +76,19 @@ it('a worker gets no job from the wish on, until it is ready again', async () =>
   expect(await worker.take()).toHaveLength(1);
 });
 
+it('an earlier wish does not wake a worker that is parked by now', async () => {
+  const worker = await hello();
+  await worker.renew([], { parking: parking('ready', 0) });
+  park('parked');
+  await worker.renew([], { parking: parking('parking', 1) });
+  park('ready');
+  const answer = await worker.renew([], { parking: parking('parked', 2) });
+  expect(answer).toMatchObject({ parking: 'parked', parkingChange: 2 });
+  park('ready');
+  const next = await worker.renew([], { parking: parking('parked', 2) });
+  expect(next).toMatchObject({ parking: 'ready', parkingChange: 2 });
+});
+
 it('a job whose lease was lost on the way to a parked worker is not its job', async () => {
   const worker = await hello();
   await platform.submit();

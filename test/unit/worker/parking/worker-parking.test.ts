@@ -199,7 +199,7 @@ describe('a worker that can be parked', () => {
     expect(worker.states()).toEqual(['none', 'ready', 'parking', 'ready']);
   });
 
-  it('wakes at once if the platform changes its mind while it moves', async () => {
+  it('stays parked if the platform changes its mind while it moves, until it is asked again', async () => {
     const held = Promise.withResolvers<void>();
     const worker = await start((parking) => {
       parking.hold = held.promise;
@@ -209,6 +209,11 @@ describe('a worker that can be parked', () => {
     await worker.wish('ready');
     held.resolve();
     await worker.clock.advance(10);
+    expect(worker.worker.health().parking).toBe('parked');
+    // An answer from before the platform knew that it is parked.
+    await worker.wish('ready', { parkingChange: 1 });
+    expect(worker.parking.acts).toEqual(['parked']);
+    await worker.wish('ready', { parkingChange: 2 });
     expect(worker.parking.acts).toEqual(['parked', 'woken']);
     expect(worker.worker.health().parking).toBe('ready');
   });
@@ -387,6 +392,8 @@ describe('a spare worker', () => {
     await wish('ready');
     held.resolve();
     await clock.advance(10);
+    // The platform asks again when it knows that the worker is parked.
+    await wish('ready', { parkingChange: 2 });
     expect(parking.acts).toEqual(['parked', 'woken']);
     expect(states().at(-1)).toBe('ready');
     expect(link.takes).toHaveLength(1);
