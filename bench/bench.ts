@@ -1,10 +1,12 @@
 // Runs the benchmarks, `npm run bench [-- --rounds N] [figure…]`, and prints each figure beside its
-// floor of the same run. `hostile` prints its own table: `npm run bench hostile [-- --only TEXT]`.
+// floor of the same run. `hostile` prints its own table: `npm run bench hostile [-- --only TEXT]`. So does `gpu`, which runs only if it
+// is named: `npm run bench gpu [-- --minutes 10 --sizes 1,16,40 --json FILE --only TEXT]`.
 import { parseArgs } from 'node:util';
 import { measureBacklog } from './backlog.ts';
 import { measureBatches } from './batch.ts';
 import { measureCrowd } from './crowd.ts';
 import { measureFirstJob } from './first-job.ts';
+import { reportGpu } from './gpu.ts';
 import { reportHostile } from './hostile.ts';
 import { median } from './load.ts';
 import {
@@ -52,13 +54,20 @@ const MEASURES: Record<string, () => Promise<Figure[]>> = {
 };
 
 const HOSTILE = 'hostile';
+const GPU = 'gpu';
 
 const { values, positionals } = parseArgs({
-  options: { rounds: { type: 'string', default: '3' }, only: { type: 'string' } },
+  options: {
+    rounds: { type: 'string', default: '3' },
+    only: { type: 'string' },
+    minutes: { type: 'string' },
+    sizes: { type: 'string' },
+    json: { type: 'string' },
+  },
   allowPositionals: true,
 });
 const names = positionals.length > 0 ? positionals : [...Object.keys(MEASURES), HOSTILE];
-const figures = names.filter((name) => name !== HOSTILE);
+const figures = names.filter((name) => name !== HOSTILE && name !== GPU);
 
 const readStolen = watchStolenTime();
 if (figures.length > 0) {
@@ -69,7 +78,7 @@ for (const name of figures) {
   const measure = MEASURES[name];
   if (!measure)
     throw new Error(
-      `no figure "${name}"; there are ${Object.keys(MEASURES).join(', ')}, ${HOSTILE}`,
+      `no figure "${name}"; there are ${Object.keys(MEASURES).join(', ')}, ${HOSTILE}, ${GPU}`,
     );
   const rounds: Figure[][] = [];
   for (let round = 0; round < Number(values.rounds); round++) rounds.push(await measure());
@@ -81,6 +90,7 @@ for (const name of figures) {
   }
 }
 if (names.includes(HOSTILE)) await reportHostile(values);
+if (names.includes(GPU)) await reportGpu(values);
 console.log(`\nprocessor time stolen by other virtual machines: ${readStolen().toFixed(1)} %`);
 
 function printFigure({ name, unit, floors }: Figure, rounds: Figure[]): void {
