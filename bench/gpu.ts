@@ -246,6 +246,7 @@ async function kill(when: 'parked' | 'waking', gb: number): Promise<Figures> {
   const startedAt = performance.now();
   if (when === 'parked') process.kill(first.pid, 'SIGKILL');
   const waking = model.wake();
+  waking.catch(() => undefined);
   if (when === 'waking') {
     await delay(100);
     process.kill(first.pid, 'SIGKILL');

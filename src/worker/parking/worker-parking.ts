@@ -272,11 +272,14 @@ export class WorkerParker {
     const hasLeft = this.#state === 'parked';
     this.#set('waking');
     const askedAt = clock.now();
+    // A timer: the wall clock may be set forward meanwhile.
+    const late = new AbortController();
+    const cancel = clock.after(ROOM_MS, () => late.abort());
+    using _ = { [Symbol.dispose]: cancel };
     for (let tries = 0; ; tries += 1) {
       const { holders, isGranted, isMeasured } = await machine.reserve();
       if (isGranted && (await this.#tryWake(isMeasured ? 'together' : 'in turn'))) break;
-      if (clock.now() - askedAt > ROOM_MS)
-        throw new Error(`the GPU has had no room for ${ROOM_MS} ms`);
+      if (late.signal.aborted) throw new Error(`the GPU has had no room for ${ROOM_MS} ms`);
       if (tries === 0) log.warn({ holders }, 'no room on the GPU, waiting');
       const wait = new AbortController();
       await Promise.race([sleep(clock, ROOM_RETRY_MS, wait.signal), this.#wishes.promise]);

@@ -236,6 +236,18 @@ describe('a worker that can be parked', () => {
     expect(parking.acts).toEqual(['parked', 'no room', 'woken']);
   });
 
+  it('waits on for room though the clock is set forward', async () => {
+    const worker = await start();
+    const { clock, machine, parking, wish } = worker;
+    await wish('parked');
+    await endTake(worker);
+    machine.rooms = [false, false];
+    await wish('ready');
+    clock.startFrom(clock.now() + 3_600_000);
+    await clock.advance(300);
+    expect(parking.acts).toEqual(['parked', 'woken']);
+  });
+
   it('asks for a new process if there is no room for a minute', async () => {
     const worker = await start();
     await worker.wish('parked');
