@@ -263,7 +263,7 @@ export class Queue {
     for (const worker of presence.ofEndpoint(endpointId)) {
       if (worker.seenAt < aliveSince) continue;
       if (worker.parking?.state === 'parked') parked++;
-      if (worker.leases.size > 0) workers.running++;
+      else if (worker.leases.size > 0) workers.running++;
       // A draining or parked worker takes no jobs.
       else if (!worker.draining && !isHeldBack(worker)) workers.idle++;
     }

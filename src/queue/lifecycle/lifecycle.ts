@@ -128,6 +128,7 @@ const KEEP_SUSPENDED: ReadonlySet<JobEvent['type']> = new Set([
   'chunks',
   'progress',
   'log',
+  'child_added',
   'set_ttl',
   'platform_away',
   'clock',

@@ -242,9 +242,10 @@ export const endpointHealth = z.object({
   workers: z.object({
     idle: count,
     running: count,
-    parked: count
-      .exactOptional()
-      .meta({ description: 'Workers that have left their GPUs. Absent: none' }),
+    parked: count.exactOptional().meta({
+      description:
+        'Workers that have left their GPUs, also those with suspended jobs; they are neither idle nor running. Absent: none',
+    }),
   }),
   paused: pause.exactOptional().describe('The pause of the endpoint. Absent: it is not paused'),
   pausedGroups: count

@@ -111,6 +111,25 @@ describe('a suspended attempt', () => {
     expect(await platform.job(id)).toMatchObject({ suspendedAt: null, suspendedMs: 2_000 });
   });
 
+  it('has a worker that counts as parked, and not as running', async () => {
+    await worker.takeOne();
+    await leave();
+    const { workers } = await platform.queue.health(ENDPOINT);
+    expect(workers).toEqual({ idle: 0, running: 0, parked: 1 });
+  });
+
+  it('stays suspended when a job that waits for it is submitted', async () => {
+    await worker.takeOne();
+    await leave();
+    await platform.clock.advance(1_000);
+    await platform.queue.submissions.submit({
+      ...{ endpointId: ENDPOINT, mode: 'run', idempotency: undefined, policy: {} },
+      ...{ input: Buffer.from('{}'), after: [{ id }] },
+    });
+    await leave();
+    expect(await platform.job(id)).toMatchObject({ suspensions: 1, suspendedMs: 0 });
+  });
+
   it('returns to the queue without a failure if its worker is silent', async () => {
     const lease = await worker.takeOne();
     await worker.renew([lease]);
