@@ -93,13 +93,15 @@ type SeenWorker = Pick<
 
 export function countWorkers(all: Iterable<SeenWorker>, aliveSince: number): WorkerFacts {
   const facts: WorkerFacts = {
-    ...{ alive: 0, freeSlots: 0, empty: 0, draining: 0, parked: 0 },
+    ...{ alive: 0, freeSlots: 0, empty: 0, draining: 0, parked: 0, suspended: 0 },
     silentSince: null,
   };
   for (const worker of all) {
     const { draining, leases, seenAt, slots } = worker;
     if (isHeldBack(worker)) {
-      if (seenAt >= aliveSince && worker.parking?.state !== 'waking') facts.parked++;
+      if (seenAt < aliveSince || worker.parking?.state === 'waking') continue;
+      facts.parked++;
+      if (worker.parking?.suspended) facts.suspended++;
       continue;
     }
     if (seenAt < aliveSince) facts.silentSince = Math.max(facts.silentSince ?? 0, seenAt);
@@ -126,6 +128,8 @@ export interface WorkerFacts {
   draining: number;
   /** Workers that called within a lease and are parked, or are about to be. */
   parked: number;
+  /** Those of the parked ones whose jobs stand still. */
+  suspended: number;
   /** Last call of the workers that are silent for longer than a lease, Unix ms; null without one. */
   silentSince: number | null;
 }
@@ -299,7 +303,7 @@ function explainScaling(scaling: ScalingFacts, workers: WorkerFacts, now: number
     const message = `${busy}. The endpoint has ${count(scaling.workers, 'worker')}${ends}; workersMax is ${workersMax}.`;
     return { code: 'at_maximum', message, since };
   }
-  if (workers.alive > 0) {
+  if (workers.alive + workers.suspended > 0) {
     return { code: 'workers_busy', message: `${tellBusy(workers)}. Scaler: ${scaling.reason}.` };
   }
   // The last decision was made before the job came.
@@ -324,6 +328,9 @@ function tellHolder({ endpoint, state, until }: NonNullable<ScalingFacts['holder
   const whose = endpoint === null ? 'an endpoint of another user' : `endpoint ${endpoint}`;
   if (state === 'leaving')
     return `A worker of ${whose} gives one up as soon as its jobs have ended`;
+  if (state === 'suspending') {
+    return `Running jobs of ${whose} are being suspended, and urgent jobs get their GPU`;
+  }
   if (state === 'starting') return `A worker of ${whose} has one and is starting`;
   if (state === 'sharing') {
     const who = endpoint === null ? 'that user' : 'that endpoint';
@@ -393,7 +400,11 @@ function describeStart(
   return { code: isPulling ? 'image_pull' : 'worker_starting', message, since };
 }
 
-function tellBusy({ alive }: WorkerFacts): string {
+function tellBusy({ alive, suspended }: WorkerFacts): string {
+  if (alive === 0) {
+    const [verb, whose] = suspended === 1 ? ['is', 'its GPU'] : ['are', 'their GPUs'];
+    return `${count(suspended, 'worker')} ${verb} suspended: urgent jobs of other endpoints have ${whose}`;
+  }
   return alive === 1 ? 'The only worker runs other jobs' : `All ${alive} workers run other jobs`;
 }
 

@@ -130,7 +130,7 @@ export interface GpuHolder {
   podId: string;
   endpointId: string;
   /** `sharing`: it is busy, and has no more than its share. */
-  state: 'idle' | 'busy' | 'sharing' | 'leaving' | 'starting';
+  state: 'idle' | 'busy' | 'sharing' | 'leaving' | 'suspending' | 'starting';
   /** When it gives way at the earliest; null: it does not, or nobody knows when. */
   until: number | null;
 }
@@ -376,7 +376,7 @@ class Planner {
     const { endpointId: owner, gpuType, gpus, podId } = victim;
     this.#taken.add(podId);
     this.#move(endpointId, gpuType, 1);
-    wait.holder ??= leave(victim).holder;
+    wait.holder ??= { podId, endpointId: owner, state: 'suspending', until: null };
     if (going) return true;
     add(this.#spare, owner, -1);
     this.#move(owner, gpuType, -gpus.length);
@@ -550,7 +550,8 @@ class Planner {
       .filter((tenant) => this.#holdsFor(waiter, tenant))
       .map((tenant): GpuHolder => {
         const { endpointId, podId, state } = tenant;
-        if (isLeaving(tenant) || state === 'suspending') return leave(tenant).holder;
+        if (state === 'suspending') return { podId, endpointId, state, until: null };
+        if (isLeaving(tenant)) return leave(tenant).holder;
         if (state === 'spare') return giveUp(tenant);
         if (state !== 'resident') return { podId, endpointId, state: 'starting', until: null };
         const { holder } = this.#judge(waiter, tenant);

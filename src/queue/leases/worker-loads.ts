@@ -231,7 +231,6 @@ function addUp(
   };
 }
 
-/** Without jobs that any worker may take, because the endpoint has no later type. */
 function hasUrgent({ deployment }: StoredEndpoint): boolean {
   // An endpoint of an earlier version has no bound.
   return (deployment?.preemptAbovePriority ?? null) !== null;
@@ -266,6 +265,7 @@ function summarize(leases: Iterable<HeldLease>) {
   };
 }
 
+/** Without jobs that any worker may take, because the endpoint has no later type. */
 function nameTypes(
   apart: readonly OutgrownLoad[],
   deployment: StoredEndpoint['deployment'],

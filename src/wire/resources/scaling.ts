@@ -271,7 +271,9 @@ export const scalingFacts = z.object({
       endpoint: z.string().nullable(),
       until: z.number().nullable(),
       /** Default: a leader of an earlier version knows only idle ones. */
-      state: z.enum(['idle', 'busy', 'sharing', 'leaving', 'starting', 'pod']).default('idle'),
+      state: z
+        .enum(['idle', 'busy', 'sharing', 'leaving', 'suspending', 'starting', 'pod'])
+        .default('idle'),
     })
     .exactOptional(),
   crashes: z.object({

@@ -9,7 +9,7 @@ import type { ScalingFacts } from '../../../src/wire/resources/scaling.ts';
 import { makeJob, NOW, T0 } from '../../support/store/job-states.ts';
 
 const NONE: WaitFacts['workers'] = {
-  ...{ alive: 0, freeSlots: 0, empty: 0, draining: 0, parked: 0, silentSince: null },
+  ...{ alive: 0, freeSlots: 0, empty: 0, draining: 0, parked: 0, suspended: 0, silentSince: null },
 };
 const BUSY = { ...NONE, alive: 2 };
 const FREE = { ...NONE, alive: 2, freeSlots: 1, empty: 1 };
@@ -295,6 +295,30 @@ const CASES: Record<string, Case> = {
       ),
     },
   },
+  'a worker of another endpoint that is being suspended': {
+    facts: {
+      scaling: scalingOf({
+        cause: 'no_gpu',
+        holder: { endpoint: 'batch', until: null, state: 'suspending' },
+      }),
+    },
+    is: {
+      code: 'no_gpu',
+      message: expect.stringContaining(
+        'Running jobs of endpoint batch are being suspended, and urgent jobs get their GPU.',
+      ),
+    },
+  },
+  'a worker whose jobs are suspended for urgent ones': {
+    facts: {
+      workers: { ...NONE, parked: 1, suspended: 1 },
+      scaling: scalingOf({ workers: 0, workersMax: 1, cause: 'at_maximum', reason: 'full' }),
+    },
+    is: {
+      code: 'workers_busy',
+      message: '1 worker is suspended: urgent jobs of other endpoints have its GPU. Scaler: full.',
+    },
+  },
   'a busy worker of an endpoint with its share of GPUs': {
     facts: {
       scaling: scalingOf({
@@ -432,6 +456,8 @@ describe('the workers of an endpoint', () => {
   const run = { priority: 0, status: 'IN_PROGRESS', ...times } as const;
   const held = { ...lease, solo: false, delivering: false, lost: false, run };
 
+  const parking = { way: 'driver', change: 2, vramBytes: 1, hostLimitBytes: 9 } as const;
+
   function worker(changes: Partial<PresentWorker>) {
     return { draining: false, leases: new Map(), seenAt: NOW, slots: 2, ...changes };
   }
@@ -442,11 +468,14 @@ describe('the workers of an endpoint', () => {
       worker({ leases: new Map([['t', held]]) }),
       worker({ leases: new Map([['t', { ...held, solo: true }]]) }),
       worker({ draining: true }),
+      worker({ parking: { ...parking, state: 'parked' } }),
+      worker({ parking: { ...parking, state: 'parked', suspended: true } }),
       worker({ seenAt: NOW - 20_000 }),
       worker({ seenAt: NOW - 30_000, draining: true }),
     ];
     expect(countWorkers(all, NOW - 15_000)).toEqual({
-      ...{ alive: 3, freeSlots: 3, empty: 1, draining: 1, parked: 0, silentSince: NOW - 20_000 },
+      ...{ alive: 3, freeSlots: 3, empty: 1, draining: 1, parked: 2, suspended: 1 },
+      silentSince: NOW - 20_000,
     });
   });
 

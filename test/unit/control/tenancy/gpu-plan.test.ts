@@ -393,6 +393,11 @@ describe('those that wait', () => {
       { state: 'leaving' },
     ],
     [
+      'one that is being suspended',
+      { tenants: [busy('a1', { state: 'suspending' })] },
+      { state: 'suspending', until: null },
+    ],
+    [
       'one whose endpoint has no more than its share',
       { tenants: [busy('a1'), busy('w1')] },
       { podId: 'a1', state: 'sharing', until: null },
@@ -484,6 +489,15 @@ describe('an urgent job', () => {
   ])('%s', (_, given, moves) => {
     const found = plan({ endpoints: [urgent], waiters: [waits], ...given });
     expect(found.moves).toEqual(moves);
+  });
+
+  it('hears that it gets the GPU of one that is suspended for it', () => {
+    const [wait] = plan({
+      endpoints: [urgent],
+      waiters: [waits],
+      tenants: [low('a1', 1, 1_000)],
+    }).waits;
+    expect(wait?.holder).toMatchObject({ podId: 'a1', state: 'suspending' });
   });
 
   it('has the GPU of a suspended one kept for it', () => {
