@@ -34,6 +34,9 @@ export function noteStart(pod: PodState, { at, of, parts }: WorkerStart): PodSta
 export function isNewStart({ timeline = [] }: PodState, { at, of, parts }: WorkerStart): boolean {
   const known = timeline.findLast((each) => each.at === at && each.parts);
   if (known) return known.parts?.firstCallMs !== parts.firstCallMs;
+  // The worker still tells of one that later events have displaced.
+  const [, oldest] = timeline;
+  if (timeline.length >= MAX_EVENTS && oldest && at < oldest.at) return false;
   const last = timeline.findLast(({ event }) => event === 'model_started');
   return of === 'worker' || last === undefined || at - last.at >= MODEL_GAP_MS;
 }

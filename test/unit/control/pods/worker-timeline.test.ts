@@ -60,6 +60,22 @@ it('leaves out models that start soon after one another: a handler may start one
   expect(isNewStart(noted, { ...first, at: NOW + 1 })).toBe(true);
 });
 
+it('does not note a start again that later events have displaced', () => {
+  const again = { ...first, at: NOW + 1 };
+  const model: WorkerStart = { of: 'model', at: NOW + 2, parts: { setupMs: 1 } };
+  let noted = noteStart(noteStart(noteStart(pod, first), again), model);
+  for (let turn = 1; turn <= 10; turn += 1) {
+    noted = noteParked(
+      noted,
+      { since: NOW + turn * 100, bytes: 1, way: 'hooks' },
+      NOW + turn * 100,
+    );
+  }
+  expect(isNewStart(noted, again)).toBe(false);
+  expect(isNewStart(noted, model)).toBe(false);
+  expect(isNewStart(noted, { ...again, at: NOW + 5_000 })).toBe(true);
+});
+
 it('says that a model that had to end starts cold', () => {
   const parked = noteParked(pod, { since: NOW, bytes: 0, way: 'hooks' }, NOW + 40);
   const woken = noteWoken(noteWaking(parked, NOW + 100), NOW + 900);
