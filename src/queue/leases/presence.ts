@@ -147,10 +147,7 @@ export class Presence {
       parkWishSent: undefined,
       wakingSince: undefined,
       start,
-      // The clock of its machine may be ahead.
-      arrival: start && {
-        ...{ at: Math.min(now, start.at), event: 'worker_started', start: start.parts, taken: 0 },
-      },
+      arrival: describeStart(start, now),
       leases: before?.leases ?? new Map(),
       taken: 0,
       takeSeq: 0,
@@ -261,6 +258,13 @@ export class Presence {
     this.#emptying.set(name, worker);
     return 'when_empty';
   }
+}
+
+/** No job has waited for a model process that started later than its worker. */
+function describeStart(start: WorkerStart | undefined, now: number): Arrival | undefined {
+  if (start?.of !== 'worker') return undefined;
+  // The clock of its machine may be ahead.
+  return { at: Math.min(now, start.at), event: 'worker_started', start: start.parts, taken: 0 };
 }
 
 /** A new process has its models on the GPU, whatever the one before had done. */

@@ -62,6 +62,15 @@ it('a job that came after the start has not waited for it, also if the worker sa
   expect((await readTimeline(id)).map(({ event }) => event)).toEqual(['submitted', 'started']);
 });
 
+it('a job has not waited for a model process that started later in a worker', async () => {
+  const id = await platform.submit();
+  const worker = hand();
+  const at = platform.clock.now();
+  await worker.hello([], undefined, { start: { of: 'model', at, parts: { setupMs: 9 } } });
+  await worker.takeOne();
+  expect((await readTimeline(id)).map(({ event }) => event)).toEqual(['submitted', 'started']);
+});
+
 it('a clock of the worker that is ahead puts nothing into the future', async () => {
   const id = await platform.submit();
   const worker = hand();
