@@ -1,5 +1,6 @@
 // Two endpoints take turns on one GPU while processes are killed at random moments: every job completes, and no model is resumed
-// without room. Runs with KILLS=n only: ten kills take about half a minute.
+// without room. Then the ledger and the device agree, and the platform leaves no process. Runs with KILLS=n only: ten kills take about
+// half a minute. SWITCHES=n goes on without kills until so many jobs have run.
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
@@ -8,6 +9,7 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vites
 import { z } from 'zod';
 import { readCommandLine, readProcesses } from '../../../src/base/process/process-table.ts';
 import { gpuTypeList } from '../../../src/wire/resources/catalog.ts';
+import { LedgerFile } from '../../../src/worker/parking/ledger-file.ts';
 import {
   compileDriver,
   leaveOutWithoutCompiler,
@@ -21,6 +23,7 @@ import { chooseSeed, createRandom } from '../../support/random.ts';
 
 const isLeftOut = leaveOutWithoutCompiler('parked-kills') || leaveOutWithoutPython('parked-kills');
 const KILLS = Number(process.env['KILLS'] ?? 0);
+const SWITCHES = Number(process.env['SWITCHES'] ?? 0);
 /** Command lines of model processes, helpers of the driver, and worker processes. */
 const VICTIMS = [/tenant\.py/, /millrace_park\.py/, /--unsupervised/];
 
@@ -69,7 +72,17 @@ async function start(sizes: ConstructorParameters<typeof StandInDevice>[1]) {
       }
     };
   };
-  return { device, ledger, chat, image, submit };
+  const removeAll = async () => {
+    for (const id of [chat, image]) await to.fetch(`/v1/endpoints/${id}`, { method: 'DELETE' });
+  };
+  return { device, ledger, chat, image, submit, removeAll };
+}
+
+function describeLedger(folder: string): string[] {
+  return new LedgerFile(folder)
+    .list()
+    .map(({ state }) => state)
+    .sort();
 }
 
 /** Processes of this kind that the ledger's workers have started. */
@@ -93,21 +106,29 @@ describe.skipIf(isLeftOut || KILLS === 0)('two endpoints on one GPU', () => {
   afterAll(() => removeDriver(folder));
 
   it(`complete every job while ${KILLS} processes are killed`, {
-    timeout: 60_000 + KILLS * 10_000,
+    timeout: 60_000 + KILLS * 10_000 + SWITCHES * 3_000,
   }, async () => {
     const random = createRandom(chooseSeed());
-    const { chat, device, image, ledger, submit } = await start({ speeds: [8_000, 8_000] });
-    for (let kills = 0; kills < KILLS; ) {
+    const { chat, device, image, ledger, removeAll, submit } = await start({
+      speeds: [8_000, 8_000],
+    });
+    for (let kills = 0, ran = 0; kills < KILLS || ran < SWITCHES; ran += 2) {
       const jobs = [await submit(chat), await submit(image)];
-      await sleep(random() * 800);
+      await sleep(kills < KILLS ? random() * 800 : 0);
       const victims = listVictims(ledger, VICTIMS[kills % VICTIMS.length] ?? /never/);
       const victim = victims[Math.floor(random() * victims.length)];
-      if (victim !== undefined) {
+      if (victim !== undefined && kills < KILLS) {
         process.kill(victim, 'SIGKILL');
         kills += 1;
       }
       for (const isDone of jobs) await isDone();
       expect(device.tenants.filter(({ state }) => state === 'failed')).toEqual([]);
     }
+    // A last turn of each: nothing fails any more.
+    for (const endpoint of [chat, image, chat]) await (await submit(endpoint))();
+    await expect.poll(() => describeLedger(ledger)).toEqual(['parked', 'resident']);
+    expect(device.tenants.map(({ state }) => state).sort()).toEqual(['checkpointed', 'running']);
+    await removeAll();
+    await expect.poll(() => listVictims(ledger, /./)).toEqual([]);
   });
 });
