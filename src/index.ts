@@ -17,6 +17,7 @@ export type {
   InferInput,
   InferOutput,
   Job,
+  JobSchedule,
   MetricsRecorder,
   Produced,
   Schema,

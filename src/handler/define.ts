@@ -38,6 +38,16 @@ export interface Job<Input = unknown> {
   readonly input: Input;
   /** Where the client wants the job's files, if given (clients of the RunPod API can). */
   readonly s3Config?: S3Config;
+  /** The schedule that made the job; absent if a client did. The same in every attempt. */
+  readonly schedule?: JobSchedule;
+}
+
+export interface JobSchedule {
+  readonly id: string;
+  /** When the tick was due, Unix ms: the attempt may begin much later. */
+  readonly tickAt: number;
+  /** A call of `trigger` made the job, at `tickAt`. */
+  readonly triggered?: boolean;
 }
 
 /** Metrics that are sent with the job's next chunk. */

@@ -146,7 +146,7 @@ function describeLinks({ links }: StoredJob): Pick<JobDetailsHead, 'parents' | '
   };
 }
 
-function describeTick({
+export function describeTick({
   at,
   isTriggered,
   scheduleId,

@@ -3,7 +3,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { StopLevel } from '../../wire/job/attempt.ts';
 import { encodeJson } from '../../wire/json.ts';
-import type { Device, Outcome } from '../../wire/link/worker-link.ts';
+import type { Device, LeaseSchedule, Outcome } from '../../wire/link/worker-link.ts';
 import type { Job } from '../define.ts';
 import type { LoadedHandler } from '../loading/load.ts';
 import { type ConsoleOwner, currentOwner, LogLines } from '../log-lines.ts';
@@ -47,6 +47,7 @@ export interface AttemptCall {
   tracestate?: string | undefined;
   /** As in the lease. */
   s3Config?: string | undefined;
+  schedule?: LeaseSchedule | undefined;
   timeoutMs: number;
   devices: readonly Device[];
   /** Folder for the folders of attempts. Default: the system's temporary folder. */
@@ -351,6 +352,14 @@ class RunningAttempt implements Invocation, ConsoleOwner {
   }
 }
 
-function describeJob({ jobId: id, s3Config }: Omit<AttemptCall, 'input'>, input: unknown): Job {
-  return s3Config === undefined ? { id, input } : { id, input, s3Config: JSON.parse(s3Config) };
+function describeJob(
+  { jobId: id, s3Config, schedule }: Omit<AttemptCall, 'input'>,
+  input: unknown,
+): Job {
+  return {
+    id,
+    input,
+    ...(s3Config !== undefined && { s3Config: JSON.parse(s3Config) }),
+    ...(schedule && { schedule }),
+  };
 }

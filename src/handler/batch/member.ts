@@ -130,6 +130,7 @@ class JobInBatch implements BatchJob {
   readonly id: string;
   readonly input: unknown;
   readonly s3Config?: NonNullable<Job['s3Config']>;
+  readonly schedule?: NonNullable<Job['schedule']>;
   readonly attempt: number;
   readonly deadline: number;
   readonly traceparent: string | undefined;
@@ -139,10 +140,11 @@ class JobInBatch implements BatchJob {
   readonly tempFolder: BatchJob['tempFolder'];
   readonly #ctx: AttemptContext;
 
-  constructor({ id, input, s3Config }: Job, ctx: AttemptContext) {
+  constructor({ id, input, s3Config, schedule }: Job, ctx: AttemptContext) {
     this.id = id;
     this.input = input;
     if (s3Config !== undefined) this.s3Config = s3Config;
+    if (schedule) this.schedule = schedule;
     this.attempt = ctx.attempt;
     this.deadline = ctx.deadline;
     this.traceparent = ctx.traceparent;

@@ -12,6 +12,7 @@ import type { StepOn } from '../changes.ts';
 import type { JobTracing } from '../job-tracing.ts';
 import { holdsLiveLease } from '../lifecycle/transition.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
+import { describeTick } from '../records.ts';
 import { findArrival, type HeldLease, type PresentWorker } from './presence.ts';
 
 interface Choice {
@@ -105,6 +106,7 @@ function toLease(
   if (job.tracestate !== null) lease.tracestate = job.tracestate;
   const handlerData = job.attachment?.handlerData ?? null;
   if (handlerData !== null) lease.s3Config = handlerData;
+  if (job.tick) lease.schedule = describeTick(job.tick);
   return lease;
 }
 

@@ -214,6 +214,15 @@ export const takeRequest = record({
 });
 export type TakeRequest = TypeOf<typeof takeRequest>;
 
+const leaseSchedule = record({
+  id: text({ min: 1, max: 200 }),
+  /** When the tick was due, or triggered, Unix ms. */
+  tickAt: number,
+  /** A call made the job, not a tick. */
+  triggered: optional(flag),
+});
+export type LeaseSchedule = TypeOf<typeof leaseSchedule>;
+
 const leaseHeader = record({
   ...leaseRef,
   executionTimeoutMs: number,
@@ -226,6 +235,8 @@ const leaseHeader = record({
   tracestate: optional(text({ min: 1, max: MAX_TRACESTATE_LENGTH })),
   /** Where the client wants the job's files: JSON text of an S3Config. Contains a secret. */
   s3Config: optional(text({ min: 1, max: MAX_S3_CONFIG_LENGTH })),
+  /** The schedule that made the job, if one did. */
+  schedule: optional(leaseSchedule),
 });
 export type LeaseHeader = TypeOf<typeof leaseHeader>;
 export const leaseHeaders = list(leaseHeader);

@@ -72,7 +72,7 @@ const counts = {
   skipped: z
     .object({ missed: count, overlap: count, queue_full: count })
     .describe(
-      'Ticks without a job, by reason. `missed`: the platform was away; of a cron expression, at most 1000 of one absence count. ' +
+      'Ticks without a job, by reason. `missed`: the platform was away, see `catchUp`; of a cron expression, about 1000 of one absence count. ' +
         '`overlap`: an earlier job had not ended. `queue_full`: the endpoint had `maxQueued` jobs',
     ),
   lastTicks: z.array(pastTick).describe('The last 10, the newest first'),

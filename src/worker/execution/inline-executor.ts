@@ -220,12 +220,12 @@ export class InlineExecutor implements Executor {
 
   #run(job: ManagedExecution): void {
     const { devices, windowBytes, limits, clock } = this.#options;
-    const { jobId, attempt, input, traceparent, tracestate, s3Config, solo } = job.lease;
+    const { jobId, attempt, input, traceparent, tracestate, s3Config, schedule, solo } = job.lease;
     const { timeoutMs } = job;
     const number = this.#nextNumber++;
     const trace = { traceparent, tracestate };
     const lent = { timeoutMs, devices, windowBytes, limits, clock };
-    const call = { number, jobId, attempt, input, s3Config, solo, ...trace, ...lent };
+    const call = { number, jobId, attempt, input, s3Config, schedule, solo, ...trace, ...lent };
     const running = invoke(this.#bound.handler, call, this.#createSink(job));
     this.#running.set(job, running);
     job.begin({

@@ -174,7 +174,7 @@ export class Lane {
 
   run(job: ManagedExecution): void {
     const { lease, timeoutMs } = job;
-    const { jobId, attempt, traceparent, tracestate, s3Config, solo } = lease;
+    const { jobId, attempt, traceparent, tracestate, s3Config, schedule, solo } = lease;
     const number = this.#jobs.add(job);
     this.#capacity?.send(number);
     job.begin({
@@ -183,7 +183,18 @@ export class Lane {
       kill: () => this.kill(),
     });
     this.#outbox.push(
-      { kind: 'job', number, jobId, attempt, timeoutMs, traceparent, tracestate, s3Config, solo },
+      {
+        kind: 'job',
+        number,
+        jobId,
+        attempt,
+        timeoutMs,
+        traceparent,
+        tracestate,
+        s3Config,
+        schedule,
+        solo,
+      },
       lease.input,
     );
   }

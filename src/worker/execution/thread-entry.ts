@@ -215,7 +215,8 @@ class ThreadLane implements ConsoleOwner {
   #run(job: Extract<ToThread, { kind: 'job' }>, input: Uint8Array): void {
     if (!this.#handler) return;
     const { devices, endpointId, windowBytes, limits, tempParent } = this.#task;
-    const { number, jobId, attempt, timeoutMs, traceparent, tracestate, s3Config, solo } = job;
+    const { number, jobId, attempt, timeoutMs, traceparent, tracestate, s3Config, schedule, solo } =
+      job;
     this.#received = number;
     const outbox = this.#outbox;
     const sink: AttemptSink = {
@@ -228,7 +229,7 @@ class ThreadLane implements ConsoleOwner {
     const clock = monotonicClock;
     const trace = { traceparent, tracestate };
     const lent = { endpointId, timeoutMs, devices, windowBytes, limits, clock, tempParent };
-    const call = { number, jobId, attempt, input, s3Config, solo, ...trace, ...lent };
+    const call = { number, jobId, attempt, input, s3Config, schedule, solo, ...trace, ...lent };
     const running = invoke(this.#handler, call, sink);
     this.#attempts.set(number, running);
     this.#standing?.push(running.standStill());

@@ -21,7 +21,12 @@ import {
   whole,
   word,
 } from '../../wire/link/fields.ts';
-import { attemptOutcome, type Device, PARK_WAYS } from '../../wire/link/worker-link.ts';
+import {
+  attemptOutcome,
+  type Device,
+  type LeaseSchedule,
+  PARK_WAYS,
+} from '../../wire/link/worker-link.ts';
 import type { Packet } from './port-outbox.ts';
 
 /** The one long task of a thread. */
@@ -55,6 +60,7 @@ export type ToThread =
       traceparent: string | undefined;
       tracestate: string | undefined;
       s3Config: string | undefined;
+      schedule: LeaseSchedule | undefined;
       solo: boolean;
     }
   | { kind: 'stop'; number: number; reason: StopReason; detail: string | undefined }

@@ -1,5 +1,6 @@
 // Schedules in the harness: months of ticks in the time of a test.
 import { expect, it } from 'vitest';
+import type { Job } from '../../../src/index.ts';
 import { createHarness } from '../../../src/testing.ts';
 
 const DAY = 24 * 3_600_000;
@@ -7,14 +8,17 @@ const clock = 'manual';
 const startAt = new Date('2026-03-01T00:00:00Z');
 
 it('runs a job for each night of a month, through the change of clocks', async () => {
-  const reports: { report: string }[] = [];
-  const handler = async ({ input }: { input: { report: string } }) => reports.push(input);
+  const reports: string[] = [];
+  const handler = async ({ input, schedule }: Job<{ report: string }>) => {
+    reports.push(`${input.report} ${new Date(schedule?.tickAt ?? 0).toISOString().slice(0, 10)}`);
+  };
   await using harness = await createHarness({ handler, clock, startAt });
   const nightly = await harness.schedule({
     ...{ cron: '30 2 * * *', timeZone: 'Europe/Berlin', input: { report: 'daily' } },
   });
   await harness.advance(31 * DAY);
-  expect(reports).toEqual(Array(31).fill({ report: 'daily' }));
+  expect(new Set(reports).size).toBe(31);
+  expect(reports.at(-1)).toBe('daily 2026-03-31');
   const { jobs, lastTicks, nextTick } = await nightly.state();
   expect([jobs, nextTick]).toEqual([31, '2026-04-01T00:30:00.000Z']);
   // At 2:00 on 29 March the clock goes to 3:00.
@@ -25,7 +29,7 @@ it('runs a job for each night of a month, through the change of clocks', async (
 
 it('catches up after the platform was away, and pauses and triggers', async () => {
   let runs = 0;
-  const handler = async () => ++runs;
+  const handler = async ({ schedule }: Job) => [++runs, schedule?.triggered];
   await using harness = await createHarness({ handler, clock, startAt });
   const hourly = await harness.schedule({ every: 3_600_000, catchUp: 'all' });
   await harness.stopPlatform();
@@ -38,5 +42,5 @@ it('catches up after the platform was away, and pauses and triggers', async () =
   expect(runs).toBe(5);
   const job = await hourly.trigger();
   await harness.advance(1_000);
-  expect(await job.result()).toBe(6);
+  expect(await job.result()).toEqual([6, true]);
 });

@@ -2,9 +2,8 @@
 import { describe, expect, it } from 'vitest';
 import {
   checkTiming,
-  countTicks,
+  findDueTicks,
   findNextTick,
-  listLastTicks,
   listNextTicks,
 } from '../../../../src/queue/schedules/tick-times.ts';
 import type { ScheduleTiming } from '../../../../src/wire/resources/schedule.ts';
@@ -92,14 +91,14 @@ describe('a cron expression', () => {
       for (const timeZone of zones) {
         const timing = { ...NO_TIMING, cron, timeZone };
         const [from, to] = [Date.UTC(2026, 2, 5), Date.UTC(2026, 3, 8)];
-        const all = listLastTicks(timing, { from, to, count: 1_000 });
-        expect(countTicks(timing, from, to)).toBe(Math.min(1_000, all.length));
+        const { count, last: all } = findDueTicks(timing, { from, to, most: 1_000 });
+        expect(count).toBe(all.length);
         let time = from - 1;
         for (const tick of all.slice(0, 60)) {
           const next = findNextTick(timing, time) ?? 0;
           expect(next).toBe(tick);
           expect(findNextTick(timing, next - 1)).toBe(next);
-          expect(listLastTicks(timing, { from, to: next, count: 1 })).toEqual([next]);
+          expect(findDueTicks(timing, { from, to: next, most: 1 }).last).toEqual([next]);
           time = next;
         }
       }
@@ -118,10 +117,9 @@ describe('an interval', () => {
       '04:10',
       '05:10',
     ]);
-    expect(
-      listLastTicks(timing, { from: ticks[1] ?? 0, to: (ticks[4] ?? 0) - 1, count: 9 }),
-    ).toEqual(ticks.slice(1, 4));
-    expect(countTicks(timing, ticks[1] ?? 0, ticks[4] ?? 0)).toBe(4);
+    const range = { from: ticks[1] ?? 0, to: (ticks[4] ?? 0) - 1 };
+    expect(findDueTicks(timing, { ...range, most: 9 }).last).toEqual(ticks.slice(1, 4));
+    expect(findDueTicks(timing, { ...range, most: 1 })).toEqual({ count: 3, last: [ticks[3]] });
   });
 });
 
