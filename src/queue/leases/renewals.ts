@@ -9,6 +9,7 @@ import type {
   WorkerStart,
 } from '../../wire/link/worker-link.ts';
 import type { StepOn } from '../changes.ts';
+import { MAX_SUSPENDED_MS } from '../lifecycle/transition.ts';
 import type { LeasesOptions } from './leases.ts';
 import type { Arrival, PresentWorker } from './presence.ts';
 
@@ -108,7 +109,8 @@ export class Renewals {
         !delivering &&
         !lost &&
         run.status === 'IN_PROGRESS' &&
-        (run.suspendedAt !== null) !== isStill,
+        (run.suspendedAt !== null) !== isStill &&
+        (!isStill || run.suspendedMs < MAX_SUSPENDED_MS),
     );
     if (changed.length === 0) return;
     await this.#options.changes.commit((tx, step) => {

@@ -62,6 +62,7 @@ import {
   extendAfterAbsence,
   findDueAt,
   holdsLiveLease,
+  MAX_SUSPENDED_MS,
   type Moment,
   renewed,
   resume,
@@ -135,7 +136,10 @@ const KEEP_SUSPENDED: ReadonlySet<JobEvent['type']> = new Set([
 ]);
 
 export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision {
-  if (job.suspendedAt === null || KEEP_SUSPENDED.has(event.type)) return decide(job, event, moment);
+  const { suspendedAt, suspendedMs } = job;
+  if (suspendedAt === null) return decide(job, event, moment);
+  const isOver = moment.now - suspendedAt + suspendedMs >= MAX_SUSPENDED_MS;
+  if (!isOver && KEEP_SUSPENDED.has(event.type)) return decide(job, event, moment);
   const live = resume(job, moment.now);
   // Nothing of the attempt has run when the process died.
   if (event.type === 'crashed' && holdsLiveLease(live)) return release(live, moment);

@@ -44,7 +44,10 @@ export function withDueAt(job: StoredJob): StoredJob {
 }
 
 type Limits = Pick<StoredJob, 'availableAt' | 'deadlineAt' | 'delayed' | 'expiresAt' | 'lease'> &
-  Partial<Pick<StoredJob, 'suspendedAt'>>;
+  Partial<Pick<StoredJob, 'suspendedAt' | 'suspendedMs'>>;
+
+/** Of one attempt: nobody else ends that of a worker that never goes on. Far above the longest `maxSuspendedSeconds`, a day. */
+export const MAX_SUSPENDED_MS = 7 * 86_400_000;
 
 /** When the sweeper must process the job next. A caller that creates a job with it saves `withDueAt` a copy. */
 export function findDueAt({
@@ -54,9 +57,12 @@ export function findDueAt({
   expiresAt,
   lease,
   suspendedAt = null,
+  suspendedMs = 0,
 }: Limits): number {
   // The other limits stand still. The lease does not: its worker renews it.
-  if (suspendedAt !== null) return lease?.until ?? suspendedAt;
+  if (suspendedAt !== null) {
+    return Math.min(lease?.until ?? suspendedAt, suspendedAt + MAX_SUSPENDED_MS - suspendedMs);
+  }
   let dueAt = expiresAt;
   if (lease && lease.lost === null && lease.until < dueAt) dueAt = lease.until;
   if (deadlineAt !== null && deadlineAt < dueAt) dueAt = deadlineAt;
@@ -148,6 +154,7 @@ export function extendAfterAbsence(
 /** The attempt stands still in the middle of its work. A second call has no effect. */
 export function suspend(job: StoredJob, now: number): StoredJob {
   if (job.status !== 'IN_PROGRESS' || job.suspendedAt !== null) return job;
+  if (job.suspendedMs >= MAX_SUSPENDED_MS) return job;
   const note = { at: now, event: 'suspended', ...nameAttempt(job) } as const;
   const suspensions = job.suspensions + 1;
   return { ...job, suspendedAt: now, suspensions, notes: addNote(job.notes, note) };
@@ -157,7 +164,7 @@ export function suspend(job: StoredJob, now: number): StoredJob {
 export function resume(job: StoredJob, now: number): StoredJob {
   const { deadlineAt, expiresAt, notes, suspendedAt, suspendedMs } = job;
   if (suspendedAt === null) return job;
-  const ms = Math.max(0, now - suspendedAt);
+  const ms = Math.min(Math.max(0, now - suspendedAt), MAX_SUSPENDED_MS - suspendedMs);
   const note = { at: now, event: 'resumed', ...nameAttempt(job), waitedMs: ms } as const;
   return {
     ...job,

@@ -1,7 +1,10 @@
 // Attempts that stand still in the middle of their work: their limits do too, exactly for that time.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type JobEvent, next } from '../../../../src/queue/lifecycle/lifecycle.ts';
+import type { StoredJob } from '../../../../src/store/store.ts';
 import type { WorkerParking } from '../../../../src/wire/link/worker-link.ts';
 import { ENDPOINT, Hand, Platform } from '../../../support/queue-platform.ts';
+import { makeJob, makeLease, momentAt, NOW, T0 } from '../../../support/store/job-states.ts';
 
 const POD = 'pod_1';
 const RUN_MS = 60_000;
@@ -109,6 +112,28 @@ describe('a suspended attempt', () => {
     await worker.renew([lease]);
     await back();
     expect(await platform.job(id)).toMatchObject({ suspendedAt: null, suspendedMs: 2_000 });
+  });
+
+  it('has limits again after a week, whatever its worker says', () => {
+    const WEEK_MS = 7 * 86_400_000;
+    const limits = { deadlineAt: NOW + 5, expiresAt: NOW + 9 };
+    const lease = makeLease({ until: NOW + WEEK_MS });
+    const still = makeJob({
+      ...{ status: 'IN_PROGRESS', attempt: 1, startedAt: T0, lease, ...limits },
+      ...{ suspendedAt: NOW, suspendedMs: 1_000, suspensions: 1 },
+    });
+    const at = (job: StoredJob, event: JobEvent, now: number) => {
+      const decision = next(job, event, momentAt(now));
+      if ('refused' in decision) throw new Error(decision.refused);
+      return decision.job;
+    };
+    const overAt = NOW + WEEK_MS - 1_000;
+    expect(at(still, { type: 'set_ttl', ttlMs: 9 }, NOW).dueAt).toBe(overAt);
+    expect(at(still, { type: 'clock' }, overAt - 1).suspendedAt).toBe(NOW);
+    const over = at(still, { type: 'clock' }, overAt);
+    expect(over).toMatchObject({ suspendedAt: null, suspendedMs: WEEK_MS });
+    expect(over.deadlineAt).toBe(overAt + 5);
+    expect(at(over, { type: 'suspended' }, overAt + 1).suspendedAt).toBeNull();
   });
 
   it('has a worker that counts as parked, and not as running', async () => {
