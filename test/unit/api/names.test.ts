@@ -46,6 +46,7 @@ async function makeOwn(platform: Platform, userId: string): Promise<Caller> {
     }),
     pod: await make('/v2/pods', { name: NAME, image: 'i', cpu: CPU }),
     job: await make(`/v2/${endpoint}/run`, { input: {} }),
+    flow: await make(`/v2/${endpoint}/flows`, { jobs: [{ name: 'only', input: {} }] }),
   };
   return { key, ids };
 }

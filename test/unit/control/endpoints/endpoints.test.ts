@@ -134,7 +134,8 @@ describe('an endpoint that is declared', () => {
         groupRateLimit: null,
         rateLimit: null,
       },
-      retryOutOfMemoryOn: 'ANY_GPU_TYPE',
+      ...{ retry: null, retryOutOfMemoryOn: 'ANY_GPU_TYPE', failedRetention: 604_800_000 },
+      webhook: null,
       ...{
         gpuWeight: 1,
         minResidenceMs: 1_000,
@@ -197,7 +198,8 @@ describe('an endpoint that is created', () => {
         groupConcurrency: null,
         groupRateLimit: null,
         rateLimit: null,
-        retryOutOfMemoryOn: 'ANY_GPU_TYPE',
+        ...{ retry: null, retryOutOfMemoryOn: 'ANY_GPU_TYPE', failedRetention: 604_800_000 },
+        webhook: null,
       },
       ...{
         gpuWeight: 1,
