@@ -14,7 +14,7 @@ const RENEW_MARGIN_MS = 5_000;
 interface LeaseKeeperParts {
   session: Session;
   attempts: Attempts;
-  parker: Pick<WorkerParker, 'describe' | 'wish' | 'onChange'>;
+  parker: Pick<WorkerParker, 'describe' | 'noteNoWish' | 'onChange' | 'wish'>;
   starts: Pick<WorkerStarts, 'last'>;
   /** The platform wants the worker to drain; called once. */
   onDrain: () => void;
@@ -148,7 +148,8 @@ export class LeaseKeeper {
     for (const { token, verdict } of reply.ended) {
       if (this.#parts.attempts.revoke(token, verdict)) isNews = true;
     }
-    if (reply.parking && this.#parts.parker.wish(reply.parking, reply.parkingChange)) isNews = true;
+    if (!reply.parking) this.#parts.parker.noteNoWish();
+    else if (this.#parts.parker.wish(reply.parking, reply.parkingChange)) isNews = true;
     if (reply.drain && !this.#drainAsked) {
       this.#drainAsked = true;
       isNews = true;

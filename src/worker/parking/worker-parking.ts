@@ -152,6 +152,11 @@ export class WorkerParker {
     return true;
   }
 
+  /** The platform says nothing. It may not know of a wish that the worker could not fulfil, and have the same one again. */
+  noteNoWish(): void {
+    if (this.#wish === 'suspended' && this.#state === 'ready') this.#wish = 'ready';
+  }
+
   /** The listener is called when the worker may take jobs again, or has another state to report. */
   onChange(listener: () => void): void {
     this.#listeners.push(listener);

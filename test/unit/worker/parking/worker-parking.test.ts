@@ -506,6 +506,20 @@ describe('a worker that can be suspended in the middle of its jobs', () => {
     expect(link.lastRenewal.request.parking).toMatchObject({ refusals: 2 });
   });
 
+  it('tries again after a refusal if another platform asks, which has not heard of it', async () => {
+    const worker = await startAble();
+    const { clock, link, parking, wish } = worker;
+    parking.suspension = { bytes: 0, failure: 'a kernel still runs' };
+    await wish('suspended');
+    await endTake(worker);
+    const open = link.renewals.findLast(({ request }) => request.waitMs > 0);
+    open?.answer({ ended: [], drain: false });
+    await clock.advance(1);
+    await wish('suspended');
+    await endTake(worker);
+    expect(link.lastRenewal.request.parking).toMatchObject({ refusals: 2 });
+  });
+
   it('gives its jobs back to the queue if it finds no room for a minute', async () => {
     const worker = await startAble();
     const { clock, executor, link, machine, wish } = worker;
