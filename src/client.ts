@@ -1,6 +1,6 @@
 // The public API for programs: `millrace/client`. A client submits and reads the jobs of one endpoint;
 // a platform object manages all other resources. client/ sends and repeats the requests.
-import { ApiCaller, type ApiCallerOptions, callOf } from './client/api-caller.ts';
+import { type ApiCall, ApiCaller, type ApiCallerOptions, callOf } from './client/api-caller.ts';
 import { connectFlows, type FlowsClient } from './client/jobs/flows.ts';
 import {
   followLog,
@@ -30,8 +30,9 @@ import {
   type SubmitOptions,
 } from './client/jobs/submissions.ts';
 import type { ChunkOf, InputOf, OutputOf } from './wire/job/handler-types.ts';
-import type { ErrorCode, JobStatus } from './wire/job/job.ts';
+import type { ErrorCode, JobChange, JobStatus } from './wire/job/job.ts';
 import type {
+  ChangedJobs,
   FailedJob,
   JobDetails,
   JobRecord,
@@ -122,7 +123,7 @@ export type {
   ParentPolicy,
   ParentReference,
 } from './wire/job/job.ts';
-export { JobFailedError, WAIT_CODES, type WaitCode } from './wire/job/job.ts';
+export { type JobChange, JobFailedError, WAIT_CODES, type WaitCode } from './wire/job/job.ts';
 export type {
   FailedAttempt,
   FailedJob,
@@ -198,6 +199,21 @@ export interface JobFilters {
 export interface JobListOptions extends JobFilters {
   cursor?: string;
   limit?: number;
+}
+
+export interface ChangeOptions {
+  /** Only count the jobs. */
+  dryRun?: boolean;
+  /** Only jobs that were submitted by then and, unless they are cancelled, have ended by then: `asOf` of a count. Default: now. */
+  asOf?: number;
+}
+
+export interface JobsChanged {
+  matched: number;
+  /** The others could not be changed, or others have changed them meanwhile. */
+  changed: number;
+  /** Unix ms. */
+  asOf: number;
 }
 
 export interface JobList {
@@ -278,6 +294,15 @@ export interface Client<Handler = unknown> {
   inputSchema(options?: CallOptions): Promise<InputSchemaRecord>;
   /** Returns one page of the job list; `limit` is at most what the platform allows. */
   jobs(options?: CallOptions & JobListOptions): Promise<JobList>;
+  /**
+   * Cancels, retries or deletes all jobs that match, in requests of 1,000 jobs. `cancel` is for queued and running jobs, `retry`
+   * for FAILED and TIMED_OUT ones, `delete` for all that have ended. With `dryRun` it counts them. No job is changed twice.
+   */
+  changeJobs(
+    change: JobChange,
+    filter: JobFilters,
+    options?: CallOptions & ChangeOptions,
+  ): Promise<JobsChanged>;
   /** Graphs of jobs that one request submits. */
   readonly flows: FlowsClient;
   /** Returns what the handler logged, as NDJSON. */
@@ -290,6 +315,31 @@ export interface Client<Handler = unknown> {
   deleteFailed(ids: readonly string[], options?: CallOptions): Promise<number>;
   /** Yields pages of the log until the job has ended. */
   followLog(jobId: string, options?: LogOptions): AsyncGenerator<LogPage, void, void>;
+}
+
+interface JobsChange extends CallOptions, ChangeOptions {
+  change: JobChange;
+  filter: JobFilters;
+}
+
+/** A repeated request changes no job twice, because all name the same time: that of the platform. */
+async function changeJobs(
+  caller: ApiCaller,
+  call: ApiCall,
+  { asOf: given, signal, ...body }: JobsChange,
+): Promise<JobsChanged> {
+  const send = (more: object) =>
+    caller.json<ChangedJobs>({ ...call, body: { ...body, ...more }, signal });
+  const asOf = given ?? (await send({ dryRun: true })).asOf;
+  const total = { matched: 0, changed: 0, asOf };
+  let cursor: string | undefined;
+  do {
+    const page = await send({ asOf, ...(cursor !== undefined && { cursor }) });
+    total.matched += page.matched;
+    total.changed += page.changed;
+    cursor = page.cursor;
+  } while (cursor !== undefined);
+  return total;
 }
 
 /**
@@ -363,6 +413,8 @@ export function createClient<Handler = unknown>(options: ClientOptions): Client<
       caller.json<InputSchemaRecord>({ ...callOf(JOB_ROUTES.getInputSchema, ofEndpoint), signal }),
     jobs: ({ signal, ...query } = {}) =>
       caller.json<JobList>({ ...callOf(JOB_ROUTES.listJobs, ofEndpoint), query, signal }),
+    changeJobs: (change, filter, options = {}) =>
+      changeJobs(caller, callOf(JOB_ROUTES.changeJobs, ofEndpoint), { change, filter, ...options }),
     flows: connectFlows(caller, endpoint),
     failedJob: (jobId, { signal } = {}) =>
       caller.json<FailedJob>({ ...callOf(JOB_ROUTES.getFailedJob, ofJob(jobId)), signal }),

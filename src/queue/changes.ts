@@ -22,9 +22,9 @@ import type { QueueParts } from './queue-parts.ts';
 import { composeRecord, hasOutput } from './records.ts';
 
 /** Most jobs of a slice, some milliseconds. */
-const SLICE_JOBS = 128;
+export const SLICE_JOBS = 128;
 /** Bytes of the logs that a slice removes. */
-const SLICE_LOG_BYTES = 1_048_576;
+export const SLICE_LOG_BYTES = 1_048_576;
 
 /** A change of one job inside an operation; callers are woken after the commit. */
 export interface Change {

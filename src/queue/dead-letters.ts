@@ -12,6 +12,7 @@ import type { FailedJobDetails, ResubmittedJob } from '../wire/job/job-records.t
 import { ProblemError } from '../wire/problem.ts';
 import type { Submission } from './admission.ts';
 import { readEndpoint } from './endpoint-removal.ts';
+import { hasFailed } from './lifecycle/lifecycle.ts';
 import type { Decision } from './lifecycle/transition.ts';
 import type { QueueParts } from './queue-parts.ts';
 import { addMembers, describeDetails } from './records.ts';
@@ -184,7 +185,7 @@ export class DeadLetters {
       changes.commit((tx, step) => {
         readEndpoint(tx, endpointId);
         const found = tx.each(new Set(ids), (id) => tx.anyJob({ endpointId, id }));
-        const jobs = found.filter((job) => job !== undefined);
+        const jobs = found.filter((job) => job !== undefined).filter(hasFailed);
         prepareCount(tx, jobs);
         return jobs.filter((job) => !('refused' in step(job, { type: 'delete' }))).length;
       }),
@@ -234,7 +235,7 @@ function composeSubmission(job: StoredJob, input: Uint8Array): Submission {
 function requireFailed(tx: Reader, key: JobKey): StoredJob {
   readEndpoint(tx, key.endpointId);
   const job = tx.anyJob(key) ?? raiseGone(key);
-  if (job.status === 'FAILED' || job.status === 'TIMED_OUT') return job;
+  if (hasFailed(job)) return job;
   const detail = `job ${key.id} is ${job.status}; only FAILED and TIMED_OUT jobs can be used here`;
   throw new ProblemError('conflict', detail);
 }

@@ -12,6 +12,7 @@ import type { JobDetailsHead, JobSummary, WaitReason } from '../wire/job/job-rec
 import { ProblemError } from '../wire/problem.ts';
 import type { StepOn } from './changes.ts';
 import { readEndpoint } from './endpoint-removal.ts';
+import { type ChangePage, type ChangeRequest, changeJobs } from './job-changes.ts';
 import {
   describePreviews,
   type FailedListing,
@@ -112,8 +113,8 @@ type JobsOptions = Pick<
  */
 export class Jobs {
   readonly #options: JobsOptions;
-  /** Ends when the last requested purge of the endpoint ends. */
-  readonly #purges = new Map<string, Promise<void>>();
+  /** Ends when the last requested change of many jobs of the endpoint ends. */
+  readonly #turns = new Map<string, Promise<void>>();
 
   constructor(options: JobsOptions) {
     this.#options = options;
@@ -236,16 +237,29 @@ export class Jobs {
    */
   purge(endpointId: string): Promise<number> {
     const upTo = this.#options.positions.next();
-    // One after the other: only one slice of an endpoint waits for the slices of others.
-    const earlier = this.#purges.get(endpointId) ?? Promise.resolve();
-    const purged = earlier.then(() => this.#cancelQueued(endpointId, upTo));
-    const ended: Promise<void> = purged
-      .catch(() => {})
+    return this.#inTurn(endpointId, () => this.#cancelQueued(endpointId, upTo));
+  }
+
+  /** Cancels, retries or deletes some of the jobs that match; another call goes on. */
+  changeMany(request: ChangeRequest): Promise<ChangePage> {
+    const act = () => changeJobs(this.#options, request);
+    return request.dryRun ? act() : this.#inTurn(request.endpointId, act);
+  }
+
+  /** One after the other: only one slice of an endpoint waits for the slices of others. */
+  #inTurn<T>(endpointId: string, act: () => Promise<T>): Promise<T> {
+    const earlier = this.#turns.get(endpointId) ?? Promise.resolve();
+    const done = earlier.then(act);
+    const ended: Promise<void> = done
+      .then(
+        () => {},
+        () => {},
+      )
       .then(() => {
-        if (this.#purges.get(endpointId) === ended) this.#purges.delete(endpointId);
+        if (this.#turns.get(endpointId) === ended) this.#turns.delete(endpointId);
       });
-    this.#purges.set(endpointId, ended);
-    return purged;
+    this.#turns.set(endpointId, ended);
+    return done;
   }
 
   async #cancelQueued(endpointId: string, upTo: number): Promise<number> {

@@ -111,6 +111,7 @@ export class ShardedQueues implements Queues {
     retry: async (key, ...how) => this.of(key.endpointId).jobs.retry(key, ...how),
     setTtl: async (key, ttlMs) => this.of(key.endpointId).jobs.setTtl(key, ttlMs),
     purge: async (endpointId) => this.of(endpointId).jobs.purge(endpointId),
+    changeMany: async (request) => this.of(request.endpointId).jobs.changeMany(request),
     list: async (listing) => this.of(listing.endpointId).jobs.list(listing),
     listFailed: async (endpointIds, listing) => {
       const ofQueues = Map.groupBy(endpointIds, (id) => this.#find(id));

@@ -1,11 +1,20 @@
 // Serves the job operations of clients by calls to the queue; stream-routes.ts serves streams.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { yieldToUrgent } from '../../base/slices.ts';
+import type { ChangePlace } from '../../queue/job-changes.ts';
 import { type JobCriteria, MAX_PREVIEWED } from '../../queue/job-lists.ts';
 import type { ReadRecord } from '../../queue/jobs.ts';
 import type { Queues } from '../../queue/queues.ts';
-import { ERROR_CODES, JOB_STATUSES, LIMITS } from '../../wire/job/job.ts';
 import {
+  CHANGED_STATUSES,
+  ERROR_CODES,
+  JOB_STATUSES,
+  type JobStatus,
+  LIMITS,
+} from '../../wire/job/job.ts';
+import type { ChangedJobs } from '../../wire/job/job-records.ts';
+import {
+  changeRequest,
   failedJobsRequest,
   idempotencyHeader,
   JOB_ID_PART,
@@ -313,6 +322,7 @@ function handleChanging({
   | 'purgeQueue'
   | 'pauseQueue'
   | 'resumeQueue'
+  | 'changeJobs'
   | 'resubmitJobs'
   | 'deleteFailedJobs'
 > {
@@ -331,6 +341,22 @@ function handleChanging({
       await queue.pauses.resume({ endpointId: request.params.endpoint, group });
       return reply.code(204).send();
     },
+    changeJobs: async ({ body, params }, reply) => {
+      const given = readResourceBody(body, changeRequest);
+      const { asOf, change, cursor, dryRun = false } = given;
+      const { id, status, ...filter } = given.filter;
+      const allowed: readonly JobStatus[] = CHANGED_STATUSES[change];
+      if (status !== undefined && !allowed.includes(status)) {
+        throw refuseParameter('filter.status', `must be one of ${allowed.join(', ')} to ${change}`);
+      }
+      const { next, ...page } = await queue.jobs.changeMany({
+        ...{ endpointId: params.endpoint, change, status, asOf, dryRun },
+        criteria: { ...filter, idPart: id?.toLowerCase() },
+        from: cursor === undefined ? undefined : readPlace(cursor, allowed),
+      });
+      const more = next && { cursor: `${next.status}.${next.before ?? ''}` };
+      return sendJson(reply, { ...page, ...more } satisfies ChangedJobs);
+    },
     resubmitJobs: async ({ body, params }, reply) => {
       const { ids } = readResourceBody(body, failedJobsRequest);
       return sendJson(reply, { jobs: await queue.deadLetters.resubmit(params.endpoint, ids) });
@@ -347,6 +373,14 @@ function handleChanging({
       return sendJson(reply, { removed, status: 'completed' });
     },
   };
+}
+
+/** @throws ProblemError `invalid` */
+function readPlace(cursor: string, allowed: readonly JobStatus[]): ChangePlace {
+  const [, name, before = ''] = /^([A-Z_]+)\.(\d{0,16})$/.exec(cursor) ?? [];
+  const status = allowed.find((known) => known === name);
+  if (!status) throw refuseParameter('cursor', 'must be the cursor of an earlier answer');
+  return { status, before: before === '' ? undefined : Number(before) };
 }
 
 const BOOLEANS = ['true', 'false'] as const;

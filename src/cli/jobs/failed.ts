@@ -14,6 +14,7 @@ import {
   type OptionValues,
   requiredText,
   text,
+  time,
   UsageError,
 } from '../options.ts';
 import { formatTable, print } from '../output.ts';
@@ -34,14 +35,8 @@ const filterOptions = {
     placeholder: 'CODE',
     help: 'only jobs of which an attempt failed with this code, such as handler_error',
   }),
-  since: text({
-    placeholder: 'TIME',
-    help: 'only jobs that ended at or after this time, ISO 8601',
-  }),
-  until: text({
-    placeholder: 'TIME',
-    help: 'only jobs that ended at or before this time, ISO 8601',
-  }),
+  since: time({ help: 'only jobs that ended at or after this time, ISO 8601' }),
+  until: time({ help: 'only jobs that ended at or before this time, ISO 8601' }),
   text: text({
     placeholder: 'TEXT',
     help: 'only jobs with this text in the message of their error, or in their input of at most 16 KB',
@@ -156,19 +151,10 @@ function readPage(
   { endpoint, error: errorCode, since, text: search, until }: Filter,
   page: { cursor: string | undefined; limit: number },
 ): Promise<FailedJobList> {
-  const times = { since: readTime('--since', since), until: readTime('--until', until) };
   return caller.json<FailedJobList>({
     ...callOf(ACTIVITY_ROUTES.listFailedJobs, {}),
-    query: { endpoint, errorCode, text: search, ...times, ...page },
+    query: { endpoint, errorCode, text: search, since, until, ...page },
   });
-}
-
-/** @throws UsageError */
-function readTime(name: string, given: string | undefined): number | undefined {
-  if (given === undefined) return undefined;
-  const time = Date.parse(given);
-  if (!Number.isNaN(time) && time >= 0) return time;
-  throw new UsageError(`${name} ${given} is not a time of ISO 8601, such as 2026-01-15T09:00:00Z`);
 }
 
 function readJob(caller: ApiCaller, endpoint: string, job: string): Promise<FailedJob> {

@@ -1,9 +1,26 @@
-// `millrace jobs`: lists, follows and changes the jobs of one endpoint. submit.ts submits.
-import type { Client, JobDetails, JobRecord } from '../../client.ts';
+// `millrace jobs`: lists, follows, exports and changes the jobs of one endpoint. submit.ts submits.
+import { type FileHandle, open } from 'node:fs/promises';
+import {
+  ApiError,
+  type Client,
+  type JobDetails,
+  type JobFilters,
+  type JobRecord,
+  type JobSummary,
+} from '../../client.ts';
+import type { JobChange } from '../../wire/job/job.ts';
 import { type CommandGroup, EXIT, type ExitMeanings, type Verb } from '../command.ts';
 import { checkArguments, parseSharedOptions } from '../option-parser.ts';
-import { flag, integer, type OptionTable, type OptionValues, requiredText } from '../options.ts';
-import { formatTable, print, printStyled, readTableWidth } from '../output.ts';
+import {
+  flag,
+  integer,
+  type OptionTable,
+  type OptionValues,
+  requiredText,
+  text,
+  UsageError,
+} from '../options.ts';
+import { formatTable, print, printNote, printStyled, readTableWidth } from '../output.ts';
 import { callPlatform, connect } from '../resources/client-options.ts';
 import {
   addCursor,
@@ -52,6 +69,34 @@ const listOptions = {
   ...filterOptions,
   ...pageOptions,
   limit: integer({ min: 1, max: 1_000, default: 20, help: 'maximum number of jobs on one page' }),
+};
+
+const changeOptions = {
+  ...filterOptions,
+  all: flag({ help: 'all jobs; without it, give a filter' }),
+  count: flag({ help: 'only count the jobs; change nothing' }),
+  yes: yesOption,
+};
+
+const CHANGES = {
+  cancel: { does: 'cancels all queued and running jobs', ask: 'Cancel', done: 'cancelled' },
+  retry: { does: 'queues all FAILED and TIMED_OUT jobs again', ask: 'Retry', done: 'queued again' },
+  delete: {
+    does: 'deletes all jobs that have ended, with their outputs,',
+    ask: 'Delete',
+    done: 'deleted',
+  },
+} as const satisfies Record<JobChange, object>;
+
+const exportOptions = {
+  ...filterOptions,
+  short: flag({
+    help: 'only what the list of jobs has: faster, without input, output and timeline',
+  }),
+  output: text({
+    placeholder: 'FILE',
+    help: 'file to write, or to replace; default: standard output',
+  }),
 };
 
 const purgeOptions = { yes: yesOption };
@@ -158,6 +203,23 @@ export const jobsCommands: CommandGroup = {
       ],
       act: async ({ client, id: job, json }) => printReference(await client.retry(job), json),
     }),
+    export: defineJobVerb({
+      summary: 'prints all jobs that match filters, one line of JSON each, newest first',
+      description: [
+        'A line has what `millrace jobs show --json` prints: times, timeline, input, output and error. The platform removes ended ' +
+          'jobs after their retention: export them before, or store what webhooks bring.',
+      ],
+      takes: undefined,
+      options: exportOptions,
+      examples: [
+        'millrace jobs export --endpoint echo > jobs.jsonl',
+        'millrace jobs export --endpoint echo --tag customer-7 --output jobs.jsonl',
+      ],
+      act: exportJobs,
+    }),
+    'cancel-many': defineChange('cancel'),
+    'retry-many': defineChange('retry'),
+    'delete-many': defineChange('delete'),
     purge: defineJobVerb({
       summary: 'cancels all queued jobs',
       takes: undefined,
@@ -204,6 +266,39 @@ export function defineJobVerb<Table extends OptionTable>(verb: JobVerb<Table>): 
   };
 }
 
+function defineChange(change: JobChange): Verb {
+  const { ask, does, done } = CHANGES[change];
+  return defineJobVerb({
+    summary: `${does} that match filters`,
+    description: [
+      'It counts the jobs, asks, and changes those that it has counted, 1,000 with each request. If it is interrupted, run it again.',
+    ],
+    takes: undefined,
+    options: changeOptions,
+    examples: [
+      `millrace jobs ${change}-many --endpoint echo --tag customer-7 --count`,
+      `millrace jobs ${change}-many --endpoint echo --error handler_error --until 2026-01-15T09:00:00Z`,
+    ],
+    act: async ({ client, json, values }) => {
+      const { all, count, yes } = values;
+      const filter = filterOf(values);
+      if (!all && Object.keys(filter).length === 0) throw new UsageError('give a filter or --all');
+      const counted = await client.changeJobs(change, filter, { dryRun: true });
+      const { asOf, matched } = counted;
+      if (count) return printLine(json ? JSON.stringify(counted) : `${matched} match`);
+      if (matched > 0)
+        await confirm(
+          `${matched} ${matched === 1 ? 'job matches' : 'jobs match'}. ${ask} ${matched === 1 ? 'it' : 'them'}?`,
+          { yes },
+        );
+      const answer = matched > 0 ? await client.changeJobs(change, filter, { asOf }) : counted;
+      const rest = answer.matched - answer.changed;
+      const more = rest > 0 ? `, ${rest} could not be` : '';
+      return printLine(json ? JSON.stringify(answer) : `${answer.changed} ${done}${more}`);
+    },
+  });
+}
+
 async function listJobs(request: JobRequest<typeof listOptions>): Promise<number> {
   const { client, json, values, width } = request;
   const { cursor, limit } = values;
@@ -221,6 +316,66 @@ async function listJobs(request: JobRequest<typeof listOptions>): Promise<number
   ]);
   const titles = ['ID', 'STATUS', 'SUBMITTED', 'ATTEMPT', 'RUN MS', ...(hasTags ? ['TAGS'] : [])];
   return printLine(addCursor(formatTable(titles, rows, width), page.cursor));
+}
+
+/** Jobs whose details are read at once. */
+const READ_AT_ONCE = 8;
+
+async function exportJobs({ client, values }: JobRequest<typeof exportOptions>): Promise<number> {
+  const { output, short } = values;
+  const file = output === undefined ? undefined : await openOutput(output);
+  const write = async (lines: readonly object[]) => {
+    const text = lines.map((line) => `${JSON.stringify(line)}\n`).join('');
+    await (file ? file.write(text) : print(text));
+  };
+  let count = 0;
+  try {
+    for await (const jobs of listPages(client, filterOf(values))) {
+      for (let at = 0; at < jobs.length; at += READ_AT_ONCE) {
+        const some = jobs.slice(at, at + READ_AT_ONCE);
+        const all = short ? some : await Promise.all(some.map(({ id }) => tryDetails(client, id)));
+        const lines = all.filter((line) => line !== undefined);
+        await write(lines);
+        count += lines.length;
+      }
+    }
+  } finally {
+    await file?.close();
+  }
+  if (output !== undefined) printNote(`millrace jobs export: ${count} jobs in ${output}\n`);
+  return EXIT.ok;
+}
+
+/** @throws UsageError */
+async function openOutput(path: string): Promise<FileHandle> {
+  try {
+    return await open(path, 'w');
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new UsageError(`--output: ${path} cannot be written: ${reason}`);
+  }
+}
+
+const EXPORT_PAGE = 200;
+
+async function* listPages(client: Client, filters: JobFilters): AsyncGenerator<JobSummary[]> {
+  let cursor: string | undefined;
+  do {
+    const more = cursor !== undefined && { cursor };
+    const page = await client.jobs({ ...filters, ...more, limit: EXPORT_PAGE });
+    yield page.jobs;
+    cursor = page.cursor;
+  } while (cursor !== undefined);
+}
+
+/** Undefined: the job has been removed meanwhile. */
+async function tryDetails(client: Client, job: string): Promise<object | undefined> {
+  try {
+    return await readDetails(client, job);
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return undefined;
+    throw error;
+  }
 }
 
 async function purgeQueue(request: JobRequest<typeof purgeOptions>): Promise<number> {

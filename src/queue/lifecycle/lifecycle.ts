@@ -105,7 +105,7 @@ export type JobEvent =
   /** They cannot be put there. */
   | { type: 'not_filled'; reason: string }
   | { type: 'set_ttl'; ttlMs: number }
-  /** A client deletes a failed job, or a newer one needs its room. */
+  /** A client deletes a job that has ended, or a newer one needs its room. */
   | { type: 'delete' }
   /** The endpoint was deleted with all of its jobs. */
   | { type: 'endpoint_deleted' }
@@ -193,7 +193,7 @@ function decide(job: StoredJob, event: JobEvent, moment: Moment): Decision {
       if (isWaiting(job)) return change({ ...job, ttlMs: event.ttlMs });
       return change({ ...job, expiresAt: dueSince(job, moment) + event.ttlMs, ttlMs: event.ttlMs });
     case 'delete':
-      return hasFailed(job) ? remove(job) : { refused: `its status is ${job.status}` };
+      return isTerminal(job.status) ? remove(job) : { refused: `its status is ${job.status}` };
     case 'endpoint_deleted':
       return remove(job);
     case 'platform_away':
@@ -454,7 +454,7 @@ function remove(job: StoredJob): Transition {
   return change(job, { removed: true, stopWorker: job.lease !== null });
 }
 
-function hasFailed({ status }: Pick<StoredJob, 'status'>): boolean {
+export function hasFailed({ status }: Pick<StoredJob, 'status'>): boolean {
   return status === 'FAILED' || status === 'TIMED_OUT';
 }
 

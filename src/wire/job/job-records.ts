@@ -323,6 +323,14 @@ export const resubmittedJobs = z.object({
 export type ResubmittedJobs = z.infer<typeof resubmittedJobs>;
 export type ResubmittedJob = ResubmittedJobs['jobs'][number];
 
+export const changedJobs = z.object({
+  matched: count.describe('Jobs of this answer that match'),
+  changed: count.describe('Those that have changed; 0 with `dryRun`'),
+  asOf: z.int().describe('Unix ms'),
+  cursor: z.string().exactOptional().describe('More jobs may match: repeat the request with it'),
+});
+export type ChangedJobs = z.infer<typeof changedJobs>;
+
 export const deletedJobs = z.object({ deleted: count });
 
 /** Makes the schema of a field of the worker link; that of a record with the members of `more`. */

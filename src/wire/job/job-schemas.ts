@@ -3,8 +3,11 @@ import { z } from 'zod';
 import { NO_CONTROL_CHARACTERS, wellFormedText } from '../resources/field-schemas.ts';
 import { isWebhookUrl, MAX_WEBHOOK_CHARACTERS } from '../webhook.ts';
 import {
+  ERROR_CODES,
   type FlowJobRequest,
   type FlowRequest,
+  JOB_CHANGES,
+  JOB_STATUSES,
   type JobPolicy,
   LIMITS,
   MAX_FAILED_IDS,
@@ -135,6 +138,32 @@ export const runRequest = z.strictObject({
   idempotencyKey: wellFormedText.min(1).max(MAX_IDEMPOTENCY_KEY).exactOptional(),
   after: after.exactOptional(),
 }) satisfies z.ZodType<RunRequest>;
+
+const time = z.int().min(0);
+
+/** What a job must have, by the names of the parameters of the list of jobs. */
+const jobFilters = z.strictObject({
+  status: z.enum(JOB_STATUSES).exactOptional(),
+  tags: jobTags.exactOptional(),
+  errorCode: z.enum(ERROR_CODES).exactOptional(),
+  since: time.exactOptional(),
+  until: time.exactOptional(),
+  workerId: z.string().min(1).max(255).exactOptional(),
+  id: z.string().regex(JOB_ID_PART).exactOptional(),
+});
+
+export const changeRequest = z.strictObject({
+  change: z.enum(JOB_CHANGES),
+  filter: jobFilters.describe('As of the list of jobs; `{}`: all jobs that allow the change'),
+  dryRun: z.boolean().describe('Only count the jobs').exactOptional(),
+  asOf: time
+    .describe(
+      'Unix ms; only jobs that were submitted by then and, for `retry` and `delete`, have ended by then; default: now. Send that of the ' +
+        'first answer with the following requests, so that a repeated request does not retry a job twice',
+    )
+    .exactOptional(),
+  cursor: z.string().max(64).describe('Of the answer before').exactOptional(),
+});
 
 /** IDs of failed jobs. */
 export const failedJobsRequest = z.strictObject({

@@ -63,6 +63,17 @@ export const LIMITS = {
   retentionMs: { run: 30 * 60_000, runsync: 60_000 },
 } as const;
 
+/** What one request does with the jobs that match a filter. */
+export const JOB_CHANGES = ['cancel', 'retry', 'delete'] as const;
+export type JobChange = (typeof JOB_CHANGES)[number];
+
+/** Statuses that allow the change, in the order in which jobs pass through them. */
+export const CHANGED_STATUSES = {
+  cancel: ['IN_QUEUE', 'IN_PROGRESS'],
+  retry: ['FAILED', 'TIMED_OUT'],
+  delete: ['COMPLETED', 'FAILED', 'TIMED_OUT', 'CANCELLED'],
+} as const satisfies Record<JobChange, readonly JobStatus[]>;
+
 /** Wait before a job that was refused because the queue is full is submitted again, ms. */
 export const QUEUE_FULL_RETRY_MS = 5_000;
 

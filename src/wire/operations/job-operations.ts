@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { ERROR_CODES, JOB_STATUSES, LIMITS } from '../job/job.ts';
 import type { JobRecord } from '../job/job-records.ts';
 import {
+  changedJobs,
   chunkPage,
   deletedJobs,
   failedJobDetails,
@@ -15,6 +16,7 @@ import {
   submittedJobs,
 } from '../job/job-records.ts';
 import {
+  changeRequest,
   failedJobsRequest,
   idempotencyHeader,
   JOB_ID_PART,
@@ -363,6 +365,23 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
         { at: 1_768_469_401_852, event: 'ended', status: 'COMPLETED', attempt: 1 },
       ],
       input: RUN_EXAMPLE.input,
+    }),
+  },
+  changeJobs: {
+    summary: 'Cancel, retry or delete all jobs that match a filter',
+    description:
+      '`cancel` is for queued and running jobs, `retry` for FAILED and TIMED_OUT ones, `delete` for all that have ended. ' +
+      'A request changes 1,000 jobs at most and looks at 20,000 at most, in slices between which others go ahead. It may then match ' +
+      'none, and yet have a `cursor`: repeat it with `cursor` and `asOf` of the answer until there is none. A repeated request ' +
+      'changes no job twice, if both name the same `asOf`. With `dryRun` it only counts.',
+    body: bodyJson(changeRequest, {
+      change: 'retry',
+      filter: { tags: ['customer-7'], errorCode: 'gpu_out_of_memory' },
+    }),
+    answers: answerJson(changedJobs, 'How many jobs match, and how many have changed.', {
+      matched: 12,
+      changed: 12,
+      asOf: 1_768_469_400_000,
     }),
   },
   getFailedJob: {

@@ -79,6 +79,7 @@ export const JOB_ROUTES = {
   listJobs: { method: 'GET', path: '/v2/:endpoint/jobs', access: 'jobs:read' },
   getJob: { method: 'GET', path: '/v2/:endpoint/jobs/:job', access: 'jobs:read' },
   getJobLog: { method: 'GET', path: '/v2/:endpoint/logs/:job', access: 'jobs:read' },
+  changeJobs: { method: 'POST', path: '/v2/:endpoint/jobs/change', access: 'jobs:write' },
   getFailedJob: { method: 'GET', path: '/v2/:endpoint/failed/:job', access: 'jobs:read' },
   resubmitJobs: { method: 'POST', path: '/v2/:endpoint/failed/resubmit', access: 'jobs:write' },
   deleteFailedJobs: { method: 'POST', path: '/v2/:endpoint/failed/delete', access: 'jobs:write' },

@@ -16,7 +16,10 @@ export function printVerb(group: CommandGroup, args: readonly string[]): Promise
 
 /** Returns what `run` prints to stdout. It must return exit code 0. */
 export async function catchPrinted(run: () => Promise<number>): Promise<string> {
-  const write = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
+  const write = vi.spyOn(process.stdout, 'write').mockImplementation((_text, ...rest) => {
+    rest.find((each) => typeof each === 'function')?.();
+    return true;
+  });
   try {
     expect(await run()).toBe(0);
     return write.mock.calls.map(([text]) => String(text)).join('');

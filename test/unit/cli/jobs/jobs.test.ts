@@ -1,6 +1,6 @@
 // `millrace jobs` against a real server in this process.
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -86,6 +86,41 @@ describe('millrace jobs list', () => {
     await expect(print(...of, '--since', 'noon')).rejects.toThrow(
       '--since: must be a time such as',
     );
+  });
+});
+
+describe('jobs that match filters', () => {
+  it('are counted, cancelled, retried and deleted', async () => {
+    const { platform, print } = await open();
+    for (const tag of ['a', 'a', 'b']) await print('submit', '--input', '{}', '--tag', tag);
+    await (await takeJob(platform)).fail('never');
+    const ofA = ['--tag', 'a'];
+    expect(await print('retry-many', ...ofA, '--count')).toEqual(['1 match']);
+    expect(await print('retry-many', ...ofA)).toEqual(['1 queued again']);
+    expect(await print('cancel-many', ...ofA)).toEqual(['2 cancelled']);
+    expect(await print('cancel-many', ...ofA)).toEqual(['0 cancelled']);
+    const [answer = ''] = await print('delete-many', ...ofA, '--json');
+    expect(JSON.parse(answer)).toMatchObject({ matched: 2, changed: 2 });
+    expect(await print('cancel-many', '--all', '--count')).toEqual(['1 match']);
+    await expect(print('cancel-many')).rejects.toThrow('give a filter or --all');
+  });
+
+  it('are exported as lines of JSON, to standard output or a file', async () => {
+    const { platform, print } = await open();
+    for (const n of [1, 2]) await print('submit', '--input', `{"n":${n}}`, '--tag', 'a');
+    await print('submit', '--input', '{}');
+    await (await takeJob(platform)).complete();
+    const lines = (await print('export', '--tag', 'a')).map((line) => JSON.parse(line));
+    expect(lines).toMatchObject([
+      { status: 'IN_QUEUE', input: { n: 2 }, tags: ['a'] },
+      { status: 'COMPLETED', input: { n: 1 }, timeline: expect.anything() },
+    ]);
+    const file = writeInput('');
+    expect(await print('export', '--status', 'COMPLETED', '--short', '--output', file)).toEqual([
+      '',
+    ]);
+    expect(JSON.parse(readFileSync(file, 'utf8'))).toMatchObject({ id: lines[1].id });
+    await expect(print('export', '--output', '/nowhere/a')).rejects.toThrow('--output: /nowhere/a');
   });
 });
 
