@@ -23,6 +23,7 @@ import { ProblemError } from '../wire/problem.ts';
 import type { TraceContext } from '../wire/trace-context.ts';
 import { isWebhookUrl } from '../wire/webhook.ts';
 import type { StepOn } from './changes.ts';
+import { requireFailed } from './dead-letters.ts';
 import { readEndpoint } from './endpoint-removal.ts';
 import { findDueAt } from './lifecycle/transition.ts';
 import { insertChild } from './parents.ts';
@@ -113,9 +114,10 @@ export function admit(
 ): StoredJob | undefined {
   const { endpointId, idempotency, newJob, retryOf } = submission;
   if (retryOf !== undefined) {
-    const failed = tx.anyJob({ endpointId, id: retryOf });
-    const as = failed?.resubmission?.as;
-    if (failed && as !== undefined) return { ...failed, id: as };
+    // It may run again, or be gone, since its input was read.
+    const failed = requireFailed(tx, { endpointId, id: retryOf });
+    const as = failed.resubmission?.as;
+    if (as !== undefined) return { ...failed, id: as };
   }
   // Not for every chosen ID: looking for a job that does not exist asks the database.
   if (newJob && (newJob.isRepeated || chosen.isRepeated(newJob.requestId ?? newJob.id))) {

@@ -217,7 +217,7 @@ interface Application {
 function apply(tx: Transaction, { job, event, moment, changes }: Application): Decision {
   let decision = next(job, event, moment);
   if ('refused' in decision) return decision;
-  countDeadLetter(tx, job, decision);
+  countDeadLetter(tx, { before: job, decision, settings: moment.settings });
   const after = decision.job;
   if (after.turn === NO_TURN && after.status === 'IN_QUEUE' && !after.delayed) {
     decision = { ...decision, job: { ...after, turn: NEXT_TURN } };

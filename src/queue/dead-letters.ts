@@ -14,8 +14,10 @@ import type { Submission } from './admission.ts';
 import { readEndpoint } from './endpoint-removal.ts';
 import { hasFailed } from './lifecycle/lifecycle.ts';
 import type { Decision } from './lifecycle/transition.ts';
+import { measureInput } from './payloads/outputs.ts';
 import type { QueueParts } from './queue-parts.ts';
 import { addMembers, describeDetails } from './records.ts';
+import type { QueueSettings } from './settings.ts';
 import type { Submissions } from './submissions.ts';
 
 /** Kind of the row with the totals of a user. */
@@ -31,8 +33,17 @@ interface Totals {
   bytes: number;
 }
 
+interface JobDecision {
+  before: StoredJob;
+  decision: Decision;
+  settings: Pick<QueueSettings, 'deadLetters'>;
+}
+
 /** Keeps the totals of the endpoint's owner. Call this before the change is made. */
-export function countDeadLetter(tx: Transaction, before: StoredJob, decision: Decision): void {
+export function countDeadLetter(
+  tx: Transaction,
+  { before, decision, settings }: JobDecision,
+): void {
   if ('refused' in decision) return;
   const was = isDeadLetter(before);
   const isOne = !decision.removed && isDeadLetter(decision.job);
@@ -47,7 +58,11 @@ export function countDeadLetter(tx: Transaction, before: StoredJob, decision: De
   };
   const body = JSON.stringify(totals);
   if (totals.jobs === 0) tx.removeResource({ kind: KIND, id: userId });
-  else tx.putResource({ kind: KIND, id: userId, userId, parent: '', position: 0, body });
+  else {
+    // Lists begin with the highest position.
+    const position = isBeyond(totals, settings) ? 1 : 0;
+    tx.putResource({ kind: KIND, id: userId, userId, parent: '', position, body });
+  }
 }
 
 /** Asks for what `countDeadLetter` reads of all of these jobs at once. */
@@ -58,11 +73,6 @@ export function prepareCount(tx: Reader, jobs: readonly StoredJob[]): void {
   );
 }
 
-function measureInput(tx: Reader, key: JobKey): number {
-  const input = tx.payloadUpTo('input', key, 0);
-  return typeof input === 'number' ? input : (input?.length ?? 0);
-}
-
 function readTotals(tx: Reader, userId: string): Totals {
   const row = tx.resource({ kind: KIND, id: userId });
   return row ? JSON.parse(row.body) : { jobs: 0, bytes: 0 };
@@ -70,11 +80,14 @@ function readTotals(tx: Reader, userId: string): Totals {
 
 type TrimOptions = Pick<QueueParts, 'changes' | 'settings' | 'store'>;
 
+function isBeyond({ bytes, jobs }: Totals, { deadLetters }: Pick<QueueSettings, 'deadLetters'>) {
+  return jobs > deadLetters.maxJobs || bytes > deadLetters.maxBytes;
+}
+
 /** Removes the oldest dead letters of users who have more than they may. @returns whether it has removed any */
 export async function trimDeadLetters(options: TrimOptions): Promise<boolean> {
   const { changes, settings, store } = options;
-  const { maxBytes, maxJobs } = settings.deadLetters;
-  const isOver = ({ bytes, jobs }: Totals) => jobs > maxJobs || bytes > maxBytes;
+  const isOver = (totals: Totals) => isBeyond(totals, settings);
   const rows = await store.read((tx) => tx.resources({ kind: KIND, limit: MAX_USERS }));
   let hasRemoved = false;
   for (const { body, userId } of rows) {
@@ -88,7 +101,9 @@ export async function trimDeadLetters(options: TrimOptions): Promise<boolean> {
             if (!isOver(readTotals(tx, userId))) break;
             step(job, { type: 'delete' });
           }
-          return oldest.length === 0 ? { jobs: 0, bytes: 0 } : readTotals(tx, userId);
+          if (oldest.length > 0) return readTotals(tx, userId);
+          tx.removeResource({ kind: KIND, id: userId });
+          return { jobs: 0, bytes: 0 };
         }),
       );
     }
@@ -164,6 +179,7 @@ export class DeadLetters {
       const job = await store.read((tx) => requireFailed(tx, key));
       const as = job.resubmission?.as;
       if (as !== undefined) return { retryOf, id: as, isNew: false };
+      if (job.error?.code === 'parent_failed') refuseChild(job);
       const input = await this.#readInput(job);
       const newId = createUuidV7(clock.now());
       const submission = {
@@ -232,11 +248,18 @@ function composeSubmission(job: StoredJob, input: Uint8Array): Submission {
   };
 }
 
-function requireFailed(tx: Reader, key: JobKey): StoredJob {
+/** @throws ProblemError `not_found`, `conflict` for a job that has not failed */
+export function requireFailed(tx: Reader, key: JobKey): StoredJob {
   readEndpoint(tx, key.endpointId);
   const job = tx.anyJob(key) ?? raiseGone(key);
   if (hasFailed(job)) return job;
   const detail = `job ${key.id} is ${job.status}; only FAILED and TIMED_OUT jobs can be used here`;
+  throw new ProblemError('conflict', detail);
+}
+
+/** A new job would have no parents: it would run without waiting for them, and without their outputs. */
+function refuseChild({ error, id }: StoredJob): never {
+  const detail = `job ${id} has not run: ${error?.message}. Retry its parent and then the job, or submit both anew`;
   throw new ProblemError('conflict', detail);
 }
 

@@ -431,6 +431,8 @@ function retry(
       error: null,
       history: [],
       retry: job.retry?.own ? { own: job.retry.own } : null,
+      // Another failure may be submitted again, too.
+      resubmission: job.resubmission?.of === undefined ? null : { of: job.resubmission.of },
       notes: noteRetry(job, moment.now),
     },
     { retried: 1, dropChunks: true, dropOutput: true, stopWorker: job.lease !== null },
@@ -462,7 +464,8 @@ export function hasFailed({ status }: Pick<StoredJob, 'status'>): boolean {
 function expireJob(job: StoredJob, failedRetentionMs: number, { now }: Moment): Transition {
   const expiresAt = (job.endedAt ?? 0) + failedRetentionMs;
   if (!hasFailed(job) || isDeadLetter(job) || job.lease || expiresAt <= now) return remove(job);
-  return change({ ...toDeadLetter(job), expiresAt });
+  // Nothing reads its chunks, which may be 1 GB, and no bound of dead letters counts them.
+  return change({ ...toDeadLetter(job), expiresAt }, { dropChunks: job.chunkCount > 0 });
 }
 
 function actOnTime(

@@ -1,4 +1,5 @@
-// Builds the output of a job as its record and its stream show it, and keeps what a caller is about to ask for.
+// Builds the output of a job as its record and its stream show it, and keeps what a caller is about to ask for. Measures inputs and
+// outputs without reading them.
 import type { Clock } from '../../base/clock.ts';
 import { runInSlices } from '../../base/slices.ts';
 import type { ChunkBatch, JobKey, Reader, StoredJob } from '../../store/store.ts';
@@ -12,6 +13,11 @@ export function measureOutput(tx: Reader, job: StoredJob, maxBytes: number): num
   if (!hasOutput(job)) return 0;
   if (job.outputKind === 'value') return tx.outputBytes(job);
   return Math.min(job.chunkBytes, maxBytes);
+}
+
+export function measureInput(tx: Reader, key: JobKey): number {
+  const input = tx.payloadUpTo('input', key, 0);
+  return typeof input === 'number' ? input : (input?.length ?? 0);
 }
 
 export interface OutputBounds {

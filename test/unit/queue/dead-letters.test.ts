@@ -2,6 +2,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import type { FailedJob } from '../../../src/wire/job/job-records.ts';
 import {
+  chunksOf,
   completed,
   ENDPOINT,
   failed,
@@ -167,6 +168,33 @@ describe('a resubmission', () => {
     expect(await read(lease.jobId)).toMatchObject({ retryOf: id, priority: 0 });
   });
 
+  it('is another job if the failed one was retried since, and failed again', async () => {
+    await open();
+    const id = await failOne();
+    await resubmit(id);
+    await hand.finish(await hand.takeOne(), completed);
+    await platform.queue.jobs.retry({ endpointId: ENDPOINT, id });
+    expect(await resubmit(id)).toMatchObject([{ error: { code: 'conflict' } }]);
+    await hand.finish(await hand.takeOne(), { ...failed, retry: 'never' });
+    expect(await resubmit(id)).toMatchObject([{ retryOf: id, isNew: true }]);
+  });
+
+  it('is refused for a job that has not run, because its parent has failed', async () => {
+    await open();
+    const parent = await platform.submit();
+    const { id } = await platform.queue.submissions.submit({
+      ...{ endpointId: ENDPOINT, mode: 'run', input: Buffer.from('{}'), policy: {} },
+      ...{ idempotency: undefined, after: [{ id: parent, as: 'image' }] },
+    });
+    await hand.finish(await hand.takeOne(), { ...failed, retry: 'never' });
+    expect(await resubmit(id, parent)).toMatchObject([
+      { retryOf: id, error: { code: 'conflict' } },
+      { retryOf: parent, isNew: true },
+    ]);
+    expect((await hand.takeOne()).jobId).not.toBe(id);
+    expect(await hand.take()).toEqual([]);
+  });
+
   it('says of each job why it has none', async () => {
     await open();
     const done = await platform.submit();
@@ -190,6 +218,38 @@ describe('the bounds of a user', () => {
     await platform.clock.advance(1_000);
     expect(await list()).toEqual([ids[3], ids[2]]);
   });
+});
+
+describe('the totals of a user', () => {
+  const totals = () =>
+    platform.store.read((tx) => tx.resources({ kind: 'dead_letters', limit: 9 }));
+
+  it('do not keep the sweeper busy if they are wrong', async () => {
+    await open({ settings: { deadLetters: { maxJobs: 2, maxBytes: MB } } });
+    await platform.store.write((tx) => {
+      const body = JSON.stringify({ jobs: 3, bytes: 0 });
+      const row = { kind: 'dead_letters', id: 'owner', userId: 'owner' };
+      tx.putResource({ ...row, parent: '', position: 0, body });
+    });
+    await waitOut();
+    expect(await totals()).toEqual([]);
+  });
+});
+
+it('keeps no chunks of a dead letter, which no bound counts', async () => {
+  await open();
+  const id = await platform.submit();
+  const lease = await hand.takeOne();
+  await hand.report([chunksOf(lease, 1, 0, ['a', 'b'])]);
+  await hand.finish(lease, { ...failed, retry: 'never' }, { seq: 2 });
+  const chunks = () =>
+    platform.store.read((tx) => [
+      ...tx.chunks({ endpointId: ENDPOINT, id, attempt: 1, from: 0, maxBytes: MB }),
+    ]);
+  expect(await chunks()).toHaveLength(1);
+  await waitOut();
+  expect(await list()).toEqual([id]);
+  expect(await chunks()).toEqual([]);
 });
 
 it('deletes failed jobs, and no others', async () => {
