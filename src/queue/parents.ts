@@ -12,7 +12,7 @@ import { LIMITS, type ParentReference } from '../wire/job/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Submission } from './admission.ts';
 import type { StepOn } from './changes.ts';
-import { describeEnd, NO_LINKS, waitForParents } from './lifecycle/links.ts';
+import { describeEnd, NO_LINKS, nameParent, waitForParents } from './lifecycle/links.ts';
 
 interface NewChild {
   job: StoredJob;
@@ -82,9 +82,12 @@ function readParents(tx: Reader, child: JobKey, after: readonly ParentReference[
 
 /** Indexes of the names that are there before. */
 export function findRepeated(names: readonly (string | undefined)[]): number[] {
-  return names.flatMap((name, index) =>
-    name !== undefined && names.indexOf(name) < index ? [index] : [],
-  );
+  const seen = new Set<string | undefined>();
+  return names.flatMap((name, index) => {
+    if (name !== undefined && seen.has(name)) return [index];
+    seen.add(name);
+    return [];
+  });
 }
 
 function judgeParent(
@@ -99,7 +102,7 @@ function judgeParent(
 
 /**
  * The parents of a job that is retried, as they are now: a parent that has been retried too is waited for again.
- * Undefined for a job without parents.
+ * Undefined for a job without parents. @throws ProblemError `conflict` if too many jobs wait for a parent
  */
 export function renewParents(
   tx: Transaction,
@@ -117,12 +120,17 @@ export function renewParents(
     if (!now) return parent;
     const { ended: _, ...open } = parent;
     const ended = describeEnd(now);
-    if (ended !== undefined) return { ...open, ended };
-    // It may still know the child.
-    const knows = now.links?.children.some(
+    const { children = [], readers = [] } = now.links ?? {};
+    const isKnown = [...children, ...readers].some(
       (child) => child.id === id && child.endpointId === endpointId,
     );
-    if (!knows) step(now, { type: 'child_added', child: toChild(job, parent.as) });
-    return open;
+    if (!isKnown) {
+      const decision = step(now, { type: 'child_added', child: toChild(job, parent.as) });
+      if (ended === undefined && 'refused' in decision) {
+        const detail = `job ${id} cannot wait for its parent ${nameParent(job, parent)}: ${decision.refused}`;
+        throw new ProblemError('conflict', detail);
+      }
+    }
+    return ended === undefined ? open : { ...open, ended };
   });
 }

@@ -94,8 +94,8 @@ export class ShardedQueues implements Queues {
     submit: async (flow) => this.of(flow.endpointId).flows.submit(flow),
     read: async (key) => this.of(key.endpointId).flows.read(key),
     list: async (listing) => this.of(listing.endpointId).flows.list(listing),
-    cancel: async (key, names) => this.of(key.endpointId).flows.cancel(key, names),
-    retry: async (key, names) => this.of(key.endpointId).flows.retry(key, names),
+    cancel: async (key, selection) => this.of(key.endpointId).flows.cancel(key, selection),
+    retry: async (key, selection) => this.of(key.endpointId).flows.retry(key, selection),
   };
 
   readonly jobs: Queues['jobs'] = {

@@ -3,7 +3,7 @@ import { hash } from 'node:crypto';
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import type { NamedRecords } from '../../control/user-resources.ts';
-import type { NewFlowJob } from '../../queue/flows/flows.ts';
+import type { FlowSelection, NewFlowJob } from '../../queue/flows/flows.ts';
 import { type FlowJobRequest, LIMITS } from '../../wire/job/job.ts';
 import { flowJobRequest, flowRequest, flowSelection } from '../../wire/job/job-schemas.ts';
 import { FLOW_OPERATIONS } from '../../wire/operations/flow-operations.ts';
@@ -111,8 +111,10 @@ function readFlowKey({ params }: FastifyRequest<FlowRoute>) {
   return { endpointId: params.endpoint, id: params.flow };
 }
 
-/** Undefined: all jobs. */
-function readSelection({ body }: FastifyRequest<FlowRoute>): readonly string[] | undefined {
-  if (!body || body.length === 0) return undefined;
-  return check(parseJson(body), flowSelection).jobs;
+/** The key needs the scope for all endpoints of the flow: what becomes of one job changes others. */
+function readSelection({ body, holder }: FastifyRequest<FlowRoute>): FlowSelection {
+  return {
+    names: body && body.length > 0 ? check(parseJson(body), flowSelection).jobs : undefined,
+    judgeEndpoint: (id) => requireScope(holder, 'jobs:write', id),
+  };
 }

@@ -15,7 +15,7 @@ import {
 import { LIMITS } from '../../wire/job/job.ts';
 import { CLOSE_BRACE, OPEN_BRACE } from '../../wire/json-bytes.ts';
 import { isFilling, nameParent } from '../lifecycle/links.ts';
-import { measureOutput, readOutput } from '../payloads/outputs.ts';
+import { measureInput, measureOutput, readOutput } from '../payloads/outputs.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import { hasOutput } from '../records.ts';
 
@@ -41,7 +41,7 @@ interface Fill {
   bytes: number;
 }
 
-/** A parent's output cannot be had. */
+/** The input cannot be had, or the output of a parent. */
 class NoOutputError extends Error {
   override readonly name = 'NoOutputError';
 }
@@ -116,7 +116,7 @@ export class Fills {
       const parent = tx.job(key);
       return parent ? measureOutput(tx, parent, maxOutputBytes) : 0;
     });
-    return { job, bytes: sizes.reduce((sum, bytes) => sum + bytes, 0) };
+    return { job, bytes: sizes.reduce((sum, bytes) => sum + bytes, measureInput(tx, job)) };
   }
 
   async #fill(name: string, fill: Fill | undefined): Promise<void> {
@@ -177,8 +177,9 @@ export class Fills {
     const { payloads, store } = this.#options;
     const key = { endpointId, id };
     const input = await store.read((tx) => tx.payloadUpTo('input', key, payloads.partBytes));
-    const whole = typeof input === 'number' ? await payloads.read('input', key, input) : input;
-    return whole ?? EMPTY;
+    const whole = typeof input === 'number' ? await this.#readLarge('input', key, input) : input;
+    if (whole) return whole;
+    throw new NoOutputError('the input of the job cannot be read whole');
   }
 
   /** @throws NoOutputError */
@@ -194,20 +195,29 @@ export class Fills {
     if (!found)
       throw new NoOutputError(`the output of parent ${name} is gone: its record has been removed`);
     if (!found.hasOutput) return NULL;
-    try {
-      const { output } = found;
-      const whole =
-        typeof output === 'number' ? await payloads.read('output', key, output) : output;
-      if (whole) return whole;
-    } catch (error) {
-      if (!(error instanceof PayloadFileError && error.isLost)) throw error;
-    }
+    const { output } = found;
+    const whole =
+      typeof output === 'number' ? await this.#readLarge('output', key, output) : output;
+    if (whole) return whole;
     throw new NoOutputError(`the output of parent ${name} cannot be read whole`);
+  }
+
+  /** Undefined: it is lost. Another attempt would not find it either, and hold up the fills behind this one. */
+  async #readLarge(
+    kind: 'input' | 'output',
+    key: JobKey,
+    bytes: number,
+  ): Promise<Uint8Array | undefined> {
+    try {
+      return await this.#options.payloads.read(kind, key, bytes);
+    } catch (error) {
+      if (error instanceof PayloadFileError && error.isLost) return undefined;
+      throw error;
+    }
   }
 }
 
 const NULL = Buffer.from('null');
-const EMPTY = Buffer.from('{}');
 const COMMA = Buffer.from(',');
 const END = Buffer.from('}');
 

@@ -23,6 +23,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import type { TraceContext } from '../../wire/trace-context.ts';
 import { chooseTurn, createJob, judgeWebhook, readQueue, type Submission } from '../admission.ts';
 import type { StepOn } from '../changes.ts';
+import { readEndpoint } from '../endpoint-removal.ts';
 import { waitForParents } from '../lifecycle/links.ts';
 import { findRepeated, renewParents, toChild } from '../parents.ts';
 import type { QueueParts } from '../queue-parts.ts';
@@ -58,6 +59,13 @@ export interface NewFlow {
   trace?: TraceContext | undefined;
   /** ID that the caller has chosen for the flow; the IDs of its jobs follow from it. Default: the queue chooses it. */
   newFlow?: { id: string } | undefined;
+}
+
+export interface FlowSelection {
+  /** Of the jobs. Default: all jobs of the flow. */
+  names?: readonly string[] | undefined;
+  /** Throws if the caller may not change the jobs of the endpoint. */
+  judgeEndpoint?: (endpointId: string) => void;
 }
 
 type FlowsOptions = Pick<
@@ -210,8 +218,8 @@ export class Flows {
   }
 
   /** Cancels the jobs that have not ended, or those of them with these names. @returns their number */
-  cancel(key: JobKey, names: readonly string[] | undefined): Promise<number> {
-    return this.#change(key, names, (tx, step, { flow, progress, selected }) => {
+  cancel(key: JobKey, selection: FlowSelection = {}): Promise<number> {
+    return this.#change(key, selection, (tx, step, { flow, progress, selected }) => {
       const open = flow.nodes.filter(
         (node, index) => selected.has(node.name) && endOf(progress, index) === undefined,
       );
@@ -225,8 +233,8 @@ export class Flows {
    * Retries the failed and skipped jobs, or those with these names and what follows from them. @returns their number.
    * @throws ProblemError `conflict` if none can be retried
    */
-  async retry(key: JobKey, names: readonly string[] | undefined): Promise<number> {
-    const retried = await this.#change(key, names, (tx, step, { flow, progress, selected }) => {
+  async retry(key: JobKey, selection: FlowSelection = {}): Promise<number> {
+    const retried = await this.#change(key, selection, (tx, step, { flow, progress, selected }) => {
       const wanted = new Set<number>();
       const failed: FlowNode[] = [];
       for (const [index, node] of flow.nodes.entries()) {
@@ -253,7 +261,7 @@ export class Flows {
 
   async #change(
     key: JobKey,
-    names: readonly string[] | undefined,
+    { judgeEndpoint, names }: FlowSelection,
     act: (
       tx: Transaction,
       step: StepOn,
@@ -265,6 +273,7 @@ export class Flows {
     const changed = await changes.commit((tx, step) => {
       const found = readFlow(tx, key);
       if (!found) return undefined;
+      for (const { endpointId } of found.flow.nodes) judgeEndpoint?.(endpointId);
       const known = found.flow.nodes.map(({ name }) => name);
       const unknown = names?.findIndex((name) => !known.includes(name)) ?? -1;
       if (unknown >= 0) {
@@ -317,8 +326,10 @@ function judge(tx: Reader, { endpointId, nodes }: StoredFlow): undefined {
   const { userId } = readQueue(tx, endpointId);
   const ofEndpoints = Map.groupBy(nodes, (node) => node.endpointId);
   for (const [id, jobs] of ofEndpoints) {
-    const { inQueue, settings, userId: owner } = readQueue(tx, id);
-    if (owner !== userId) throw new ProblemError('not_found', `endpoint ${id} not found`);
+    if (readEndpoint(tx, id).userId !== userId) {
+      throw new ProblemError('not_found', `endpoint ${id} not found`);
+    }
+    const { inQueue, settings } = readQueue(tx, id);
     const free = settings.maxQueued - inQueue;
     if (jobs.length <= free) continue;
     const detail = `endpoint ${id} has room for ${Math.max(0, free)} more jobs, and the flow has ${jobs.length} for it; maxQueued is ${settings.maxQueued}`;

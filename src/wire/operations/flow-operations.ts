@@ -78,14 +78,15 @@ export const FLOW_OPERATIONS = describeOperations('flows', FLOW_ROUTES, {
   },
   cancelFlow: {
     summary: 'Cancel the jobs of a flow that have not ended',
-    description: 'With `jobs` only these; what becomes of their children, their edges say.',
+    description:
+      'With `jobs` only these; what becomes of their children, their edges say. The key needs `jobs:write` for each endpoint of the flow.',
     body: SELECTION,
     answers: answerJson(flowChange, 'The jobs are CANCELLED.', { changed: 1 }),
   },
   retryFlow: {
     summary: 'Queue the failed and skipped jobs of a flow again',
     description:
-      'With `jobs` only these and what follows from them. They wait for their parents again, and those that have COMPLETED stay. Jobs whose record has expired cannot run again.',
+      'With `jobs` only these and what follows from them. They wait for their parents again, and those that have COMPLETED stay. Jobs whose record has expired cannot run again. The key needs `jobs:write` for each endpoint of the flow.',
     body: SELECTION,
     answers: answerJson(flowChange, 'The jobs are queued.', { changed: 1 }),
     refusals: [409],

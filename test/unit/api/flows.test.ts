@@ -80,6 +80,12 @@ describe('POST /v2/:endpoint/flows', () => {
     const refused = await platform.post('/v2/demo/flows', { jobs }, { headers });
     expect(refused.status).toBe(403);
     expect((await platform.post('/v2/demo/flows', FLOW, { headers })).status).toBe(200);
+    // Nor does the key change the flow of another key.
+    const { id } = await readJson(await platform.post('/v2/demo/flows', { jobs }));
+    for (const verb of ['cancel', 'retry']) {
+      const changed = await platform.post(`/v2/demo/flows/${id}/${verb}`, '', { headers });
+      expect(changed.status).toBe(403);
+    }
   });
 });
 

@@ -1,6 +1,8 @@
 // Flows: what is accepted, what their record shows, and cancel and retry of all or some of their jobs.
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { NewFlow, NewFlowJob } from '../../../src/queue/flows/flows.ts';
+import { LargePayloads } from '../../../src/queue/payloads/large-payloads.ts';
+import { PayloadFileError } from '../../../src/store/store.ts';
 import { LIMITS, type ParentPolicy } from '../../../src/wire/job/job.ts';
 import type { Outcome } from '../../../src/wire/link/worker-link.ts';
 import type { ProblemError } from '../../../src/wire/problem.ts';
@@ -311,6 +313,26 @@ describe('the input of a job', () => {
     }
   });
 
+  it('fails the job if it is lost, and holds up no other', async () => {
+    const large = input(JSON.stringify({ own: 'x'.repeat(700_000) }));
+    const { id, ids } = await submit([job('a'), job('b:a=one', large), job('c:a=one', large)]);
+    const lost = ids['b'] ?? '';
+    const { read } = LargePayloads.prototype;
+    const spy = vi.spyOn(LargePayloads.prototype, 'read').mockImplementation(function (
+      this: LargePayloads,
+      ...[kind, key, bytes]
+    ) {
+      if (key.id !== lost) return read.call(this, kind, key, bytes);
+      const cause = Object.assign(new Error('no such file'), { code: 'ENOENT' });
+      return Promise.reject(new PayloadFileError('input', cause));
+    });
+    await run();
+    const parked = await platform.park('take', () => worker.take({ waitMs: 10_000 }));
+    expect(await parked.answer).toMatchObject([{ jobId: ids['c'] }]);
+    spy.mockRestore();
+    expect(await statesOf(id)).toMatchObject({ b: 'FAILED', c: 'IN_PROGRESS' });
+  });
+
   it('has one parent for a member', async () => {
     expect((await refused([job('a'), job('b'), job('c:a=x b=x')])).errors).toEqual([
       'jobs[2].after[1].as: "x" is the member of another parent',
@@ -382,17 +404,17 @@ describe('cancel', () => {
   it('of a flow cancels all jobs that have not ended, and fails none', async () => {
     const { id } = await submit([job('a'), job('b:a'), job('c:b'), job('d')]);
     await run();
-    expect(await platform.queue.flows.cancel(key(id), undefined)).toBe(3);
+    expect(await platform.queue.flows.cancel(key(id))).toBe(3);
     expect(await statesOf(id)).toEqual({
       ...{ a: 'COMPLETED', b: 'CANCELLED', c: 'CANCELLED', d: 'CANCELLED' },
     });
     expect(await read(id)).toMatchObject({ status: 'CANCELLED' });
-    expect(await platform.queue.flows.cancel(key(id), undefined)).toBe(0);
+    expect(await platform.queue.flows.cancel(key(id))).toBe(0);
   });
 
   it('of some jobs leaves their children to the edges', async () => {
     const { id } = await submit([job('a'), job('b:a!skip'), job('c:a!run'), job('d')]);
-    expect(await platform.queue.flows.cancel(key(id), ['a'])).toBe(1);
+    expect(await platform.queue.flows.cancel(key(id), { names: ['a'] })).toBe(1);
     expect(await statesOf(id)).toEqual({
       ...{ a: 'CANCELLED', b: 'SKIPPED', c: 'IN_QUEUE', d: 'IN_QUEUE' },
     });
@@ -400,9 +422,11 @@ describe('cancel', () => {
 
   it('names a job that the flow does not have', async () => {
     const { id } = await submit([job('a')]);
-    await expect(platform.queue.flows.cancel(key(id), ['a', 'x'])).rejects.toMatchObject({
-      errors: ['jobs[1]: no job of the flow is named "x"'],
-    });
+    await expect(platform.queue.flows.cancel(key(id), { names: ['a', 'x'] })).rejects.toMatchObject(
+      {
+        errors: ['jobs[1]: no job of the flow is named "x"'],
+      },
+    );
   });
 });
 
@@ -414,7 +438,7 @@ describe('retry', () => {
     await run();
     await run(fatally);
     expect(await read(id)).toMatchObject({ status: 'FAILED' });
-    expect(await platform.queue.flows.retry(key(id), undefined)).toBe(3);
+    expect(await platform.queue.flows.retry(key(id))).toBe(3);
     expect(await statesOf(id)).toEqual({
       ...{ a: 'COMPLETED', b: 'IN_QUEUE', c: 'WAITING', d: 'WAITING' },
     });
@@ -429,7 +453,7 @@ describe('retry', () => {
     const { id } = await submit([job('a'), job('b:a'), job('x'), job('y:x')]);
     await run(fatally);
     await run(fatally);
-    expect(await platform.queue.flows.retry(key(id), ['a'])).toBe(2);
+    expect(await platform.queue.flows.retry(key(id), { names: ['a'] })).toBe(2);
     expect(await statesOf(id)).toEqual({
       ...{ a: 'IN_QUEUE', b: 'WAITING', x: 'FAILED', y: 'FAILED' },
     });
@@ -437,7 +461,7 @@ describe('retry', () => {
 
   it('is refused if nothing has failed', async () => {
     const { id } = await submit([job('a')]);
-    await expect(platform.queue.flows.retry(key(id), undefined)).rejects.toMatchObject({
+    await expect(platform.queue.flows.retry(key(id))).rejects.toMatchObject({
       code: 'conflict',
     });
   });

@@ -319,6 +319,26 @@ describe('a retry', () => {
     expect(await statusOf(child)).toBe('COMPLETED');
   });
 
+  it('of a child is refused if too many jobs wait for its parent', async () => {
+    const parent = await add();
+    const child = await add({ id: parent });
+    await run(parent, fatally);
+    await platform.queue.jobs.retry({ endpointId: ENDPOINT, id: parent });
+    const others = Array.from({ length: LIMITS.childrenOfJob }, (_, index) => `other-${index}`);
+    await platform.store.write((tx) => {
+      const job = tx.job({ endpointId: ENDPOINT, id: parent });
+      if (!job) return;
+      const children = others.map((id) => ({ endpointId: ENDPOINT, id }));
+      tx.saveJob(job, { ...job, links: { parents: [], delayMs: 0, children } }, 0);
+    });
+    const retried = platform.queue.jobs.retry({ endpointId: ENDPOINT, id: child });
+    await expect(retried).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringContaining('1000 jobs wait for it already'),
+    });
+    expect(await statusOf(child)).toBe('FAILED');
+  });
+
   it('runs a skipped child', async () => {
     const parent = await add();
     const child = await add({ id: parent, onFailure: 'skip' });
