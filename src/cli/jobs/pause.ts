@@ -11,11 +11,14 @@ const group = text({
   help: 'only the jobs of this group; default: all jobs of the endpoint',
 });
 
+const noGroup = flag({ help: 'only the jobs without a group' });
+
 /** A year. */
 const MAX_SECONDS = 31_622_400;
 
 const pauseOptions = {
   group,
+  noGroup,
   for: integer({ min: 1, max: MAX_SECONDS, unit: 's', help: 'resume after this time' }),
   until: time({ help: 'resume at this time, ISO 8601' }),
   reason: text({ help: 'why, for people: jobs that wait show it' }),
@@ -41,10 +44,10 @@ export const pauseCommand = defineApiCommand({
       const list = await caller.json<PauseList>(callOf(JOB_ROUTES.getPauses, of));
       return json ? JSON.stringify(list) : describePauses(list.pauses, width);
     }
-    const { group: ofGroup, reason } = values;
+    const { reason } = values;
     const until = readEnd(values);
     const body = {
-      ...(ofGroup !== undefined && { group: ofGroup }),
+      ...readTarget(values),
       ...(until !== undefined && { until }),
       ...(reason !== undefined && { reason }),
     };
@@ -56,17 +59,32 @@ export const pauseCommand = defineApiCommand({
 export const resumeCommand = defineApiCommand({
   name: 'millrace resume',
   description: [
-    'Ends a pause. Without --group it is that of the endpoint; paused groups stay paused. Has no effect without a pause.',
+    'Ends a pause. Without --group and --no-group it is that of the endpoint; paused groups stay paused. Has no effect without a pause.',
   ],
   id: 'endpoint ID or name',
-  options: { group },
+  options: { group, noGroup },
   examples: ['millrace resume echo', 'millrace resume echo --group customer-7'],
   act: async ({ caller, id: endpoint, json, values }) => {
-    const body = values.group === undefined ? {} : { group: values.group };
-    await caller.answer({ ...callOf(JOB_ROUTES.resumeQueue, { endpoint }), body });
+    await caller.answer({
+      ...callOf(JOB_ROUTES.resumeQueue, { endpoint }),
+      body: readTarget(values),
+    });
     return json ? '{}' : 'resumed';
   },
 });
+
+/** @throws UsageError */
+function readTarget({
+  group: ofGroup,
+  noGroup: isNone,
+}: {
+  group: string | undefined;
+  noGroup: boolean;
+}) {
+  if (!isNone) return ofGroup === undefined ? {} : { group: ofGroup };
+  if (ofGroup !== undefined) throw new UsageError('--group and --no-group: give one of them');
+  return { group: '' };
+}
 
 /** @throws UsageError */
 function readEnd(values: {

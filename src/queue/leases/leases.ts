@@ -246,7 +246,8 @@ export class Leases {
     const running = new Set(request.held);
     const limit = request.max + presence.claimedCount;
     const { endpointId } = worker;
-    const { hasMore, isAtLimit, isBlocked, jobs } = limits.find(tx, worker, { limit, now });
+    const found = limits.find(tx, worker, { limit, now });
+    const { hasMore, hasSearched, isAtLimit, isBlocked, jobs } = found;
     signals.noteBlocked(endpointId, isBlocked);
     // The lease expired while this take waited: the worker still runs the job.
     const free = jobs.filter(({ lease }) => !lease || !running.has(lease.token));
@@ -259,7 +260,8 @@ export class Leases {
     );
     // A worker that may take nothing needs no more jobs.
     const needsMore = hasMore && !choice.isBarred;
-    limits.noteGranted(tx, { endpointId, jobs: choice.chosen.map(({ job }) => job), now });
+    const started = choice.chosen.map(({ job }) => job);
+    limits.noteGranted(tx, { endpointId, jobs: started, now, hasSearched });
     return { leases, isBarred: choice.isBarred, isBlocked: isAtLimit, hasMore: needsMore };
   }
 

@@ -26,6 +26,8 @@ interface Granted {
   endpointId: string;
   jobs: readonly StoredJob[];
   now: number;
+  /** Of the search that found the jobs. */
+  hasSearched: boolean;
 }
 
 export interface Takeable {
@@ -36,6 +38,8 @@ export interface Takeable {
   isAtLimit: boolean;
   /** The search for jobs was cut short. */
   hasMore: boolean;
+  /** It has learned which groups have more capacity; not if the whole endpoint starts no jobs. */
+  hasSearched: boolean;
 }
 
 export const NOTHING_TAKEABLE: Takeable = {
@@ -43,6 +47,7 @@ export const NOTHING_TAKEABLE: Takeable = {
   isBlocked: false,
   isAtLimit: false,
   hasMore: false,
+  hasSearched: false,
 };
 
 export class Limits {
@@ -76,14 +81,17 @@ export class Limits {
     const gate = this.#createGate(endpoint, now);
     const most = Math.min(limit, free);
     const found = tx.takeableJobs({ endpointId, limit: most, groupLimit, gate, acceptsOutgrown });
-    return { ...found, isAtLimit: found.isBlocked && groupLimit !== undefined };
+    const isAtLimit = found.isBlocked && groupLimit !== undefined;
+    return { ...found, isAtLimit, hasSearched: true };
   }
 
-  /** These jobs start with the operation, which has learned which groups have more capacity and cannot run again. */
-  noteGranted(tx: Transaction, { endpointId, jobs, now }: Granted): void {
+  /** These jobs start with the operation, which cannot run again. */
+  noteGranted(tx: Transaction, { endpointId, hasSearched, jobs, now }: Granted): void {
     const { pauses, rates } = this.#options;
-    pauses.noteLearned(endpointId);
-    rates.noteLearned(endpointId);
+    if (hasSearched) {
+      pauses.noteLearned(endpointId);
+      rates.noteLearned(endpointId);
+    }
     const endpoint = jobs.length > 0 ? tx.endpoint(endpointId) : undefined;
     if (endpoint) rates.count(tx, endpoint, { jobs, now });
   }
@@ -104,7 +112,9 @@ export class Limits {
         return rates.free(endpointId, group, groupRateLimit, now);
       },
       grown: [...pauses.resumed(endpointId), ...rates.freed(endpointId)],
-      terms: groupRateLimit ? `${groupRateLimit.max}/${groupRateLimit.perMs}` : '',
+      terms: groupRateLimit
+        ? `${groupRateLimit.max}/${groupRateLimit.perMs}/${rates.roomChanges(endpointId)}`
+        : '',
     };
   }
 }

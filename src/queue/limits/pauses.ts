@@ -42,8 +42,8 @@ export class Pauses {
   readonly #endpoints = new Map<string, PausedEndpoint>();
   /** No pause ends before, Unix ms. */
   #nextEndAt = Number.POSITIVE_INFINITY;
-  /** Ends when the last requested change ends: each one sees those before. */
-  #changes: Promise<unknown> = Promise.resolve();
+  /** By endpoint: ends when the last requested change ends. Each one sees those before. */
+  readonly #changes = new Map<string, Promise<void>>();
 
   constructor(options: PausesOptions) {
     this.#options = options;
@@ -95,38 +95,44 @@ export class Pauses {
    * Holds from the call on: no job is leased after the answer. A pause that exists gets the new end and reason.
    * @throws ProblemError `not_found`, `conflict` without a queue, `quota_exceeded` for too many groups
    */
-  pause({ endpointId, group, reason, until }: PauseRequest): Promise<Pause> {
-    return this.#inTurn(async () => {
-      const { clock, store } = this.#options;
-      const before = this.find({ endpointId, group });
-      if (!before) this.#requireRoom(endpointId);
-      const pause = { group, since: before?.since ?? clock.now(), until, reason };
-      const { pauses } = this.#open(endpointId);
-      const stored = pauses.get(group);
-      pauses.set(group, pause);
-      try {
-        await store.write((tx) => putPause(tx, endpointId, pause), ENDING);
-      } catch (error) {
-        if (stored) pauses.set(group, stored);
-        else pauses.delete(group);
-        this.#tidy(endpointId);
-        throw error;
-      }
-      this.#noteEnd(pause);
-      return pause;
-    });
+  pause(request: PauseRequest): Promise<Pause> {
+    return this.#inTurn(request, () => this.#pause(request));
   }
 
   /** Like `pause`, but never ends an earlier pause sooner. */
-  async extend(request: PauseRequest & { until: number }): Promise<void> {
-    const known = this.find(request);
-    if (known && (known.until === null || known.until >= request.until)) return;
-    await this.pause({ ...request, reason: known?.reason ?? request.reason });
+  extend(request: PauseRequest & { until: number }): Promise<void> {
+    return this.#inTurn(request, async () => {
+      const known = this.find(request);
+      if (known && (known.until === null || known.until >= request.until)) return;
+      await this.#pause({ ...request, reason: known?.reason ?? request.reason });
+    });
+  }
+
+  async #pause({ endpointId, group, reason, until }: PauseRequest): Promise<Pause> {
+    const { clock, store } = this.#options;
+    await store.read((tx) => readQueue(tx, endpointId));
+    const before = this.find({ endpointId, group });
+    if (!before) this.#requireRoom(endpointId);
+    const pause = { group, since: before?.since ?? clock.now(), until, reason };
+    this.#open(endpointId).pauses.set(group, pause);
+    try {
+      await store.write((tx) => putPause(tx, endpointId, pause), ENDING);
+    } catch (error) {
+      if (before) {
+        this.#open(endpointId).pauses.set(group, before);
+        this.#noteEnd(before);
+      }
+      // Takes may have passed over its jobs meanwhile.
+      else this.#end({ endpointId, group });
+      throw error;
+    }
+    this.#noteEnd(pause);
+    return pause;
   }
 
   /** Has no effect without a pause. @throws ProblemError `not_found` */
   resume(target: PauseTarget): Promise<void> {
-    return this.#inTurn(async () => {
+    return this.#inTurn(target, async () => {
       await this.#options.store.write((tx) => {
         readQueue(tx, target.endpointId);
         tx.removeResource({ kind: KIND, id: nameRow(target) });
@@ -153,14 +159,12 @@ export class Pauses {
       [...pauses.values()].map(({ until }) => until ?? Number.POSITIVE_INFINITY),
     );
     this.#nextEndAt = ends.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);
-    await this.#inTurn(() =>
-      this.#options.store.write((tx) => {
-        for (const target of over) {
-          // A new pause may have replaced it meanwhile.
-          if (!this.find(target)) tx.removeResource({ kind: KIND, id: nameRow(target) });
-        }
-      }, ENDING),
-    );
+    await this.#options.store.write((tx) => {
+      for (const target of over) {
+        // A new pause may have replaced it meanwhile; its row comes later.
+        if (!this.find(target)) tx.removeResource({ kind: KIND, id: nameRow(target) });
+      }
+    }, ENDING);
   }
 
   forgetEndpoint(endpointId: string): void {
@@ -203,9 +207,13 @@ export class Pauses {
     throw new ProblemError('quota_exceeded', detail);
   }
 
-  #inTurn<T>(act: () => Promise<T>): Promise<T> {
-    const done = this.#changes.then(act);
-    this.#changes = done.catch(() => {});
+  #inTurn<T>({ endpointId }: PauseTarget, act: () => Promise<T>): Promise<T> {
+    const done = (this.#changes.get(endpointId) ?? Promise.resolve()).then(act);
+    const forget = () => {
+      if (this.#changes.get(endpointId) === last) this.#changes.delete(endpointId);
+    };
+    const last = done.then(forget, forget);
+    this.#changes.set(endpointId, last);
     return done;
   }
 }

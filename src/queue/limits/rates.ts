@@ -14,8 +14,8 @@ import type { QueueParts } from '../queue-parts.ts';
 import { GrantWindow } from './grant-window.ts';
 
 const KIND = 'rate';
-/** Windows of a queue. Groups beyond them start no jobs until others have been idle for a window. */
-const MAX_WINDOWS = 100_000;
+/** Windows of the groups of an endpoint. Groups beyond them start no jobs until others have been idle for a window. */
+export const MAX_GROUPS = 10_000;
 /** A window stays so long after its last grant is out of it: one that is used again soon needs no new row. */
 const KEPT_MS = 60_000;
 /** Windows that one timer looks at. */
@@ -46,6 +46,8 @@ export class Rates {
   readonly #due = new DueHeap<Counted>();
   /** By endpoint: groups that have had free grants since the last take. */
   readonly #freed = new Map<string, Set<string>>();
+  /** Endpoints some of whose groups have no window, with the number of times that there was room for more since then. */
+  readonly #refusing = new Map<string, number>();
   #timer: { at: number; cancel: () => void } | undefined;
 
   constructor(options: RatesOptions) {
@@ -68,8 +70,13 @@ export class Rates {
 
   /** Number of jobs that may start now. */
   free(endpointId: string, group: string | null, limit: RateLimit, now: number): number {
-    const counted = this.#endpoints.get(endpointId)?.get(group);
-    if (!counted) return this.#due.size < MAX_WINDOWS ? limit.max : 0;
+    const ofEndpoint = this.#endpoints.get(endpointId);
+    const counted = ofEndpoint?.get(group);
+    if (!counted) {
+      if (group === null || !ofEndpoint || ofEndpoint.size < MAX_GROUPS) return limit.max;
+      if (!this.#refusing.has(endpointId)) this.#refusing.set(endpointId, 0);
+      return 0;
+    }
     const isOther = counted.limit.max !== limit.max || counted.limit.perMs !== limit.perMs;
     counted.limit = limit;
     const free = counted.window.free(limit, now);
@@ -115,6 +122,11 @@ export class Rates {
     return this.#freed.get(endpointId) ?? NONE;
   }
 
+  /** Another number than before: groups that had no window may have one now. */
+  roomChanges(endpointId: string): number {
+    return this.#refusing.get(endpointId) ?? 0;
+  }
+
   noteLearned(endpointId: string): void {
     this.#freed.delete(endpointId);
   }
@@ -124,6 +136,7 @@ export class Rates {
       this.#due.delete(counted);
     this.#endpoints.delete(endpointId);
     this.#freed.delete(endpointId);
+    this.#refusing.delete(endpointId);
   }
 
   #add(
@@ -188,6 +201,12 @@ export class Rates {
     for (const counted of this.#due.list(now, AT_ONCE)) this.#schedule(counted);
     this.#arm();
     for (const [endpointId, count] of free) signals.wakeTakers(endpointId, count);
+    for (const endpointId of new Set(over.map((counted) => counted.endpointId))) {
+      const changes = this.#refusing.get(endpointId);
+      if (changes === undefined) continue;
+      this.#refusing.set(endpointId, changes + 1);
+      signals.wakeTakers(endpointId);
+    }
     if (over.length === 0) return;
     try {
       await store.write((tx) => {

@@ -24,11 +24,13 @@ export const executionTimeoutMs = z
   .max(LIMITS.executionTimeoutMs.max);
 export const ttlMs = z.int().min(LIMITS.ttlMs.min).max(LIMITS.ttlMs.max);
 
-/** Lone surrogates and control characters would not survive a store, a log or a table. */
-export const jobGroup = wellFormedText
-  .min(1)
+/** Empty for the jobs without a group. Lone surrogates and control characters would not survive a store, a log or a table. */
+export const jobGroupOrNone = wellFormedText
   .max(LIMITS.groupCharacters)
-  .regex(NO_CONTROL_CHARACTERS, 'must not have control characters')
+  .regex(NO_CONTROL_CHARACTERS, 'must not have control characters');
+
+export const jobGroup = jobGroupOrNone
+  .min(1)
   .describe(
     'Group of the job. Within one priority, the groups of an endpoint take turns; jobs without a group form one group together',
   );

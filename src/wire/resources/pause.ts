@@ -1,12 +1,14 @@
 // Schemas of pausing and resuming an endpoint or one of its groups.
 import { z } from 'zod';
-import { jobGroup } from '../job/job-schemas.ts';
+import { jobGroupOrNone } from '../job/job-schemas.ts';
 import { NO_CONTROL_CHARACTERS, wellFormedText } from './field-schemas.ts';
 
 const MAX_REASON = 500;
 
-const group = jobGroup
-  .describe('Only the jobs of this `policy.group`. Default: all jobs of the endpoint')
+const group = jobGroupOrNone
+  .describe(
+    'Only the jobs of this `policy.group`; empty: those without a group. Default: all jobs of the endpoint',
+  )
   .exactOptional();
 
 /** Body of `POST /v2/<endpoint>/pause`. */

@@ -18,12 +18,14 @@ describe('a pause', () => {
     await client.resume();
     await client.resume({ group: 'a' });
     expect(await client.pauses()).toEqual([]);
+    expect(await client.pause({ group: '' })).toMatchObject({ group: '' });
+    await client.resume({ group: '' });
+    expect(await client.pauses()).toEqual([]);
     expect(Object.keys(await client.health())).toEqual(['jobs', 'workers']);
   });
 
   it.each([
     ['an unknown member', { groups: ['a'] }, 422],
-    ['an empty group', { group: '' }, 422],
     ['a group of 65 characters', { group: 'x'.repeat(65) }, 422],
     ['a time that is no number', { until: 'tomorrow' }, 422],
     ['a reason of 501 characters', { reason: 'x'.repeat(501) }, 422],

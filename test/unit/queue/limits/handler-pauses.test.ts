@@ -62,6 +62,16 @@ describe('a pause that a handler asks for', () => {
     expect(pauses()).toMatchObject([{ group: '', until: null, reason: 'mine' }]);
   });
 
+  it('leaves a pause alone that someone makes at the same moment', async () => {
+    const { hand, lease } = await open('a');
+    const target = { endpointId: ENDPOINT, group: 'a', reason: null };
+    const { pauses: known } = platform.queue;
+    const first = known.pause({ ...target, until: 1 });
+    const made = known.pause({ ...target, until: null });
+    await Promise.all([first, made, hand.reportOne(pauseOf(lease, 1, 5_000))]);
+    expect(pauses()).toMatchObject([{ group: 'a', until: null }]);
+  });
+
   it('of an attempt that has lost its lease has no effect', async () => {
     const { hand, lease } = await open('a');
     await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id: lease.jobId });

@@ -1,5 +1,5 @@
 // Pauses of an endpoint and of its groups in a real queue: what workers get, why jobs wait, restarts, ends, and bounds.
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { NO_GROUP } from '../../../../src/store/store.ts';
 import { LIMITS } from '../../../../src/wire/job/job.ts';
 import { completed, ENDPOINT, Hand, Platform } from '../../../support/queue-platform.ts';
@@ -144,6 +144,35 @@ describe('a paused group', () => {
     expect(await platform.health()).toMatchObject({ pausedGroups: 1 });
     await resume('a');
     expect(await takeIds(hand)).toEqual([id]);
+  });
+
+  it('goes on after its endpoint, if it was resumed first', async () => {
+    const hand = await open();
+    for (let i = 0; i < 200; i++) await submit('a');
+    const other = await submit('b');
+    await pause('a');
+    await pause('c');
+    expect(await takeIds(hand)).toEqual([other]);
+    await pause();
+    await resume('a');
+    expect(await takeIds(hand)).toEqual([]);
+    await resume();
+    expect(await takeIds(hand)).toHaveLength(10);
+  });
+
+  it('goes on if its pause could not be stored', async () => {
+    const hand = await open();
+    for (let i = 0; i < 200; i++) await submit('a');
+    const other = await submit('b');
+    await pause('c');
+    const full = Promise.withResolvers<never>();
+    const refused = vi.spyOn(platform.store, 'write').mockReturnValueOnce(full.promise);
+    const pausing = pause('a');
+    await vi.waitFor(() => expect(refused).toHaveBeenCalled());
+    expect(await takeIds(hand)).toEqual([other]);
+    full.reject(new Error('disk full'));
+    await expect(pausing).rejects.toThrow('disk full');
+    expect(await takeIds(hand)).toHaveLength(10);
   });
 
   it('is one of at most 1,000 of an endpoint', async () => {

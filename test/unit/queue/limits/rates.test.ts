@@ -1,5 +1,6 @@
 // Rate limits of an endpoint and of its groups in a real queue: starts in time, wake-ups without polling, restarts, the scaler.
 import { afterEach, describe, expect, it } from 'vitest';
+import { MAX_GROUPS } from '../../../../src/queue/limits/rates.ts';
 import {
   type EndpointSettings,
   endpointSettings,
@@ -143,6 +144,41 @@ describe('the rate limit of groups', () => {
     const more = groupsOf(await taking.answer, jobs);
     for (let i = 0; i < 3; i++) more.push(...groupsOf(await hand.take({ max: 3 }), jobs));
     expect(more.toSorted()).toEqual(['a', 'a', 'b']);
+  });
+
+  it('lets a group go on when the endpoint may start jobs again', async () => {
+    const rateLimit = { max: 3, perMs: 11_000 };
+    const hand = await open({ groupRateLimit, rateLimit });
+    await submitMany(100, 'a');
+    expect(await hand.take({ max: 10 })).toHaveLength(2);
+    await submit('b');
+    expect(await hand.take({ max: 10 })).toHaveLength(1);
+    // Group `a` may start jobs after 10 s, the endpoint after 11 s.
+    await platform.clock.advance(10_000);
+    expect(await hand.take({ max: 10 })).toHaveLength(0);
+    await platform.clock.advance(1_000);
+    expect(await hand.take({ max: 10 })).toHaveLength(2);
+  });
+
+  it('starts no job of one group too many until another one was idle', async () => {
+    await open({ groupRateLimit });
+    const now = platform.clock.now();
+    await platform.store.write((tx) => {
+      for (let i = 0; i < MAX_GROUPS; i++) {
+        const [row, group] = [{ kind: 'rate', userId: '', position: now }, `g${i}`];
+        const body = JSON.stringify({ group, perMs: 10_000, entries: [[now, now, 1]] });
+        tx.putResource({ ...row, id: `${ENDPOINT}/${group}`, parent: ENDPOINT, body });
+      }
+    });
+    await platform.restart();
+    const hand = await openHand('w2');
+    await submitMany(100, 'one more');
+    expect(await hand.take({ max: 3 })).toEqual([]);
+    await platform.clock.advance(69_000);
+    const taking = await platform.park('take', () => hand.take({ max: 3, waitMs: 20_000 }));
+    expect(taking.hasEnded).toBe(false);
+    await platform.clock.advance(1_001);
+    expect(await taking.answer).toHaveLength(2);
   });
 
   it('follows a limit that is raised', async () => {
