@@ -73,6 +73,7 @@ export class InlineExecutor implements Executor {
   readonly trouble = undefined;
   readonly stuckThread = undefined;
   readonly standstill: Standstill;
+  #standing: (() => void)[] | undefined;
   readonly #options: InlineExecutorOptions & Defaults;
   readonly #setupLines: LogLines;
   readonly #setupAbort = new AbortController();
@@ -119,13 +120,14 @@ export class InlineExecutor implements Executor {
     return this.#bound.batches?.waiting ?? 0;
   }
 
-  /** The jobs that run stand still until the returned function is called. */
+  /** The jobs that run, or begin meanwhile, stand still until the returned function is called. */
   standStill(): () => void {
     this.standstill.begin();
-    const ends = [...this.#running.values()].map((running) => running.standStill());
+    this.#standing = [...this.#running.values()].map((running) => running.standStill());
     return () => {
       this.standstill.end();
-      for (const end of ends) end();
+      for (const goOn of this.#standing ?? []) goOn();
+      this.#standing = undefined;
     };
   }
 
@@ -228,6 +230,7 @@ export class InlineExecutor implements Executor {
     const call = { number, jobId, attempt, input, s3Config, schedule, solo, ...trace, ...lent };
     const running = invoke(this.#bound.handler, call, this.#createSink(job));
     this.#running.set(job, running);
+    this.#standing?.push(running.standStill());
     job.begin({
       stop: (reason, detail) => running.stop(reason, detail),
       grant: (bytes) => running.grant(bytes),

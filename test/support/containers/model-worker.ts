@@ -218,7 +218,9 @@ class Model implements ExecutorParking {
       this.#accuse(`${podId} runs a job without its model`);
     this.running += 1;
     await this.#compute(Math.ceil(jobMs * (0.5 + world.random())), signal);
-    if (!world.machine.isLoaded(this.#identity)) this.#accuse(`${podId} lost its model in a job`);
+    // One that is stopped may be suspended.
+    const hasLost = !signal.aborted && !world.machine.isLoaded(this.#identity);
+    if (hasLost) this.#accuse(`${podId} lost its model in a job`);
     this.running -= 1;
     signal.throwIfAborted();
   }

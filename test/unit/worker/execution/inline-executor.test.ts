@@ -48,6 +48,19 @@ describe('InlineExecutor', () => {
     });
   });
 
+  it('does not count the time in which a job stood still that began meanwhile', async () => {
+    const work = Promise.withResolvers<void>();
+    const { clock, executor, begin } = create({ default: () => work.promise });
+    await executor.start();
+    const goOn = executor.standStill();
+    const { end } = begin({}, 10_000);
+    await clock.advance(60_000);
+    goOn();
+    await clock.advance(5_000);
+    work.resolve();
+    expect((await end).outcome).toMatchObject({ kind: 'completed', executionMs: 5_000 });
+  });
+
   it('stops no job for the time in which it stood still, and does not count that time', async () => {
     const work = Promise.withResolvers<void>();
     const deadlines: number[] = [];
