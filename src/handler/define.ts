@@ -46,7 +46,7 @@ export interface JobSchedule {
   readonly id: string;
   /** When the tick was due, Unix ms: the attempt may begin much later. */
   readonly tickAt: number;
-  /** A call of `trigger` made the job, at `tickAt`. */
+  /** A call of `trigger` made the job, at `tickAt`, or the resubmission of a failed job, whose tick this is. */
   readonly triggered?: boolean;
 }
 

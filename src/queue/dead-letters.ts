@@ -245,6 +245,8 @@ function composeSubmission(job: StoredJob, input: Uint8Array): Submission {
     webhook: webhook ?? undefined,
     attachment: attachment ?? undefined,
     retryOf: job.id,
+    // The handler needs the time of the tick.
+    tick: job.tick ? { ...job.tick, isTriggered: true } : undefined,
   };
 }
 

@@ -169,7 +169,7 @@ export interface StoredJob {
   tags: readonly string[] | null;
 }
 
-/** A tick of a schedule: no two jobs have the same one, unless a caller has triggered them. */
+/** A tick of a schedule: no two jobs have the same one, unless a caller has triggered them, or submitted a failed one again. */
 export interface JobTick {
   scheduleId: string;
   /** When the tick was due, or triggered, Unix ms. */

@@ -228,7 +228,10 @@ export const jobDetails = jobSummary.extend({
     .object({
       id: z.string().describe('ID of the schedule, which may be deleted by now'),
       tickAt: z.int().describe('When the tick was due, Unix ms'),
-      triggered: z.literal(true).exactOptional().describe('A call of `trigger` made the job'),
+      triggered: z
+        .literal(true)
+        .exactOptional()
+        .describe('A call of `trigger` made the job, or the resubmission of a failed one'),
     })
     .exactOptional()
     .describe('The tick of a schedule that made the job; absent if a client did'),

@@ -1,6 +1,7 @@
 // Dead letters: failed jobs after their retention, within the bounds of their user, and their second submission.
 import { afterEach, describe, expect, it } from 'vitest';
 import type { FailedJob } from '../../../src/wire/job/job-records.ts';
+import { scheduleCreation } from '../../../src/wire/resources/schedule.ts';
 import {
   chunksOf,
   completed,
@@ -166,6 +167,20 @@ describe('a resubmission', () => {
     expect(JSON.parse(Buffer.from(lease.input).toString())).toEqual({ text });
     await hand.finish(lease, { ...failed, retry: 'never' });
     expect(await read(lease.jobId)).toMatchObject({ retryOf: id, priority: 0 });
+  });
+
+  it('has the tick of the schedule that made the failed job', async () => {
+    await open();
+    const creation = scheduleCreation.parse({ name: 's', endpointId: ENDPOINT, every: HOUR });
+    const call = { verb: 'create', userId: '', creation } as const;
+    const { schedule } = await platform.queue.schedules.call(ENDPOINT, call);
+    await waitOut();
+    const first = await hand.takeOne();
+    await hand.finish(first, { ...failed, retry: 'never' });
+    await resubmit(first.jobId);
+    const again = await hand.takeOne();
+    const tick = { id: schedule.id, tickAt: schedule.nextAt };
+    expect([first.schedule, again.schedule]).toEqual([tick, { ...tick, triggered: true }]);
   });
 
   it('is another job if the failed one was retried since, and failed again', async () => {
