@@ -62,6 +62,8 @@ export interface FailedJobsOptions {
   endpoint?: string | undefined;
   /** Only jobs of which an attempt failed with this code. */
   errorCode?: ErrorCode | undefined;
+  /** Only jobs with all of these tags. */
+  tags?: readonly string[] | undefined;
   /** Only jobs that ended at or after this time, Unix ms. */
   since?: number | undefined;
   /** Only jobs that ended at or before this time, Unix ms. */

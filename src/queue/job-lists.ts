@@ -22,6 +22,8 @@ export interface FailedListing {
   limit: number;
   /** Only jobs of which an attempt failed with this code. */
   errorCode?: ErrorCode | undefined;
+  /** Only jobs with all of these tags. */
+  tags?: readonly string[] | undefined;
   /** Only jobs that ended at or after this time, Unix ms. */
   since?: number | undefined;
   /** Only jobs that ended at or before this time, Unix ms. */
@@ -85,7 +87,8 @@ export async function listFailed(
         Object.assign(source, { jobs: await selectFailed(store, jobs, listing), next });
       }
     }
-    scanned += listing.errorCode === undefined ? some.length * most : some.length * scan;
+    const isSearch = listing.errorCode !== undefined || listing.tags;
+    scanned += some.length * (isSearch ? scan : most);
     // Inputs are read for it, too.
     if (listing.text !== undefined) scanned += 9 * some.length * most;
   };
@@ -138,14 +141,14 @@ interface SourceRead {
 function readOn(tx: Reader, source: Source, read: SourceRead): FoundJobs {
   const { endpointId, kind, next: before } = source;
   const { listing, most: limit, scan } = read;
-  const { errorCode } = listing;
+  const { errorCode, tags } = listing;
   const endpoint = tx.endpoint(endpointId);
   if (!endpoint || endpoint.deleted || endpoint[kind] === 0) {
     return { jobs: [], next: undefined };
   }
   const wanted = { endpointId, status: STATUSES[kind], before, from: LOWEST_POSITION, limit };
-  if (errorCode !== undefined) {
-    return tx.findJobs({ ...wanted, errorCode, scan });
+  if (errorCode !== undefined || tags) {
+    return tx.findJobs({ ...wanted, errorCode, tags, scan });
   }
   const jobs = tx.jobs(wanted);
   return { jobs, next: jobs.length < limit ? undefined : jobs.at(-1)?.position };

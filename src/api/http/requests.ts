@@ -5,6 +5,8 @@ import type { FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { KeyHolder } from '../../control/keys/keys.ts';
 import type { NamedRecords } from '../../control/user-resources.ts';
+import { LIMITS } from '../../wire/job/job.ts';
+import { jobTag } from '../../wire/job/job-schemas.ts';
 import { LIST_LIMIT } from '../../wire/operations/operation.ts';
 import { MAX_DESCRIBED, ProblemError } from '../../wire/problem.ts';
 import { readTraceContext, TRACE_HEADERS } from '../../wire/trace-context.ts';
@@ -74,6 +76,20 @@ export function readText(query: QueryValues, name: string): string | undefined {
   const text = query[name];
   if (text === undefined || (typeof text === 'string' && text !== '')) return text;
   throw refuseParameter(name, 'must be given once and not be empty');
+}
+
+/** The parameter `tags`, which may be repeated. @throws ProblemError `invalid` */
+export function readTags({ tags }: QueryValues): string[] | undefined {
+  if (tags === undefined) return undefined;
+  const given = typeof tags === 'string' ? [tags] : tags;
+  if (given.length > LIMITS.tagsOfJob) {
+    throw refuseParameter('tags', `must have at most ${LIMITS.tagsOfJob} values`);
+  }
+  for (const tag of given) {
+    const { error } = jobTag.safeParse(tag);
+    if (error) throw refuseParameter('tags', error.issues[0]?.message ?? 'is invalid');
+  }
+  return given;
 }
 
 export function refuseParameter(name: string, rule: string): ProblemError {

@@ -18,7 +18,6 @@ import {
   failedJobsRequest,
   idempotencyHeader,
   JOB_ID_PART,
-  jobTag,
 } from '../../wire/job/job-schemas.ts';
 import { JOB_OPERATIONS } from '../../wire/operations/job-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
@@ -39,6 +38,7 @@ import {
   readInteger,
   readPageRequest,
   readResourceBody,
+  readTags,
   readText,
   readTrace,
   readUser,
@@ -379,7 +379,7 @@ function handleChanging({
 function readPlace(cursor: string, allowed: readonly JobStatus[]): ChangePlace {
   const [, name, before = ''] = /^([A-Z_]+)\.(\d{0,16})$/.exec(cursor) ?? [];
   const status = allowed.find((known) => known === name);
-  if (!status) throw refuseParameter('cursor', 'must be the cursor of an earlier answer');
+  if (!status) throw refuseParameter('cursor', 'must be the cursor of an earlier response');
   return { status, before: before === '' ? undefined : Number(before) };
 }
 
@@ -402,20 +402,6 @@ function readJobFilter(query: QueryValues): JobCriteria {
     workerId: readText(query, 'workerId'),
     tags: readTags(query),
   };
-}
-
-/** @throws ProblemError `invalid` */
-function readTags({ tags }: QueryValues): string[] | undefined {
-  if (tags === undefined) return undefined;
-  const given = typeof tags === 'string' ? [tags] : tags;
-  if (given.length > LIMITS.tagsOfJob) {
-    throw refuseParameter('tags', `must have at most ${LIMITS.tagsOfJob} values`);
-  }
-  for (const tag of given) {
-    const { error } = jobTag.safeParse(tag);
-    if (error) throw refuseParameter('tags', error.issues[0]?.message ?? 'is invalid');
-  }
-  return given;
 }
 
 /** A repeated request finds that the job runs again already. */

@@ -35,6 +35,10 @@ const filterOptions = {
     placeholder: 'CODE',
     help: 'only jobs of which an attempt failed with this code, such as handler_error',
   }),
+  tag: list({
+    placeholder: 'TAG',
+    help: 'only jobs with this tag; give the flag once for each, for jobs with all of them',
+  }),
   since: time({ help: 'only jobs that ended at or after this time, ISO 8601' }),
   until: time({ help: 'only jobs that ended at or before this time, ISO 8601' }),
   text: text({
@@ -148,17 +152,21 @@ async function printList(request: ApiRequest<typeof listOptions>): Promise<strin
 
 function readPage(
   caller: ApiCaller,
-  { endpoint, error: errorCode, since, text: search, until }: Filter,
+  { endpoint, error: errorCode, since, tag: tags, text: search, until }: Filter,
   page: { cursor: string | undefined; limit: number },
 ): Promise<FailedJobList> {
   return caller.json<FailedJobList>({
     ...callOf(ACTIVITY_ROUTES.listFailedJobs, {}),
-    query: { endpoint, errorCode, text: search, since, until, ...page },
+    query: { endpoint, errorCode, tags, text: search, since, until, ...page },
   });
 }
 
 function readJob(caller: ApiCaller, endpoint: string, job: string): Promise<FailedJob> {
   return caller.json<FailedJob>(callOf(JOB_ROUTES.getFailedJob, { endpoint, job }));
+}
+
+function isGiven(value: string | number | readonly string[] | undefined): boolean {
+  return Array.isArray(value) ? value.length > 0 : value !== undefined;
 }
 
 /** IDs by endpoint. @throws UsageError */
@@ -167,10 +175,10 @@ async function choose(
   { all, id: ids, ...filter }: OptionValues<typeof chosenOptions>,
   isChosen: (job: Listed) => boolean = () => true,
 ): Promise<Map<string, string[]>> {
-  const isFiltered = Object.values(filter).some((value) => value !== undefined);
+  const isFiltered = Object.values(filter).some(isGiven);
   if (ids.length > 0) {
     const { endpoint, ...others } = filter;
-    const isAlone = !all && Object.values(others).every((value) => value === undefined);
+    const isAlone = !all && !Object.values(others).some(isGiven);
     if (endpoint !== undefined && isAlone) return new Map([[endpoint, ids]]);
     throw new UsageError('--id needs --endpoint, and no other filter');
   }

@@ -101,11 +101,12 @@ export async function readClusterFailed(
   listing: FailedListing,
 ): Promise<FailedPage & { unreachable: string[] }> {
   const { elsewhere, here, nowhere } = group(placement, endpointIds);
-  const { before, errorCode, limit, since, text, until } = listing;
+  const { before, errorCode, limit, since, tags, text, until } = listing;
   const sent = {
     limit,
     ...(before !== undefined && { before }),
     ...(errorCode !== undefined && { errorCode }),
+    ...(tags && { tags }),
     ...(since !== undefined && { since }),
     ...(until !== undefined && { until }),
     ...(text !== undefined && { text }),

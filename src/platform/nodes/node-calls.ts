@@ -51,6 +51,7 @@ const failedListing = z.object({
   before: z.number().exactOptional(),
   limit: z.int().min(1).max(FAILED_LIMIT.max),
   errorCode: z.enum(ERROR_CODES).exactOptional(),
+  tags: z.array(z.string()).exactOptional(),
   since: z.number().exactOptional(),
   until: z.number().exactOptional(),
   text: z.string().exactOptional(),

@@ -145,7 +145,7 @@ const time = z.int().min(0);
 
 /** What a job must have, by the names of the parameters of the list of jobs. */
 const jobFilters = z.strictObject({
-  status: z.enum(JOB_STATUSES).exactOptional(),
+  status: z.enum(JOB_STATUSES).describe('A status that allows the change').exactOptional(),
   tags: jobTags.exactOptional(),
   errorCode: z.enum(ERROR_CODES).exactOptional(),
   since: time.exactOptional(),
@@ -164,7 +164,11 @@ export const changeRequest = z.strictObject({
         'first answer with the following requests, so that a repeated request does not retry a job twice',
     )
     .exactOptional(),
-  cursor: z.string().max(64).describe('Of the answer before').exactOptional(),
+  cursor: z
+    .string()
+    .max(64)
+    .describe('`cursor` of an earlier answer to the same change')
+    .exactOptional(),
 });
 
 /** IDs of failed jobs. */

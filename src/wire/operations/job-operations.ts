@@ -20,7 +20,6 @@ import {
   failedJobsRequest,
   idempotencyHeader,
   JOB_ID_PART,
-  jobTag,
   runJobsRequest,
   runRequest,
 } from '../job/job-schemas.ts';
@@ -35,6 +34,7 @@ import {
   JSON_TYPE,
   PAGE_PARAMETERS,
   type Parameter,
+  TAGS_PARAMETER,
 } from './operation.ts';
 
 const { streamWaitMs, ttlMs, waitMs } = LIMITS;
@@ -104,11 +104,7 @@ const FILTERS: readonly Parameter[] = [
     schema: z.string().regex(JOB_ID_PART).exactOptional(),
     description: 'only jobs whose ID contains this text',
   },
-  {
-    name: 'tags',
-    schema: z.array(jobTag).max(LIMITS.tagsOfJob).exactOptional(),
-    description: 'only jobs with this tag; repeat the parameter for jobs with all of several',
-  },
+  TAGS_PARAMETER,
 ];
 
 export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {

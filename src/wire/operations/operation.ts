@@ -1,6 +1,8 @@
 // The description of one operation: its route, texts, parameters, schemas, answers and examples. The API makes
 // the route and the OpenAPI document from it.
 import { z } from 'zod';
+import { LIMITS } from '../job/job.ts';
+import { jobTag } from '../job/job-schemas.ts';
 import type { Route } from '../routes/route.ts';
 
 export interface Parameter {
@@ -105,6 +107,13 @@ export const ANY_TYPE = '*/*';
 export const RESOURCE_BODY_BYTES = 1_048_576;
 
 export const LIST_LIMIT = { min: 1, max: 1_000, default: 100 };
+
+/** Of lists of jobs. */
+export const TAGS_PARAMETER: Parameter = {
+  name: 'tags',
+  schema: z.array(jobTag).max(LIMITS.tagsOfJob).exactOptional(),
+  description: 'only jobs with this tag; repeat the parameter for jobs with all of several',
+};
 
 /** The parameters of every list. */
 export const PAGE_PARAMETERS: readonly Parameter[] = [

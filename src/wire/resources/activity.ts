@@ -2,7 +2,12 @@
 import { z } from 'zod';
 import { ERROR_CODES } from '../job/job.ts';
 import { jobSummary, waitReason } from '../job/job-records.ts';
-import { answerJson, describeOperations, pageCursor } from '../operations/operation.ts';
+import {
+  answerJson,
+  describeOperations,
+  pageCursor,
+  TAGS_PARAMETER,
+} from '../operations/operation.ts';
 import { ACTIVITY_ROUTES } from '../routes/routes.ts';
 import { ENDPOINT_TYPES } from './fields.ts';
 
@@ -191,6 +196,7 @@ export const ACTIVITY_OPERATIONS = describeOperations('console', ACTIVITY_ROUTES
         schema: z.enum(ERROR_CODES).exactOptional(),
         description: 'only jobs of which an attempt failed with this code',
       },
+      TAGS_PARAMETER,
       {
         name: 'since',
         schema: z.int().min(0).exactOptional(),

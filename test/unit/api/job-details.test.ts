@@ -227,6 +227,7 @@ it('submits failed jobs again, exports and deletes them with `millrace failed`',
   expect(again).toBe(`${id}  had been submitted as ${first.jobs[0].id}\n`);
   expect(await run('list')).toContain(first.jobs[0].id);
   expect(await run('delete', '--until', '2000-01-01T00:00:00Z')).toBe('0 deleted\n');
+  expect(await run('delete', '--tag', 'a')).toBe('0 deleted\n');
   expect(await run('delete', '--all')).toBe('1 deleted\n');
   expect(await run('list')).toBe('no failed jobs\n');
 });

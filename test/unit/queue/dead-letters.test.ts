@@ -1,5 +1,6 @@
 // Dead letters: failed jobs after their retention, within the bounds of their user, and their second submission.
 import { afterEach, describe, expect, it } from 'vitest';
+import type { JobPolicy } from '../../../src/wire/job/job.ts';
 import type { FailedJob } from '../../../src/wire/job/job-records.ts';
 import { scheduleCreation } from '../../../src/wire/resources/schedule.ts';
 import {
@@ -38,8 +39,12 @@ async function greet(): Promise<void> {
 }
 
 /** Submits a job that fails. */
-async function failOne(input: object = {}, message = 'no such model'): Promise<string> {
-  const id = await platform.submit({}, Buffer.from(JSON.stringify(input)));
+async function failOne(
+  input: object = {},
+  message = 'no such model',
+  policy: JobPolicy = {},
+): Promise<string> {
+  const id = await platform.submit(policy, Buffer.from(JSON.stringify(input)));
   const lease = await hand.takeOne();
   await hand.report([logOf(lease, 1, 'line\n')]);
   const error = { code: 'handler_error', message } as const;
@@ -110,13 +115,15 @@ describe('a failed job', () => {
 
   it('is found by code, time and text, before and after its retention', async () => {
     await open();
-    const first = await failOne({ model: 'Alpha' }, 'out of quota');
+    const first = await failOne({ model: 'Alpha' }, 'out of quota', { tags: ['a', 'b'] });
     await waitOut();
     const since = platform.clock.now();
     const second = await failOne({ model: 'beta' });
     expect(await list()).toEqual([second, first]);
     expect(await list({ errorCode: 'handler_error' })).toEqual([second, first]);
     expect(await list({ errorCode: 'out_of_memory' })).toEqual([]);
+    expect(await list({ tags: ['b', 'a'] })).toEqual([first]);
+    expect(await list({ tags: ['c'] })).toEqual([]);
     expect(await list({ since })).toEqual([second]);
     expect(await list({ until: since - 1 })).toEqual([first]);
     expect(await list({ text: 'QUOTA' })).toEqual([first]);
