@@ -63,7 +63,10 @@ export function cutSchedules(pages: readonly SchedulePage[], limit: number): Sch
     .flatMap((page) => page.listed)
     .filter(({ position }) => position >= from)
     .sort((a, b) => b.position - a.position);
-  const page = listed.slice(0, limit);
+  // Two queues may choose the same position: then the next page has both.
+  let end = Math.min(limit, listed.length);
+  while (end > 0 && listed[end]?.position === listed[end - 1]?.position) end--;
+  const page = listed.slice(0, end || limit);
   const hasMore = from > 0 || listed.length > page.length;
   return { listed: page, next: hasMore ? (page.at(-1)?.position ?? from) : undefined };
 }

@@ -1,5 +1,6 @@
 // Schedules in a queue: each tick makes exactly one job, over restarts, clock steps and changes of the schedule.
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { cutSchedules } from '../../../../src/queue/schedules/schedules.ts';
 import type { StoredJob } from '../../../../src/store/store.ts';
 import {
   type ScheduleCreation,
@@ -208,6 +209,30 @@ describe('trigger', () => {
       lastTicks: [{ triggered: true }, { triggered: true }],
     });
   });
+});
+
+it('lists each schedule of several queues once, also those with the same position', async () => {
+  await create();
+  const [one] = (await schedules().page('ann', { limit: 1 })).listed;
+  if (!one) throw new Error('no schedule');
+  const queues = [
+    [9, 7, 5],
+    [7, 6],
+    [8, 7],
+  ];
+  const list = (before: number, limit: number) =>
+    queues.map((all) => {
+      const left = all.filter((position) => position < before);
+      const listed = left.slice(0, limit).map((position) => ({ ...one, position }));
+      return { listed, next: left.length > limit ? listed.at(-1)?.position : undefined };
+    });
+  const found: number[] = [];
+  for (let before: number | undefined = 10; before !== undefined; ) {
+    const { listed, next } = cutSchedules(list(before, 4), 4);
+    found.push(...listed.map(({ position }) => position));
+    before = next;
+  }
+  expect(found).toEqual([9, 8, 7, 7, 7, 6, 5]);
 });
 
 it('makes the job later if a commit fails', async () => {
