@@ -6,7 +6,7 @@ import { CHANGED_STATUSES, type JobChange, type JobStatus } from '../wire/job/jo
 import { SLICE_JOBS, SLICE_LOG_BYTES } from './changes.ts';
 import { prepareCount } from './dead-letters.ts';
 import { type JobCriteria, searchJobs } from './job-lists.ts';
-import { renewParents } from './parents.ts';
+import { retryJob } from './parents.ts';
 import type { QueueParts } from './queue-parts.ts';
 
 /** Where a call goes on: behind this job of the status. */
@@ -117,8 +117,8 @@ function changeSlice(
         // A step before may have changed it: the end of its parent.
         const job = tx.job(read);
         if (!job || !isWanted(job)) return false;
-        const event = type === 'retry' ? { type, parents: renewParents(tx, step, job) } : { type };
-        return !('refused' in step(job, event));
+        const decision = type === 'retry' ? retryJob(tx, step, job) : step(job, { type });
+        return !('refused' in decision);
       }).length;
     }),
   );

@@ -24,7 +24,7 @@ import {
 } from './job-lists.ts';
 import { listLaterTypes } from './leases/presence.ts';
 import type { JobEvent } from './lifecycle/lifecycle.ts';
-import { renewParents } from './parents.ts';
+import { retryJob } from './parents.ts';
 import { measureOutput, type OutputBounds, readOutput } from './payloads/outputs.ts';
 import type { QueueParts } from './queue-parts.ts';
 import {
@@ -322,8 +322,7 @@ export class Jobs {
     const put = (tx: Transaction, step: StepOn) => {
       const job = tx.job(key);
       if (!job) return undefined;
-      if (event.type !== 'retry') return step(job, event);
-      return step(job, { ...event, parents: renewParents(tx, step, job) });
+      return event.type === 'retry' ? retryJob(tx, step, job) : step(job, event);
     };
     const decision = (await changes.commit(put)) ?? raiseNoJob(key);
     if ('refused' in decision) {

@@ -8,11 +8,12 @@ import type {
   StoredJob,
   Transaction,
 } from '../store/store.ts';
-import { LIMITS, type ParentReference } from '../wire/job/job.ts';
+import { LIMITS, type ParentEnd, type ParentReference } from '../wire/job/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Submission } from './admission.ts';
 import type { StepOn } from './changes.ts';
 import { describeEnd, NO_LINKS, nameParent, waitForParents } from './lifecycle/links.ts';
+import type { Decision } from './lifecycle/transition.ts';
 
 interface NewChild {
   job: StoredJob;
@@ -100,24 +101,39 @@ function judgeParent(
   return `${LIMITS.childrenOfJob} jobs wait for job ${id} already, the most that may`;
 }
 
-/**
- * The parents of a job that is retried, as they are now: a parent that has been retried too is waited for again.
- * Undefined for a job without parents. @throws ProblemError `conflict` if too many jobs wait for a parent
- */
-export function renewParents(
+/** Ends after which a job can be retried. */
+export const RETRIABLE: ReadonlySet<ParentEnd | undefined> = new Set([
+  'FAILED',
+  'TIMED_OUT',
+  'SKIPPED',
+]);
+
+/** Queues the job again: it waits for those of its parents that run again. */
+export function retryJob(tx: Transaction, step: StepOn, job: StoredJob): Decision {
+  // A job that is not retried must not become a child of its parents again.
+  const parents = RETRIABLE.has(describeEnd(job)) ? renewParents(tx, step, job) : undefined;
+  return parents && 'refused' in parents ? parents : step(job, { type: 'retry', parents });
+}
+
+/** The parents as they are now. Undefined for a job without parents. */
+function renewParents(
   tx: Transaction,
   step: StepOn,
   job: StoredJob,
-): JobParent[] | undefined {
+): JobParent[] | { refused: string } | undefined {
   if (!job.links || job.links.parents.length === 0) return undefined;
   const { endpointId, id } = job;
   const failed = job.links.parents.filter(({ ended }) => ended !== 'COMPLETED');
   const found = new Map(
     tx.each(failed, (parent) => [parent, tx.job(parent)] as const).filter(([, now]) => now),
   );
-  return job.links.parents.map((parent) => {
+  const renewed: JobParent[] = [];
+  for (const parent of job.links.parents) {
     const now = found.get(parent);
-    if (!now) return parent;
+    if (!now) {
+      renewed.push(parent);
+      continue;
+    }
     const { ended: _, ...open } = parent;
     const ended = describeEnd(now);
     const { children = [], readers = [] } = now.links ?? {};
@@ -126,11 +142,12 @@ export function renewParents(
     );
     if (!isKnown) {
       const decision = step(now, { type: 'child_added', child: toChild(job, parent.as) });
+      // A parent that does not know the child would never tell it.
       if (ended === undefined && 'refused' in decision) {
-        const detail = `job ${id} cannot wait for its parent ${nameParent(job, parent)}: ${decision.refused}`;
-        throw new ProblemError('conflict', detail);
+        return { refused: `of its parent ${nameParent(job, parent)}: ${decision.refused}` };
       }
     }
-    return ended === undefined ? open : { ...open, ended };
-  });
+    renewed.push(ended === undefined ? open : { ...open, ended });
+  }
+  return renewed;
 }

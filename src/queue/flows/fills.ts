@@ -27,7 +27,15 @@ const FILLED_AT_ONCE = 16;
 export function requestFill(tx: Transaction, { endpointId, id, position }: StoredJob): void {
   const body = JSON.stringify({ endpointId, id });
   const name = `${endpointId}/${id}`;
-  tx.putResource({ kind: KIND, id: name, userId: '', parent: endpointId, position, body });
+  // Lists begin with the highest position: the oldest job is the next.
+  tx.putResource({
+    kind: KIND,
+    id: name,
+    userId: '',
+    parent: endpointId,
+    position: -position,
+    body,
+  });
 }
 
 type FillsOptions = Pick<

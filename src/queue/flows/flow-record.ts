@@ -8,12 +8,7 @@ import type {
   StoredResource,
   Transaction,
 } from '../../store/store.ts';
-import type {
-  FlowJobState,
-  FlowReference,
-  FlowStatus,
-  FlowSummary,
-} from '../../wire/job/flow-records.ts';
+import type { FlowReference, FlowStatus, FlowSummary } from '../../wire/job/flow-records.ts';
 import { isTerminal, type ParentEnd, type ParentPolicy } from '../../wire/job/job.ts';
 import type { Change } from '../changes.ts';
 import { describeEnd } from '../lifecycle/links.ts';
@@ -58,7 +53,7 @@ const LETTERS: Readonly<Record<ParentEnd, string>> = {
 const ENDS = new Map(Object.entries(LETTERS).map(([end, letter]) => [letter, end]));
 
 /** Undefined: the job has not ended. */
-export function endOf({ letters }: FlowProgress, index: number): FlowJobState | undefined {
+export function endOf({ letters }: FlowProgress, index: number): ParentEnd | undefined {
   const letter = letters.charAt(index);
   // The keys of LETTERS are ends.
   return ENDS.get(letter) as ParentEnd | undefined;

@@ -25,7 +25,7 @@ import { chooseTurn, createJob, judgeWebhook, readQueue, type Submission } from 
 import type { StepOn } from '../changes.ts';
 import { readEndpoint } from '../endpoint-removal.ts';
 import { waitForParents } from '../lifecycle/links.ts';
-import { findRepeated, renewParents, toChild } from '../parents.ts';
+import { findRepeated, RETRIABLE, retryJob, toChild } from '../parents.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import { MAX_WRITTEN_BYTES, REFUSING } from '../submissions.ts';
 import { checkGraph } from './flow-graph.ts';
@@ -241,7 +241,7 @@ export class Flows {
         const follows = node.after.some(({ job }) => wanted.has(job));
         if (!follows && !selected.has(node.name)) continue;
         wanted.add(index);
-        if (RETRIABLE.has(endOf(progress, index) ?? '')) failed.push(node);
+        if (RETRIABLE.has(endOf(progress, index))) failed.push(node);
       }
       tx.each(failed, (node) => tx.job(node));
       let count = 0;
@@ -249,8 +249,7 @@ export class Flows {
       for (const node of failed) {
         const job = tx.job(node);
         if (!job) continue;
-        const parents = renewParents(tx, step, job);
-        if (!('refused' in step(job, { type: 'retry', parents }))) count += 1;
+        if (!('refused' in retryJob(tx, step, job))) count += 1;
       }
       return count;
     });
@@ -287,8 +286,6 @@ export class Flows {
 
 /** A record has up to some 100 KB. */
 const MAX_LISTED = 100;
-
-const RETRIABLE: ReadonlySet<string> = new Set(['FAILED', 'TIMED_OUT', 'SKIPPED']);
 
 function refuse(errors: readonly string[]): ProblemError {
   const detail = `The flow is invalid: ${errors[0]}`;

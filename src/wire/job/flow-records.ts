@@ -8,7 +8,6 @@ import { PARENT_ENDS, PARENT_POLICIES } from './job.ts';
  * status; `SKIPPED` and `REMOVED` as for parents.
  */
 export const FLOW_JOB_STATES = ['WAITING', 'IN_QUEUE', 'IN_PROGRESS', ...PARENT_ENDS] as const;
-export type FlowJobState = (typeof FLOW_JOB_STATES)[number];
 
 /** `FAILED`: it has ended, and a job has not succeeded. Skipped jobs are no failures. */
 export const FLOW_STATUSES = ['RUNNING', 'COMPLETED', 'FAILED', 'CANCELLED'] as const;

@@ -339,6 +339,17 @@ describe('a retry', () => {
     expect(await statusOf(child)).toBe('FAILED');
   });
 
+  it('that is refused does not make the job a child again', async () => {
+    const parent = await add();
+    const child = await add({ id: parent, onFailure: 'run' });
+    await run(parent, fatally);
+    await run(child);
+    await platform.queue.jobs.retry({ endpointId: ENDPOINT, id: parent });
+    const retried = platform.queue.jobs.retry({ endpointId: ENDPOINT, id: child });
+    await expect(retried).rejects.toMatchObject({ code: 'conflict' });
+    expect((await platform.job(parent)).links?.children).toEqual([]);
+  });
+
   it('runs a skipped child', async () => {
     const parent = await add();
     const child = await add({ id: parent, onFailure: 'skip' });
