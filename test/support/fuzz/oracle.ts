@@ -184,6 +184,7 @@ const RULES: readonly (readonly [error: RegExp, words: string])[] = [
   [/^template: template .* not found/, 'ID or name of a template'],
   [/^templateId: template .* not found/, 'ID or name of one of your templates'],
   [/^cursor: must be the cursor of an earlier response$/, '`cursor` of an earlier answer'],
+  [/^jobs\[\d+\]\.name: jobs\[\d+\] is named /, 'unique in the flow'],
   [/^filter\.status: must be one of .* to /, 'A status that allows the change'],
   [/^templateId: template \S+ has no http port/, 'with an http port'],
   [/^templateId: template \S+ has neither handler nor args/, 'with args or a handler'],
