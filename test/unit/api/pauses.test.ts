@@ -1,5 +1,6 @@
 // Pausing and resuming over HTTP and with the client: bodies, answers, refusals.
 import { describe, expect, it } from 'vitest';
+import { systemClock } from '../../../src/base/clock.ts';
 import { createClient } from '../../../src/client.ts';
 import { readJson, startPlatform, submitJob } from '../../support/api/platform.ts';
 
@@ -7,7 +8,7 @@ describe('a pause', () => {
   it('is made, shown and ended with the client', async () => {
     const platform = await startPlatform();
     const client = createClient({ url: platform.url, key: platform.admin, endpoint: 'demo' });
-    const until = Date.now() + 60_000;
+    const until = systemClock.now() + 60_000;
     const pause = await client.pause({ until, reason: 'the database is being moved' });
     expect(pause).toMatchObject({ group: null, until, reason: 'the database is being moved' });
     await client.pause({ group: 'a' });

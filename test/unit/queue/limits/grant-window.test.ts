@@ -4,11 +4,12 @@ import { GrantWindow } from '../../../../src/queue/limits/grant-window.ts';
 import { createRandom } from '../../../support/random.ts';
 
 /** Takes whatever is free, at random times; returns the times of the grants. */
-function play(seed: number, limit: { max: number; perMs: number }, steps = 3_000): number[] {
+function play(seed: number, limit: { max: number; perMs: number }, steps = 1_000): number[] {
   const random = createRandom(seed);
   let window = new GrantWindow();
   let now = 1_000_000;
   const grants: number[] = [];
+  let mostEntries = 0;
   for (let step = 0; step < steps; step++) {
     now += Math.floor(random() ** 3 * limit.perMs * 0.2);
     const count = Math.min(window.free(limit, now), 1 + Math.floor(random() * limit.max * 0.5));
@@ -20,8 +21,9 @@ function play(seed: number, limit: { max: number; perMs: number }, steps = 3_000
     if (random() < 0.01) {
       window = new GrantWindow(JSON.parse(JSON.stringify(window.entries)), now);
     }
-    expect(window.entries.length).toBeLessThanOrEqual(130);
+    mostEntries = Math.max(mostEntries, window.entries.length);
   }
+  expect(mostEntries).toBeLessThanOrEqual(130);
   return grants;
 }
 

@@ -91,7 +91,7 @@ const reads: [string, () => Step<unknown>, string][] = [
   ['nextDueAt', () => reader.nextDueAt(), 'job_due'],
   ['jobsOfWorker', () => reader.jobsOfWorker('e', 'w'), 'job_leased (endpoint_id=? AND worker=?)'],
   ['leasedJobs', () => reader.leasedJobs(), 'job_leased'],
-  ['jobs', () => listing(undefined), 'job_listed (endpoint_id=? AND position<?)'],
+  ['jobs', () => listing(undefined), 'job_listed (endpoint_id=? AND position>? AND position<?)'],
   ['jobs that are queued', () => listing('IN_QUEUE'), 'job_by_status (endpoint_id=? AND status=?'],
   ['jobs that failed', () => listing('FAILED'), 'job_by_status (endpoint_id=? AND status=?'],
   ['jobs that timed out', () => listing('TIMED_OUT'), 'job_by_status (endpoint_id=? AND status=?'],
