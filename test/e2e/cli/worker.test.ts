@@ -62,12 +62,13 @@ async function startWorker(...args: string[]): Promise<CommandRun> {
   return run;
 }
 
-/** A process that was busy may see two signals as one: sends them until it has ended. */
+/** A process that was busy may see two signals as one: sends them until it has ended. A process that exits may die of one. */
 async function repeatSignal(run: CommandRun, signal: NodeJS.Signals): Promise<CommandEnd> {
+  await sleep(1_100);
   for (;;) {
-    await sleep(1_100);
-    if (run.child.exitCode !== null) return run.ended;
     run.child.kill(signal);
+    const end = await Promise.race([run.ended, sleep(10_000)]);
+    if (end) return end;
   }
 }
 
