@@ -111,12 +111,12 @@ it('gives a parent the outputs of its children', async () => {
 
 it('pauses, resumes, empties and deletes the queue by commands', async () => {
   const { endpoints } = createPlatform(access);
-  await run(findLine('--workers-max 0'), access);
-  expect(await endpoints.get('thumbnails')).toMatchObject({ workersMax: 0 });
   const client = open('thumbnails');
+  await run(findLine('millrace pause'), access);
+  expect(await client.pauses()).toMatchObject([{ group: null }]);
   const { id } = await client.run({ name: 'late', width: 1 }, { policy: { delay: 600_000 } });
-  await run(findLine('update thumbnails --workers-max 4'), access);
-  expect(await endpoints.get('thumbnails')).toMatchObject({ workersMax: 4 });
+  await run(findLine('millrace resume'), access);
+  expect(await client.pauses()).toEqual([]);
   await run(findLine('jobs purge'), access);
   expect(await client.status(id)).toMatchObject({ status: 'CANCELLED' });
   await run(findLine('endpoints delete'), access);
