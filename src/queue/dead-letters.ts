@@ -29,7 +29,7 @@ const REMOVED_AT_ONCE = 32;
 
 interface Totals {
   jobs: number;
-  /** Of inputs and logs. */
+  /** Of inputs, logs and errors. */
   bytes: number;
 }
 
@@ -54,7 +54,7 @@ export function countDeadLetter(
   const sign = isOne ? 1 : -1;
   const totals: Totals = {
     jobs: Math.max(0, jobs + sign),
-    bytes: Math.max(0, bytes + sign * (before.logBytes + measureInput(tx, before))),
+    bytes: Math.max(0, bytes + sign * measure(tx, before)),
   };
   const body = JSON.stringify(totals);
   if (totals.jobs === 0) tx.removeResource({ kind: KIND, id: userId });
@@ -63,6 +63,12 @@ export function countDeadLetter(
     const position = isBeyond(totals, settings) ? 1 : 0;
     tx.putResource({ kind: KIND, id: userId, userId, parent: '', position, body });
   }
+}
+
+/** The error does not change while the job is kept. */
+function measure(tx: Reader, job: StoredJob): number {
+  const error = job.error ? JSON.stringify(job.error).length : 0;
+  return job.logBytes + measureInput(tx, job) + error;
 }
 
 /** Asks for what `countDeadLetter` reads of all of these jobs at once. */

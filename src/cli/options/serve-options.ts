@@ -174,7 +174,7 @@ const queueOptions = defineGroup('Queue', {
     default: 1_024,
     section: 'advanced',
     sets: [member('settings.deadLetters.maxBytes', (mb) => mb * 1_048_576)],
-    help: 'inputs and logs of these jobs, MB',
+    help: 'inputs, logs and errors of these jobs, MB',
   }),
 });
 

@@ -246,6 +246,21 @@ describe('the totals of a user', () => {
   const totals = () =>
     platform.store.read((tx) => tx.resources({ kind: 'dead_letters', limit: 9 }));
 
+  it('count the texts of errors, and take back what they counted', async () => {
+    await open();
+    const ids = [await failOne({}, 'x'.repeat(1_000)), await failOne({}, 'short')];
+    await waitOut();
+    const read = async () => (await totals()).map(({ body }) => JSON.parse(body));
+    expect(await read()).toEqual([{ jobs: 2, bytes: expect.any(Number) }]);
+    const [before] = await read();
+    expect(before.bytes).toBeGreaterThan(1_000);
+    await platform.queue.deadLetters.delete(ENDPOINT, ids.slice(0, 1));
+    const [after] = await read();
+    expect(before.bytes - after.bytes).toBeGreaterThan(1_000);
+    await platform.queue.deadLetters.delete(ENDPOINT, ids);
+    expect(await totals()).toEqual([]);
+  });
+
   it('do not keep the sweeper busy if they are wrong', async () => {
     await open({ settings: { deadLetters: { maxJobs: 2, maxBytes: MB } } });
     await platform.store.write((tx) => {
