@@ -285,7 +285,7 @@ export class WorkerParker {
       const { holders, isGranted, isMeasured } = await machine.reserve();
       if (isGranted && (await this.#tryWake(isMeasured ? 'together' : 'in turn'))) break;
       if (late.signal.aborted) throw new Error(`the GPU has had no room for ${ROOM_MS} ms`);
-      if (tries === 0) log.warn({ holders }, 'no room on the GPU, waiting');
+      if (tries === 0) log.warn({ holders }, 'too little free memory on the GPU, waiting');
       const wait = new AbortController();
       await Promise.race([sleep(clock, ROOM_RETRY_MS, wait.signal), this.#wishes.promise]);
       wait.abort();

@@ -147,7 +147,7 @@ describe.skipIf(isLeftOut)('workers of one GPU', () => {
     await platform.until('b', 'ready');
     // The platform is too early: the GPU is the other one's.
     platform.wishes.set('a', 'ready');
-    await a.find(/no room on the GPU, waiting/);
+    await a.find(/too little free memory on the GPU, waiting/);
     expect(platform.parking.get('a')?.state).toBe('waking');
     platform.wishes.set('b', 'parked');
     await platform.until('b', 'parked');
