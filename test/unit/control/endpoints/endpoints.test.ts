@@ -10,6 +10,18 @@ import { NO_NAMES } from '../../../support/no-names.ts';
 
 const NEW = { before: undefined, limit: 100 };
 
+/** Of the settings that nobody has given. */
+const DEFAULTS = {
+  ...{ workersMin: 0, idleTimeout: 5, scaler: { type: 'QUEUE_DELAY', seconds: 4 } },
+  ...{ executionTimeout: 600_000, maxAttempts: 3, maxQueued: 100_000, webhook: null },
+  ...{ groupConcurrency: null, groupRateLimit: null, rateLimit: null },
+  ...{ retry: null, retryOutOfMemoryOn: 'ANY_GPU_TYPE', failedRetention: 604_800_000 },
+  ...{ gpuWeight: 1, minResidenceMs: 1_000, parkSeconds: 3_600, spareWorkers: 0, yields: false },
+  ...{ preemptible: false, preemptAbovePriority: null },
+  ...{ maxSuspensions: 20, maxSuspendedSeconds: 600 },
+  ...{ networkVolumeId: null, networkVolumePath: '/runpod-volume' },
+};
+
 interface World {
   engine?: 'process' | 'docker' | 'none';
 }
@@ -125,28 +137,8 @@ describe('an endpoint that is declared', () => {
         templateId: null,
         gpuTypeIds: [],
       },
-      ...{ workersMin: 0, workersMax: 0, idleTimeout: 5 },
-      ...{
-        executionTimeout: 600_000,
-        maxAttempts: 3,
-        maxQueued: 100_000,
-        groupConcurrency: null,
-        groupRateLimit: null,
-        rateLimit: null,
-      },
-      ...{ retry: null, retryOutOfMemoryOn: 'ANY_GPU_TYPE', failedRetention: 604_800_000 },
-      webhook: null,
-      ...{
-        gpuWeight: 1,
-        minResidenceMs: 1_000,
-        parkSeconds: 3_600,
-        spareWorkers: 0,
-        yields: false,
-      },
-      ...{ preemptible: false, preemptAbovePriority: null },
-      ...{ maxSuspensions: 20, maxSuspendedSeconds: 600 },
-      ...{ networkVolumeId: null, networkVolumePath: '/runpod-volume' },
-      scaler: { type: 'QUEUE_DELAY', seconds: 4 },
+      ...DEFAULTS,
+      workersMax: 0,
       createdAt: new Date(clock.now()).toISOString(),
     });
   });
@@ -191,27 +183,9 @@ describe('an endpoint that is created', () => {
     const given = { gpuTypeIds: ['big', 'small'], workersMax: 2, maxQueued: 5 };
     const made = await endpoints.create('ada', creation(given));
     expect(made).toEqual({
+      ...DEFAULTS,
       ...{ source: 'TEMPLATE', version: null, rollout: null },
       ...{ id: made.id, name: 'image', type: 'QUEUE', templateId: 'tpl_ada', ...given },
-      ...{ workersMin: 0, idleTimeout: 5, executionTimeout: 600_000, maxAttempts: 3 },
-      ...{
-        groupConcurrency: null,
-        groupRateLimit: null,
-        rateLimit: null,
-        ...{ retry: null, retryOutOfMemoryOn: 'ANY_GPU_TYPE', failedRetention: 604_800_000 },
-        webhook: null,
-      },
-      ...{
-        gpuWeight: 1,
-        minResidenceMs: 1_000,
-        parkSeconds: 3_600,
-        spareWorkers: 0,
-        yields: false,
-      },
-      ...{ preemptible: false, preemptAbovePriority: null },
-      ...{ maxSuspensions: 20, maxSuspendedSeconds: 600 },
-      ...{ networkVolumeId: null, networkVolumePath: '/runpod-volume' },
-      scaler: { type: 'QUEUE_DELAY', seconds: 4 },
       createdAt: new Date(clock.now()).toISOString(),
     });
     expect(made.id).toMatch(/^ep_[0-9a-f-]{36}$/);
