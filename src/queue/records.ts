@@ -129,9 +129,11 @@ export function describeDetails(
   };
 }
 
-/** Parents, and the children that still wait. */
-function describeLinks({ links }: StoredJob): Pick<JobDetailsHead, 'parents' | 'children'> {
-  const { children = [], parents = [] } = links ?? {};
+/** Parents, the children that still wait, and the flow. */
+function describeLinks({
+  links,
+}: StoredJob): Pick<JobDetailsHead, 'children' | 'flow' | 'parents'> {
+  const { children = [], flow, parents = [] } = links ?? {};
   return {
     ...(parents.length > 0 && {
       parents: parents.map(({ as, ended, endpointId, id, onFailure }) => ({
@@ -143,6 +145,7 @@ function describeLinks({ links }: StoredJob): Pick<JobDetailsHead, 'parents' | '
     ...(children.length > 0 && {
       children: children.map(({ endpointId, id }) => ({ endpoint: endpointId, id })),
     }),
+    ...(flow && { flow: { endpoint: flow.endpointId, id: flow.id } }),
   };
 }
 

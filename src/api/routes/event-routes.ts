@@ -265,6 +265,7 @@ function createTopicReads(options: TopicReadsOptions): TopicReads {
     activity: (_holder, { endpoint }) => overviews.one(endpoint),
     health: async (_holder, { endpoint }) => queue.health(endpoint),
     job: (_holder, { endpoint, id }) => queue.jobs.outline({ endpointId: endpoint, id }),
+    flow: (_holder, { endpoint, id }) => queue.flows.read({ endpointId: endpoint, id }),
     async endpoints({ userId }) {
       const { next, records } = endpoints.list({ userId, ...pageOf(LISTED.records) });
       return { endpoints: records, ...describeNext(next) };
@@ -338,7 +339,7 @@ function requireTopic(
   { endpoint, rule }: Topic,
   endpoints: Pick<Endpoints, 'ownerOf'>,
 ): void {
-  const named = rule.names === 'endpoint' || rule.names === 'job' ? endpoint : undefined;
+  const named = endpoint === '' ? undefined : endpoint;
   if (named !== undefined) requireOwnEndpoint(holder, named, endpoints);
   if (rule.scope !== 'key') requireScope(holder, rule.scope, named);
 }

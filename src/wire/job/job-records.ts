@@ -192,7 +192,8 @@ const timelineEntry = z.object({
 /** Something that happened to a job, or will: `due` lies in the future. */
 export type TimelineEntry = z.infer<typeof timelineEntry>;
 
-const linkedJob = z.object({ endpoint: z.string(), id: z.string() });
+/** A job or a flow. */
+const linked = z.object({ endpoint: z.string(), id: z.string() });
 
 export const jobDetails = jobSummary.extend({
   queuedAt: z.int().describe('Unix ms; when the job was submitted, or last queued again'),
@@ -210,7 +211,7 @@ export const jobDetails = jobSummary.extend({
   group: z.string().exactOptional(),
   parents: z
     .array(
-      linkedJob.extend({
+      linked.extend({
         onFailure: z.enum(PARENT_POLICIES),
         as: z.string().exactOptional().describe('Member of the input that gets its output'),
         ended: z
@@ -223,7 +224,10 @@ export const jobDetails = jobSummary.extend({
     )
     .exactOptional()
     .describe('Jobs that must end before this one starts'),
-  children: z.array(linkedJob).exactOptional().describe('Jobs that wait for the end of this one'),
+  children: z.array(linked).exactOptional().describe('Jobs that wait for the end of this one'),
+  flow: linked
+    .exactOptional()
+    .describe('The flow that the job is part of, and the endpoint that keeps its record'),
   schedule: z
     .object({
       id: z.string().describe('ID of the schedule, which may be deleted by now'),

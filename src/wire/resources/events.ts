@@ -8,6 +8,7 @@ const SHOWN = {
   nothing: '',
   endpoint: ':<endpoint>',
   job: ':<endpoint>/<job>',
+  flow: ':<endpoint>/<flow>',
   pod: ':<pod>',
 } as const;
 

@@ -3,6 +3,7 @@
 import { fillPath, type Scope } from './route.ts';
 import {
   ACTIVITY_ROUTES,
+  FLOW_ROUTES,
   JOB_ROUTES,
   POD_ROUTES,
   RESOURCES,
@@ -15,7 +16,7 @@ type TopicServer = 'any' | 'control' | 'endpoint';
 
 interface TopicRule {
   /** What stands behind the colon. `record`: an ID or a name. */
-  names: 'nothing' | 'endpoint' | 'job' | 'pod';
+  names: 'nothing' | 'endpoint' | 'job' | 'flow' | 'pod';
   scope: Scope | 'key';
   servedBy: TopicServer;
   /** Shortest time between two snapshots, ms. */
@@ -26,7 +27,7 @@ interface TopicRule {
   target: (names: TopicNames) => string;
 }
 
-/** `id`: of a job or a pod. */
+/** `id`: of a job, a flow or a pod. */
 export interface TopicNames {
   endpoint: string;
   id: string;
@@ -94,6 +95,14 @@ export const TOPICS = {
     target: ({ endpoint, id }) =>
       `${fillPath(JOB_ROUTES.getJob, { endpoint, job: id })}?input=false`,
   },
+  flow: {
+    ...OF_JOBS,
+    names: 'flow',
+    servedBy: 'endpoint',
+    // A record of 1,000 jobs has some 200 KB.
+    everyMs: 2_000,
+    target: ({ endpoint, id }) => fillPath(FLOW_ROUTES.getFlow, { endpoint, flow: id }),
+  },
   pods: {
     ...OF_PODS,
     names: 'nothing',
@@ -123,11 +132,13 @@ export interface Topic extends TopicNames {
 
 /** An ID or a name, percent-encoded: names of endpoints and pods may have any characters. */
 const NAME = "[A-Za-z0-9._~%!'()*-]{1,600}";
+const OF_ENDPOINT = new RegExp(`^:(?<endpoint>${NAME})/(?<id>${NAME})$`);
 const FORMS: Readonly<Record<TopicRule['names'], RegExp>> = {
   nothing: /^$/,
   endpoint: new RegExp(`^:(?<endpoint>${NAME})$`),
   pod: new RegExp(`^:(?<id>${NAME})$`),
-  job: new RegExp(`^:(?<endpoint>${NAME})/(?<id>${NAME})$`),
+  job: OF_ENDPOINT,
+  flow: OF_ENDPOINT,
 };
 
 /** Undefined for a text that is no topic. */

@@ -26,6 +26,8 @@ describe('POST /v2/:endpoint/flows', () => {
     ]);
     const job = await takeJob(platform);
     expect(job.id).toBe(jobs[0]?.id);
+    const details = await readJson(await platform.call(`/v2/demo/jobs/${job.id}`));
+    expect(details).toMatchObject({ flow: { endpoint: 'demo', id } });
     expect(await flows.show(id)).toMatchObject({
       status: 'RUNNING',
       jobs: [

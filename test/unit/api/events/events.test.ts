@@ -77,6 +77,24 @@ describe('the event stream', () => {
     await until('COMPLETED');
   });
 
+  it('follows a flow as its jobs end', async () => {
+    const platform = await startPlatform();
+    const jobs = [
+      { name: 'first', input: {} },
+      { name: 'second', input: {}, after: ['first'] },
+    ];
+    const flow = await readJson(await platform.post(`/v2/${ENDPOINT}/flows`, { jobs }));
+    const reader = await open(platform, [`flow:${ENDPOINT}/${flow['id']}`]);
+    const until = (...states: string[]) =>
+      readUntil(reader, ({ data }) => {
+        const shown: unknown = data?.['jobs'];
+        return Array.isArray(shown) && shown.map(({ state }) => state).join() === states.join();
+      });
+    await until('IN_QUEUE', 'WAITING');
+    await (await takeJob(platform)).complete();
+    await until('COMPLETED', 'IN_QUEUE');
+  });
+
   it('tells a client that connects again of what happened meanwhile', async () => {
     const platform = await startPlatform();
     const topic = `health:${ENDPOINT}`;
