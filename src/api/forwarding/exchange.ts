@@ -281,6 +281,8 @@ function judgeRefusal(verdict: string | string[] | undefined, status: number): E
 /** About one connection, or set anew below. */
 const NOT_FORWARDED = new Set([...HOP_BY_HOP, 'expect', 'content-length']);
 
+const METHODS_WITH_BODY = new Set(['POST', 'PUT', 'PATCH']);
+
 export interface NodeHeaderTerms extends ForwardedTerms {
   /** `late`: it is sent after `100 Continue`. */
   body: 'none' | 'small' | 'late';
@@ -312,6 +314,9 @@ function composeNodeHeaders(request: IncomingMessage, terms: NodeHeaderTerms): s
     passed.push('transfer-encoding', 'chunked');
   } else if (terms.body !== 'none' && length !== undefined) {
     passed.push('content-length', length);
+  } else if (METHODS_WITH_BODY.has(request.method ?? '')) {
+    // Node would announce a body in chunks. An operation whose body is optional would refuse it for its missing type.
+    passed.push('content-length', '0');
   }
   if (terms.body === 'late') passed.push('expect', '100-continue');
   if (readTokens(headers['te']).has('trailers')) passed.push('te', 'trailers');

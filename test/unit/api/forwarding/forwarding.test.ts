@@ -98,6 +98,16 @@ describe('a client of a node that does not own the endpoint', () => {
     );
   });
 
+  it('may leave out a body that is optional', async () => {
+    const { other } = await startNodes();
+    const submitted = await other.post(`/v2/${ENDPOINT}/flows`, {
+      jobs: [{ name: 'only', input: {} }],
+    });
+    const { id } = await readJson(submitted);
+    const cancelled = await other.call(`/v2/${ENDPOINT}/flows/${id}/cancel`, { method: 'POST' });
+    expect(await readJson(cancelled)).toEqual({ changed: 1 });
+  });
+
   it('may send as many headers as at the owner', async () => {
     const { other } = await startNodes();
     const path = `/v2/${ENDPOINT}/health`;
