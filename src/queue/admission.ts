@@ -25,6 +25,7 @@ import { isWebhookUrl } from '../wire/webhook.ts';
 import type { StepOn } from './changes.ts';
 import { requireFailed } from './dead-letters.ts';
 import { readEndpoint } from './endpoint-removal.ts';
+import { type FoundParents, NO_REMOTE } from './handover/remote-parents.ts';
 import { findDueAt } from './lifecycle/transition.ts';
 import { insertChild } from './parents.ts';
 import type { ChosenIds } from './submissions.ts';
@@ -51,6 +52,8 @@ export interface Arrival {
   now: number;
   position: number;
   chosen: ChosenIds;
+  /** Parents of other shards. Default: none. */
+  remote?: FoundParents;
 }
 
 export type AdmittingEndpoint = Pick<StoredEndpoint, 'inQueue' | 'settings'>;
@@ -71,12 +74,12 @@ export function insert(
   const failed = retryOf === undefined ? undefined : tx.anyJob({ endpointId, id: retryOf });
   const first = admit(tx, endpoint, { submission, chosen: arrival.chosen });
   if (first) return { job: first, isNew: false };
-  const { id, input, now, position } = arrival;
+  const { id, input, now, position, remote = NO_REMOTE } = arrival;
   const { after = [], policy } = submission;
   const turn = chooseTurn(policy, { isChild: after.length > 0 });
   const job = createJob(submission, endpoint, { id, now, position, turn });
   if (step && after.length > 0) {
-    return { job: insertChild(tx, step, { job, input, submission }), isNew: true };
+    return { job: insertChild(tx, step, { job, input, remote, submission }), isNew: true };
   }
   tx.insertJob(job, input);
   if (failed)

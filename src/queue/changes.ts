@@ -14,8 +14,11 @@ import { isTerminal } from '../wire/job/job.ts';
 import { countDeadLetter, prepareCount } from './dead-letters.ts';
 import { requestFill } from './flows/fills.ts';
 import { noteFlows } from './flows/flow-record.ts';
+import type { AddressedMessage, HandoverMessage } from './handover/messages.ts';
+import type { Sent } from './handover/outbox.ts';
+import { releaseOutputs, tellChildren } from './handover/take-in.ts';
 import { type JobEvent, next } from './lifecycle/lifecycle.ts';
-import { findEnd, isFilling } from './lifecycle/links.ts';
+import { isFilling } from './lifecycle/links.ts';
 import type { Decision, Moment, Transition } from './lifecycle/transition.ts';
 import { joinChunks } from './payloads/outputs.ts';
 import type { QueueParts } from './queue-parts.ts';
@@ -40,6 +43,7 @@ interface OperationResult<T> {
   result: T;
   changes: readonly Change[];
   newDeliveries: readonly StoredDelivery[];
+  sent: readonly Sent[];
 }
 
 /** The event of the jobs of a slice, or what makes that of each. */
@@ -59,6 +63,8 @@ type ChangesOptions = Pick<
   | 'deliveries'
   | 'formats'
   | 'jobTimes'
+  | 'outbox'
+  | 'peers'
   | 'random'
   | 'settings'
   | 'signals'
@@ -88,8 +94,8 @@ export class Changes {
    */
   async commit<T>(operation: Operation<T>, options: WriteOptions = ENDING): Promise<T> {
     const moment = this.moment();
-    const { deliveries, jobTimes, signals, store, tracing } = this.#options;
-    const { changes, newDeliveries, result } = await store.write(
+    const { deliveries, jobTimes, outbox, signals, store, tracing } = this.#options;
+    const { changes, newDeliveries, result, sent } = await store.write(
       (tx) => this.#run(tx, operation, moment),
       options,
     );
@@ -99,19 +105,29 @@ export class Changes {
       if (tracing) tracing.changed(before, transition, moment.now);
     }
     for (const delivery of newDeliveries) deliveries.arrived(delivery);
+    if (sent.length > 0) outbox.sent(sent);
     return result;
   }
 
   #run<T>(tx: Transaction, operation: Operation<T>, moment: Moment): OperationResult<T> {
+    const { outbox, peers } = this.#options;
     const changes: Change[] = [];
-    const step: StepOn = (job, event) => apply(tx, { job, event, moment, changes });
+    const messages: AddressedMessage[] = [];
+    const step: StepOn = Object.assign(
+      (job: StoredJob, event: JobEvent) => apply(tx, { job, event, moment, changes }),
+      { send: (shard: number, message: HandoverMessage) => messages.push({ shard, message }) },
+    );
     const result = operation(tx, step, moment.now);
-    tellChildren(tx, step, changes);
-    noteFlows(tx, changes, moment.now);
-    for (const { before, transition } of changes) {
-      if (isFilling(transition.job) && !isFilling(before)) requestFill(tx, before);
+    if (changes.some(({ before }) => before.links)) {
+      tellChildren(tx, step, { changes, shard: peers.shard });
+      releaseOutputs(step, changes);
+      noteFlows(tx, changes, moment.now);
+      for (const { before, transition } of changes) {
+        if (isFilling(transition.job) && !isFilling(before)) requestFill(tx, before);
+      }
     }
-    return { result, changes, newDeliveries: this.#keepRecords(tx, changes, moment) };
+    const sent = messages.length > 0 ? outbox.write(tx, messages) : NOTHING_SENT;
+    return { result, changes, newDeliveries: this.#keepRecords(tx, changes, moment), sent };
   }
 
   /**
@@ -181,6 +197,8 @@ export class Changes {
   }
 }
 
+const NOTHING_SENT: readonly Sent[] = [];
+
 /** Returns a reference to a whole output, which may be 20 MB, so that the store copies it. */
 function findOutput(tx: Reader, job: StoredJob, maxBytes: number): RecordPiece | undefined {
   if (!hasOutput(job)) return undefined;
@@ -188,24 +206,12 @@ function findOutput(tx: Reader, job: StoredJob, maxBytes: number): RecordPiece |
   return tx.outputBytes(job) > 0 ? { outputOf: job } : undefined;
 }
 
-/** The jobs that wait for those that have ended take it in: in the same commit, so each end reaches each of them once. */
-function tellChildren(tx: Transaction, step: StepOn, changes: readonly Change[]): void {
-  // A child may end by that: the list grows meanwhile.
-  for (const { before, transition } of changes) {
-    const children = before.links?.children ?? [];
-    const status = children.length > 0 ? findEnd(before, transition) : undefined;
-    if (status === undefined) continue;
-    const { endpointId, id } = before;
-    const event = {
-      type: 'parents_ended',
-      ends: [{ parent: { endpointId, id }, status }],
-    } as const;
-    for (const child of tx.each(children, (key) => tx.job(key))) if (child) step(child, event);
-  }
+export interface StepOn {
+  /** Decides with lifecycle.ts and, unless the event is refused, stores the result. */
+  (job: StoredJob, event: JobEvent): Decision;
+  /** Writes a message to a shard, which may be this one; it is delivered after the commit. */
+  send(shard: number, message: HandoverMessage): void;
 }
-
-/** Decides with lifecycle.ts and, unless the event is refused, stores the result. */
-export type StepOn = (job: StoredJob, event: JobEvent) => Decision;
 
 interface Application {
   job: StoredJob;

@@ -44,7 +44,7 @@ export interface ChangePage {
 const MAX_CHANGED = 1_000;
 
 export async function changeJobs(
-  options: Pick<QueueParts, 'changes' | 'clock' | 'store'>,
+  options: Pick<QueueParts, 'changes' | 'clock' | 'remoteParents' | 'store'>,
   { asOf: given = Number.MAX_SAFE_INTEGER, ...request }: ChangeRequest,
 ): Promise<ChangePage> {
   const asOf = Math.min(given, options.clock.now());
@@ -104,10 +104,14 @@ interface SliceChange {
 }
 
 /** @returns the number of jobs that have changed */
-function changeSlice(
-  { changes }: Pick<QueueParts, 'changes'>,
+async function changeSlice(
+  { changes, remoteParents, store }: Pick<QueueParts, 'changes' | 'remoteParents' | 'store'>,
   { change: type, isWanted, slice }: SliceChange,
 ): Promise<number> {
+  const linked = type === 'retry' ? slice.filter((job) => job.linked) : [];
+  const remote = await remoteParents.ofJobs(
+    linked.length > 0 ? await store.read((tx) => tx.each(linked, (job) => tx.job(job))) : [],
+  );
   return changes.inSlice(() =>
     changes.commit((tx, step) => {
       const jobs = tx.each(slice, (job) => tx.job(job)).filter((job) => job !== undefined);
@@ -117,7 +121,8 @@ function changeSlice(
         // A step before may have changed it: the end of its parent.
         const job = tx.job(read);
         if (!job || !isWanted(job)) return false;
-        const decision = type === 'retry' ? retryJob(tx, step, job) : step(job, { type });
+        const decision =
+          type === 'retry' ? retryJob(tx, step, { job, remote }) : step(job, { type });
         return !('refused' in decision);
       }).length;
     }),

@@ -12,6 +12,7 @@ import type { JobDetailsHead, JobSummary, WaitReason } from '../wire/job/job-rec
 import { ProblemError } from '../wire/problem.ts';
 import type { StepOn } from './changes.ts';
 import { readEndpoint } from './endpoint-removal.ts';
+import { NO_REMOTE } from './handover/remote-parents.ts';
 import { type ChangePage, type ChangeRequest, changeJobs } from './job-changes.ts';
 import {
   describePreviews,
@@ -101,6 +102,7 @@ type JobsOptions = Pick<
   | 'outputs'
   | 'payloads'
   | 'positions'
+  | 'remoteParents'
   | 'removal'
   | 'settings'
   | 'signals'
@@ -317,12 +319,15 @@ export class Jobs {
   }
 
   async #put(key: JobKey, event: Extract<JobEvent, { type: keyof typeof DONE }>): Promise<JobRef> {
-    const { changes, removal } = this.#options;
+    const { changes, removal, remoteParents, store } = this.#options;
     removal.refuseGone(key.endpointId);
+    const isRetry = event.type === 'retry';
+    const read = isRetry ? await store.read((tx) => tx.job(key)) : undefined;
+    const remote = read?.linked ? await remoteParents.ofJobs([read]) : NO_REMOTE;
     const put = (tx: Transaction, step: StepOn) => {
       const job = tx.job(key);
       if (!job) return undefined;
-      return event.type === 'retry' ? retryJob(tx, step, job) : step(job, event);
+      return isRetry ? retryJob(tx, step, { job, remote }) : step(job, event);
     };
     const decision = (await changes.commit(put)) ?? raiseNoJob(key);
     if ('refused' in decision) {

@@ -5,6 +5,9 @@ import type { Log } from '../base/log.ts';
 import type { Store } from '../store/store.ts';
 import { Changes } from './changes.ts';
 import { EndpointRemoval } from './endpoint-removal.ts';
+import { Outbox } from './handover/outbox.ts';
+import { ALONE, type Peers } from './handover/peers.ts';
+import { RemoteParents } from './handover/remote-parents.ts';
 import { InputSchemas } from './input-schemas.ts';
 import { JobTimes } from './job-times.ts';
 import { JobTracing } from './job-tracing.ts';
@@ -46,6 +49,9 @@ export interface QueueParts {
   findScaling: FindScaling;
   /** Whether the endpoint's jobs are in this store: that of shard 0 names the endpoints of all shards. */
   owns: (endpointId: string) => boolean;
+  peers: Peers;
+  outbox: Outbox;
+  remoteParents: RemoteParents;
   presence: Presence;
   pauses: Pauses;
   rates: Rates;
@@ -72,7 +78,8 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
   // Every open long poll listens to this signal, so thousands of listeners are normal.
   setMaxListeners(0, closing);
   const { clock, findScaling = () => 'none', formats = {}, log, webhooks } = options;
-  const { owns = () => true, random = Math.random } = options;
+  const { owns = () => true, peers = ALONE, random = Math.random } = options;
+  const outbox = new Outbox(peers);
   const recordedTime = new RecordedTime(options);
   const { ranMs, store } = recordedTime;
   const settings = completeSettings(options.settings);
@@ -94,6 +101,8 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
     tracing,
     findScaling,
     owns,
+    peers,
+    outbox,
     presence,
     pauses,
     rates,
@@ -104,6 +113,7 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
     jobTimes: new JobTimes(),
     gpuTotals: new GpuTotals(clock.now()),
     inputSchemas: new InputSchemas(store),
+    remoteParents: new RemoteParents({ clock, closing, outbox, peers, store }),
   };
   const deliveries = new Deliveries(basic);
   const changes = new Changes({ ...basic, deliveries });

@@ -11,6 +11,8 @@ import { DeadLetters } from './dead-letters.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import { Fills } from './flows/fills.ts';
 import { Flows } from './flows/flows.ts';
+import { Handovers } from './handover/handovers.ts';
+import type { Peers, ShardService } from './handover/peers.ts';
 import type { JobTimes } from './job-times.ts';
 import type { TracingOptions } from './job-tracing.ts';
 import { Jobs } from './jobs.ts';
@@ -52,6 +54,8 @@ export interface QueueOptions {
   isRecording?: boolean | undefined;
   /** Whether an endpoint of the store is one of this queue. Default: all are. */
   owns?: ((endpointId: string) => boolean) | undefined;
+  /** The other shards of the platform. Default: there is one. */
+  peers?: Peers | undefined;
   /** Default: no spans. */
   tracing?: TracingOptions | undefined;
   /** Wraps the link of an endpoint, between the carriers and the queue. Default: nothing does. */
@@ -82,6 +86,7 @@ export class Queue {
   readonly #renewals: Renewals;
   readonly #reports: Reports;
   readonly #fills: Fills;
+  readonly #handovers: Handovers;
   readonly #closing = new AbortController();
   readonly #isRecording: boolean;
   readonly #wrapLink: NonNullable<QueueOptions['wrapLink']>;
@@ -107,6 +112,7 @@ export class Queue {
     this.#renewals = new Renewals(parts);
     this.#reports = new Reports(parts);
     this.#fills = new Fills(parts);
+    this.#handovers = new Handovers(parts);
     this.#isRecording = options.isRecording ?? false;
     this.#wrapLink = options.wrapLink ?? ((link) => link);
   }
@@ -129,6 +135,7 @@ export class Queue {
     await this.schedules.start();
     await deliveries.start();
     await this.#fills.start();
+    await this.#handovers.start();
     if (this.#isRecording) this.#recording = this.activity.record();
   }
 
@@ -162,11 +169,17 @@ export class Queue {
     await Promise.all([
       this.#sweeping,
       this.#fills.close(),
+      this.#handovers.close(),
       this.#recording,
       this.schedules.closed(),
       deliveries.close(),
     ]);
     await absence.begin();
+  }
+
+  /** For the queues of other shards. */
+  get shardService(): ShardService {
+    return this.#handovers;
   }
 
   /**

@@ -3,6 +3,7 @@
 import type { StoredEndpoint } from '../store/store.ts';
 import type { LeaseRef, WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
+import type { ShardService } from './handover/peers.ts';
 import { mergeFailed } from './job-lists.ts';
 import { type Queue, StoreUnavailableError, type WebhookCounts } from './queue.ts';
 import { cutSchedules } from './schedules/schedules.ts';
@@ -62,6 +63,11 @@ export class ShardedQueues implements Queues {
   /** Stops serving the shard. The caller closes its queue. */
   remove(shard: number): void {
     this.#served.delete(shard);
+  }
+
+  /** Undefined if another node serves the shard. */
+  serviceOf(shard: number): ShardService | undefined {
+    return this.#served.get(shard)?.shardService;
   }
 
   serves(shard: number): boolean {

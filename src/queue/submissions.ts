@@ -39,6 +39,7 @@ type SubmissionsOptions = Pick<
   | 'clock'
   | 'payloads'
   | 'positions'
+  | 'remoteParents'
   | 'signals'
   | 'store'
   | 'tracing'
@@ -105,16 +106,20 @@ export class Submissions {
     submission: Submission,
     { id, input }: { id: string; input: Payload },
   ): Promise<JobRef> {
-    const { arrivals, changes, clock, positions, signals, store, tracing } = this.#options;
+    const { arrivals, changes, clock, positions, remoteParents, signals, store, tracing } =
+      this.#options;
+    const { after, endpointId } = submission;
+    const remote = after && (await remoteParents.ofSubmission(endpointId, after));
     const arrival = {
       id,
       input,
       chosen: this.#chosen,
       now: clock.now(),
       position: positions.next(),
+      ...(remote && { remote }),
     };
     try {
-      const { job, isNew } = await (submission.after
+      const { job, isNew } = await (after
         ? changes.commit((tx, step) => this.#arrive(tx, submission, arrival, step), REFUSING)
         : store.write((tx) => this.#arrive(tx, submission, arrival)));
       if (isNew) signals.inserted(job);
@@ -175,14 +180,17 @@ interface Candidate {
 
 /** Adds the jobs of one request with one operation, so that one commit has all of them. Resolves as Submissions.submitMany. */
 async function submitBatch(context: BatchContext, batch: SubmissionBatch): Promise<Submitted[]> {
-  const { changes, payloads, signals, store, tracing } = context;
+  const { changes, payloads, remoteParents, signals, store, tracing } = context;
   if (batch.newJobs) context.chosen.note(batch.newJobs.id);
   const jobs = batch.jobs.map((job, index) => createCandidate(context, { batch, index, job }));
+  const parents = batch.jobs.flatMap(({ after = [] }) => after);
+  const remote = await remoteParents.ofSubmission(batch.endpointId, parents);
+  for (const job of jobs) if ('arrival' in job) job.arrival.remote = remote;
   const staged = await storeInputs(context, jobs);
   try {
     const insertion = { endpointId: batch.endpointId, jobs, signals };
     const options = { ...REFUSING, weight: jobs.length };
-    const results = await (batch.jobs.some(({ after }) => after)
+    const results = await (parents.length > 0
       ? changes.commit((tx, step) => insertAll(tx, insertion, step), options)
       : store.write((tx) => insertAll(tx, insertion), options));
     return results.map((result) => {

@@ -126,9 +126,10 @@ async function sweepOnce({ changes, clock }: SweeperOptions, lateness: Lateness)
   }
 }
 
-/** Whether the job would be removed now, and a job that waits will read its output. */
+/** Whether the job would be removed now, and a job that waits will read its output. One of another shard tells when it has. */
 function isRead(tx: Reader, { expiresAt, links }: StoredJob, now: number): boolean {
   if (!links?.readers || expiresAt > now) return false;
+  if (links.readers.some(({ shard }) => shard !== undefined)) return true;
   return tx.each(links.readers, (key) => tx.job(key)).some((job) => job && isWaiting(job));
 }
 

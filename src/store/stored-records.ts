@@ -42,13 +42,24 @@ export interface JobParent extends JobKey {
   as?: string;
   /** Absent: it has not ended. */
   ended?: ParentEnd;
+  /** Shard of the parent, if that is another one than the child's. */
+  shard?: number;
+  /** How often the child waits for the parent again: a message about an earlier wait does not count. Default: 0. */
+  round?: number;
 }
 
 /** A job that waits for another one. */
 export interface JobChild extends JobKey {
   /** Its input gets the output of the parent. */
   reads?: true;
+  /** Shard of the child, if that is another one than the parent's. */
+  shard?: number;
+  /** As of the parent of this child. */
+  round?: number;
 }
+
+/** A child whose input gets the output. */
+export type JobReader = Pick<JobChild, 'endpointId' | 'id' | 'shard'>;
 
 /** Where a job is in a flow. */
 export interface FlowPlace extends JobKey {
@@ -62,7 +73,7 @@ export interface JobLinks {
   /** Jobs that wait for this one: its end tells them, once. */
   children: readonly JobChild[];
   /** Children whose input gets the output of this job, once it has COMPLETED. It is kept for those that wait. */
-  readers?: readonly JobKey[];
+  readers?: readonly JobReader[];
   /** The parents have ended; their outputs are yet to be put into the input. */
   filling?: true;
   /** They are there. */

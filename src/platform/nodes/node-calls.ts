@@ -3,8 +3,11 @@ import { z } from 'zod';
 import type { OwnerNode } from '../../api/forwarding/forwarding-options.ts';
 import { NodeCallError, type NodeClient } from '../../api/nodes/node-client.ts';
 import { sessionChange } from '../../control/keys/sessions.ts';
+import { handoverMessage } from '../../queue/handover/messages.ts';
+import type { OutputPart, ParentState } from '../../queue/handover/peers.ts';
+import { MAX_ASKED } from '../../queue/handover/remote-parents.ts';
 import type { ScheduleCall } from '../../queue/schedules/schedules.ts';
-import { ERROR_CODES } from '../../wire/job/job.ts';
+import { ERROR_CODES, PARENT_ENDS } from '../../wire/job/job.ts';
 import { jobSummary, problem } from '../../wire/job/job-records.ts';
 import { describeIssues, ProblemError } from '../../wire/problem.ts';
 import { endpointActivity, FAILED_LIMIT } from '../../wire/resources/activity.ts';
@@ -87,6 +90,22 @@ const schedulePage = z.object({
   next: z.number().exactOptional(),
 });
 
+const jobKey = z.object({ endpointId: z.string(), id });
+const handoverBatch = z.object({
+  /** The receiver. */
+  shard: z.int(),
+  from: z.int(),
+  messages: z.array(z.object({ number: z.number(), message: handoverMessage })),
+});
+const parentState: z.ZodType<ParentState> = z.object({
+  status: z.enum(PARENT_ENDS).exactOptional(),
+  isFull: z.boolean(),
+});
+const outputPart: z.ZodType<OutputPart> = z.discriminatedUnion('kind', [
+  z.object({ kind: z.enum(['gone', 'lost', 'none']) }),
+  z.object({ kind: z.literal('part'), part: z.string(), totalBytes: z.number() }),
+]);
+
 /** Answered when it is done. */
 const done = z.unknown();
 
@@ -116,6 +135,22 @@ export const NODE_CALLS = {
   work: call('work', z.object({ endpointIds: z.array(z.string()) }), done, 2_000),
   /** The load of an endpoint; for its owner. */
   load: call('load', z.object({ endpointId: z.string() }), workLoad, 5_000),
+  /** Messages of a shard to another one; for the owner of that one. */
+  handover: call('handover', handoverBatch, z.object({ taken: z.number() }), 10_000),
+  /** How jobs are that a job of another shard is to wait for; for the owner of their shard. */
+  parents: call(
+    'parents',
+    z.object({ shard: z.int(), userId: z.string(), keys: z.array(jobKey).max(MAX_ASKED) }),
+    z.array(parentState.nullable()),
+    5_000,
+  ),
+  /** A part of the output of a job; for the owner of its shard. */
+  output: call(
+    'output',
+    z.object({ shard: z.int(), key: jobKey, at: z.int() }),
+    outputPart,
+    30_000,
+  ),
   /** What happens at endpoints now, by ID; for their owner. */
   activity: call(
     'activity',

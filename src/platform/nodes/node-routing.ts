@@ -22,6 +22,7 @@ import { createScheduleHost } from './cluster-reads.ts';
 import { ControlCopies } from './control-store.ts';
 import type { JoinedNode } from './joined-node.ts';
 import { NODE_CALLS } from './node-calls.ts';
+import { refuseShard } from './node-peers.ts';
 import { EndpointCopies } from './shard-opener.ts';
 import { SharedRates } from './shared-rates.ts';
 import { compareSecrets } from './start-checks.ts';
@@ -132,6 +133,16 @@ function answerCalls(node: JoinedNode, routing: Routing): void {
   calls.answer(NODE_CALLS.changed, () => placement.refresh());
   calls.answer(NODE_CALLS.declare, ({ endpointId, maxAttempts }) =>
     declare(endpoints, endpointId, maxAttempts),
+  );
+  const serviceOf = (shard: number) => queues.serviceOf(shard) ?? refuseShard(shard);
+  calls.answer(NODE_CALLS.handover, async ({ shard, ...batch }) => ({
+    taken: await serviceOf(shard).receive(batch),
+  }));
+  calls.answer(NODE_CALLS.parents, async ({ shard, ...asked }) =>
+    serviceOf(shard).describeParents(asked),
+  );
+  calls.answer(NODE_CALLS.output, async ({ shard, ...asked }) =>
+    serviceOf(shard).readOutput(asked),
   );
   calls.answer(NODE_CALLS.activity, async ({ endpointIds }) => readActivity(queues, endpointIds));
   calls.answer(NODE_CALLS.failed, ({ endpointIds, listing }) =>

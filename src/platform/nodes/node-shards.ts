@@ -16,6 +16,7 @@ import { createWorkerHost, type NodeWork } from '../machines/node-work.ts';
 import type { ControlStore } from './control-store.ts';
 import type { JoinedNode } from './joined-node.ts';
 import { askNode, NODE_CALLS } from './node-calls.ts';
+import { createPeers } from './node-peers.ts';
 import type { Routing } from './node-routing.ts';
 import { openShardStore, ShardOpener, type ShardStore } from './shard-opener.ts';
 
@@ -98,6 +99,7 @@ function createOpener(node: ServingNode): ShardOpener {
         tracing: node.tracing,
         findScaling: node.findScaling,
         owns: (id) => endpoints.find(id)?.shard === shard,
+        peers: createPeers({ ...node, shardOf: (id) => endpoints.find(id)?.shard }, shard),
       }),
   });
 }

@@ -7,17 +7,16 @@ import {
   type JobKey,
   type JobParent,
   logLevelOf,
-  PayloadFileError,
   type StoredJob,
   type Transaction,
   type UploadedPayload,
 } from '../../store/store.ts';
 import { LIMITS } from '../../wire/job/job.ts';
 import { CLOSE_BRACE, OPEN_BRACE } from '../../wire/json-bytes.ts';
+import type { OutputPart } from '../handover/peers.ts';
 import { isFilling, nameParent } from '../lifecycle/links.ts';
-import { measureInput, measureOutput, readOutput } from '../payloads/outputs.ts';
+import { measureInput, measureOutput, readLarge, readWholeOutput } from '../payloads/outputs.ts';
 import type { QueueParts } from '../queue-parts.ts';
-import { hasOutput } from '../records.ts';
 
 const KIND = 'fill';
 /** Inputs that are filled at a time. */
@@ -40,7 +39,7 @@ export function requestFill(tx: Transaction, { endpointId, id, position }: Store
 
 type FillsOptions = Pick<
   QueueParts,
-  'changes' | 'clock' | 'closing' | 'log' | 'payloads' | 'settings' | 'signals' | 'store'
+  'changes' | 'clock' | 'closing' | 'log' | 'payloads' | 'peers' | 'settings' | 'signals' | 'store'
 >;
 
 interface Fill {
@@ -54,11 +53,23 @@ class NoOutputError extends Error {
   override readonly name = 'NoOutputError';
 }
 
+/** The shard that has the output of a parent does not answer. */
+class PeerError extends Error {
+  override readonly name = 'PeerError';
+}
+
+/** Pause before such a shard is asked again, ms. */
+const POSTPONED_MS = 5_000;
+/** Fills that wait for such shards while others go on. */
+const MAX_POSTPONED = 1_000;
+
 export class Fills {
   readonly #options: FillsOptions;
   readonly #loop: Loop;
   /** There may be inputs to fill. */
   #isAsked = false;
+  /** When fills are tried again that need an output of a shard that does not answer, by name. */
+  readonly #postponed = new Map<string, number>();
   /** Undefined: no input was ever to be filled. */
   #running: Promise<void> | undefined;
 
@@ -95,11 +106,14 @@ export class Fills {
   }
 
   async #fillSome(): Promise<number> {
-    if (!this.#isAsked) return NEVER;
-    const { payloads, store } = this.#options;
+    const { clock, payloads, store } = this.#options;
+    const now = clock.now();
+    for (const [name, until] of this.#postponed) if (until <= now) this.#resume(name);
+    if (!this.#isAsked) return this.#nextRetry();
     this.#isAsked = false;
     const page = await store.read((tx) => {
-      const found = tx.resources({ kind: KIND, limit: FILLED_AT_ONCE });
+      const listed = tx.resources({ kind: KIND, limit: FILLED_AT_ONCE + this.#postponed.size });
+      const found = listed.filter(({ id }) => !this.#postponed.has(id)).slice(0, FILLED_AT_ONCE);
       return tx.each(found, ({ body, id }): { name: string; fill: Fill | undefined } => {
         const job = tx.job(JSON.parse(body));
         return { name: id, fill: job && isFilling(job) ? this.#measure(tx, job) : undefined };
@@ -109,7 +123,16 @@ export class Fills {
     await Promise.all(page.filter(isSmall).map(({ fill, name }) => this.#fill(name, fill)));
     // One after the other: each is in memory twice.
     for (const each of page) if (!isSmall(each)) await this.#fill(each.name, each.fill);
-    return page.length > 0 ? this.#again() : NEVER;
+    return page.length > 0 ? this.#again() : this.#nextRetry();
+  }
+
+  #resume(name: string): void {
+    this.#postponed.delete(name);
+    this.#isAsked = true;
+  }
+
+  #nextRetry(): number {
+    return Math.min(NEVER, ...this.#postponed.values());
   }
 
   #again(): number {
@@ -121,6 +144,8 @@ export class Fills {
     const { maxOutputBytes } = this.#options.settings;
     const parents = job.links?.parents.filter(({ as }) => as !== undefined) ?? [];
     const sizes = tx.each(parents, (key) => {
+      // That of another shard may be large.
+      if (key.shard !== undefined) return maxOutputBytes;
       const parent = tx.job(key);
       return parent ? measureOutput(tx, parent, maxOutputBytes) : 0;
     });
@@ -149,6 +174,10 @@ export class Fills {
         step(job, { type: 'filled' });
       });
     } catch (error) {
+      if (error instanceof PeerError && this.#postponed.size < MAX_POSTPONED) {
+        this.#postponed.set(name, this.#options.clock.now() + POSTPONED_MS);
+        return;
+      }
       if (!(error instanceof NoOutputError)) throw error;
       await changes.commit((tx, step) => {
         const job = tx.job(key);
@@ -185,42 +214,45 @@ export class Fills {
     const { payloads, store } = this.#options;
     const key = { endpointId, id };
     const input = await store.read((tx) => tx.payloadUpTo('input', key, payloads.partBytes));
-    const whole = typeof input === 'number' ? await this.#readLarge('input', key, input) : input;
+    const whole =
+      typeof input === 'number'
+        ? await readLarge(payloads, { kind: 'input', key, bytes: input })
+        : input;
     if (whole) return whole;
     throw new NoOutputError('the input of the job cannot be read whole');
   }
 
   /** @throws NoOutputError */
   async #readOutput(job: StoredJob, parent: JobParent): Promise<Uint8Array> {
-    const { payloads, settings, store } = this.#options;
-    const name = nameParent(job, parent);
     const key: JobKey = { endpointId: parent.endpointId, id: parent.id };
-    const bounds = { maxBytes: settings.maxOutputBytes, maxAtOnce: payloads.partBytes };
-    const found = await store.read((tx) => {
-      const now = tx.job(key);
-      return now && { hasOutput: hasOutput(now), output: readOutput(tx, now, bounds) };
-    });
-    if (!found)
-      throw new NoOutputError(`the output of parent ${name} is gone: its record has been removed`);
-    if (!found.hasOutput) return NULL;
-    const { output } = found;
-    const whole =
-      typeof output === 'number' ? await this.#readLarge('output', key, output) : output;
-    if (whole) return whole;
-    throw new NoOutputError(`the output of parent ${name} cannot be read whole`);
+    const output =
+      parent.shard === undefined
+        ? await readWholeOutput(this.#options, key)
+        : await this.#readElsewhere(parent.shard, key);
+    if (typeof output !== 'string') return output;
+    if (output === 'none') return NULL;
+    const why = output === 'gone' ? 'is gone: its record has been removed' : 'cannot be read whole';
+    throw new NoOutputError(`the output of parent ${nameParent(job, parent)} ${why}`);
   }
 
-  /** Undefined: it is lost. Another attempt would not find it either, and hold up the fills behind this one. */
-  async #readLarge(
-    kind: 'input' | 'output',
-    key: JobKey,
-    bytes: number,
-  ): Promise<Uint8Array | undefined> {
+  /** The output of a job in another shard. */
+  async #readElsewhere(shard: number, key: JobKey): Promise<Uint8Array | 'gone' | 'lost' | 'none'> {
+    const parts: Uint8Array[] = [];
+    for (let at = 0; ; ) {
+      const answer = await this.#askPart(shard, { key, at });
+      if (answer.kind !== 'part') return answer.kind;
+      const part = Buffer.from(answer.part, 'base64');
+      parts.push(part);
+      at += part.length;
+      if (at >= answer.totalBytes || part.length === 0) return Buffer.concat(parts);
+    }
+  }
+
+  async #askPart(shard: number, asked: { key: JobKey; at: number }): Promise<OutputPart> {
     try {
-      return await this.#options.payloads.read(kind, key, bytes);
-    } catch (error) {
-      if (error instanceof PayloadFileError && error.isLost) return undefined;
-      throw error;
+      return await this.#options.peers.at(shard).readOutput(asked);
+    } catch (cause) {
+      throw new PeerError(`shard ${shard} does not answer`, { cause });
     }
   }
 }

@@ -24,6 +24,7 @@ import type { TraceContext } from '../../wire/trace-context.ts';
 import { chooseTurn, createJob, judgeWebhook, readQueue, type Submission } from '../admission.ts';
 import type { StepOn } from '../changes.ts';
 import { readEndpoint } from '../endpoint-removal.ts';
+import { NO_REMOTE } from '../handover/remote-parents.ts';
 import { waitForParents } from '../lifecycle/links.ts';
 import { findRepeated, RETRIABLE, retryJob, toChild } from '../parents.ts';
 import type { QueueParts } from '../queue-parts.ts';
@@ -249,7 +250,7 @@ export class Flows {
       for (const node of failed) {
         const job = tx.job(node);
         if (!job) continue;
-        if (!('refused' in retryJob(tx, step, job))) count += 1;
+        if (!('refused' in retryJob(tx, step, { job, remote: NO_REMOTE }))) count += 1;
       }
       return count;
     });

@@ -1,7 +1,13 @@
 // Part of lifecycle.ts: decides what happens to a job when its attempt ends, and bounds the outcome that its worker
 // reports.
 import { limitText } from '../../base/text/printable.ts';
-import { type JobLinks, NO_TURN, type StoredJob } from '../../store/store.ts';
+import {
+  type JobChild,
+  type JobLinks,
+  type JobReader,
+  NO_TURN,
+  type StoredJob,
+} from '../../store/store.ts';
 import type { AttemptError, AttemptUsage, GpuUsage, StuckPlace } from '../../wire/job/attempt.ts';
 import type { ErrorCode, TerminalStatus } from '../../wire/job/job.ts';
 import type { FailedAttempt } from '../../wire/job/job-records.ts';
@@ -228,11 +234,14 @@ export function settle(
 function endLinks(links: JobLinks | null, status: TerminalStatus): JobLinks | null {
   if (!links) return null;
   const { filling: _, ...rest } = links;
-  const readers = links.children
-    .filter(({ reads }) => reads)
-    .map(({ endpointId, id }) => ({ endpointId, id }));
+  const readers = links.children.filter(({ reads }) => reads).map(toReader);
   const isRead = status === 'COMPLETED' && readers.length > 0;
   return { ...rest, children: [], ...(isRead && { readers }) };
+}
+
+/** The child, once its parent has COMPLETED. */
+export function toReader({ endpointId, id, shard }: JobChild): JobReader {
+  return { endpointId, id, ...(shard !== undefined && { shard }) };
 }
 
 /** The job has ended but its attempt continues: the holder may still report how it was stopped. */

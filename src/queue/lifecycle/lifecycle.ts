@@ -5,6 +5,7 @@ import {
   isOpen,
   isWaiting,
   type JobChild,
+  type JobKey,
   type JobNote,
   type JobParent,
   type StoredJob,
@@ -53,6 +54,7 @@ import {
   NO_LINKS,
   nameParent,
   needsFilling,
+  removeReader,
   waitForParents,
 } from './links.ts';
 import { inheritRetry, readWish } from './retry.ts';
@@ -99,7 +101,9 @@ export type JobEvent =
   /** Parents of the job have ended. */
   | { type: 'parents_ended'; ends: readonly EndedParent[] }
   /** Another job waits for this one. */
-  | { type: 'child_added'; child: JobChild }
+  | { type: 'child_added'; child: JobChild; isAccepted?: boolean }
+  /** It does not need the output of this one any more. */
+  | { type: 'reader_left'; reader: JobKey }
   /** The outputs of the parents are in the input. */
   | { type: 'filled' }
   /** They cannot be put there. */
@@ -184,7 +188,9 @@ function decide(job: StoredJob, event: JobEvent, moment: Moment): Decision {
     case 'parents_ended':
       return endParents(job, event.ends, moment);
     case 'child_added':
-      return addChild(job, event.child);
+      return addChild(job, event);
+    case 'reader_left':
+      return removeReader(job, event.reader);
     case 'filled':
       return endFilling(job, moment);
     case 'not_filled':

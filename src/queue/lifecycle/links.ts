@@ -10,12 +10,14 @@ import {
 } from '../../store/store.ts';
 import type { AttemptError } from '../../wire/job/attempt.ts';
 import { isTerminal, LIMITS, type ParentEnd } from '../../wire/job/job.ts';
-import { settle } from './attempt-end.ts';
+import { settle, toReader } from './attempt-end.ts';
 import { change, type Decision, type Moment, type Transition } from './transition.ts';
 
 export interface EndedParent {
   parent: JobKey;
   status: ParentEnd;
+  /** Of the wait that the end is for. Default: 0. */
+  round?: number | undefined;
 }
 
 export const NO_LINKS: JobLinks = { parents: [], children: [], delayMs: 0 };
@@ -42,13 +44,16 @@ export function waitForParents(job: StoredJob, { now }: Pick<Moment, 'now'>): St
 export function endParents(job: StoredJob, ends: readonly EndedParent[], moment: Moment): Decision {
   const { links } = job;
   if (!links || !isWaiting(job)) return { refused: 'it does not wait for parents' };
+  const byParent = new Map(ends.map((end) => [nameEdge(end.parent, end.round), end.status]));
   const parents = links.parents.map((parent) => {
-    const end = ends.find(
-      ({ parent: { endpointId, id } }) => id === parent.id && endpointId === parent.endpointId,
-    );
-    return isOpen(parent) && end ? { ...parent, ended: end.status } : parent;
+    const ended = isOpen(parent) ? byParent.get(nameEdge(parent, parent.round)) : undefined;
+    return ended === undefined ? parent : { ...parent, ended };
   });
   return proceed({ ...job, links: { ...links, parents } }, moment);
+}
+
+function nameEdge({ endpointId, id }: JobKey, round = 0): string {
+  return `${endpointId}/${id} ${round}`;
 }
 
 function proceed(job: StoredJob, moment: Moment): Transition {
@@ -138,18 +143,34 @@ export function nameParent({ endpointId }: StoredJob, parent: JobKey): string {
   return parent.endpointId === endpointId ? parent.id : `${parent.endpointId}/${parent.id}`;
 }
 
-/** Another job waits for this one, or for its output. */
-export function addChild(job: StoredJob, child: JobChild): Decision {
+/** Another job waits for this one, or for its output. `isAccepted`: whatever their number. A second call replaces the first. */
+export function addChild(
+  job: StoredJob,
+  { child, isAccepted = false }: { child: JobChild; isAccepted?: boolean | undefined },
+): Decision {
   const links = job.links ?? NO_LINKS;
   if (isTerminal(job.status)) {
-    const { endpointId, id, reads } = child;
+    const { reads } = child;
     if (!reads || job.status !== 'COMPLETED') return { refused: `its status is ${job.status}` };
-    const readers = [...(links.readers ?? []), { endpointId, id }];
+    const readers = [...without(links.readers, child), toReader(child)];
     return change({ ...job, linked: true, links: { ...links, readers } });
   }
-  if (links.children.length >= LIMITS.childrenOfJob) {
+  const others = without(links.children, child);
+  if (!isAccepted && others.length >= LIMITS.childrenOfJob) {
     return { refused: `${LIMITS.childrenOfJob} jobs wait for it already, the most that may` };
   }
-  const children = [...links.children, child];
-  return change({ ...job, linked: true, links: { ...links, children } });
+  return change({ ...job, linked: true, links: { ...links, children: [...others, child] } });
+}
+
+/** The reader has its input, or does not need it any more. */
+export function removeReader(job: StoredJob, reader: JobKey): Decision {
+  if (!job.links?.readers) return { refused: 'no job reads its output' };
+  return change({
+    ...job,
+    links: { ...job.links, readers: without(job.links.readers, reader) },
+  });
+}
+
+function without<Key extends JobKey>(keys: readonly Key[] = [], { endpointId, id }: JobKey): Key[] {
+  return keys.filter((key) => key.id !== id || key.endpointId !== endpointId);
 }

@@ -2,11 +2,19 @@
 // outputs without reading them.
 import type { Clock } from '../../base/clock.ts';
 import { runInSlices } from '../../base/slices.ts';
-import type { ChunkBatch, JobKey, Reader, StoredJob } from '../../store/store.ts';
+import {
+  type ChunkBatch,
+  type JobKey,
+  PayloadFileError,
+  type Reader,
+  type StoredJob,
+} from '../../store/store.ts';
 import { MAX_CHUNK_BYTES } from '../../wire/chunk/chunk.ts';
 import { joinOutputs, splitInSlices, viewBuffer } from '../../wire/chunk/chunk-bytes.ts';
 import { ChunkOrderError } from '../../wire/chunk/chunk-pieces.ts';
+import type { QueueParts } from '../queue-parts.ts';
 import { hasOutput } from '../records.ts';
+import type { LargePayloads } from './large-payloads.ts';
 
 /** Estimates the size of the result of `readOutput`. */
 export function measureOutput(tx: Reader, job: StoredJob, maxBytes: number): number {
@@ -39,6 +47,39 @@ export function readOutput(
   if (!hasOutput(job)) return undefined;
   if (job.outputKind === 'value') return tx.payloadUpTo('output', job, maxAtOnce);
   return joinChunks(tx, job, maxBytes);
+}
+
+/**
+ * The whole output of a job as JSON. `gone`: there is no such job. `none`: it has no output. `lost`: another attempt would
+ * not find it either.
+ */
+export async function readWholeOutput(
+  { payloads, settings, store }: Pick<QueueParts, 'payloads' | 'settings' | 'store'>,
+  key: JobKey,
+): Promise<Uint8Array | 'gone' | 'lost' | 'none'> {
+  const bounds = { maxBytes: settings.maxOutputBytes, maxAtOnce: payloads.partBytes };
+  const found = await store.read((tx) => {
+    const job = tx.job(key);
+    return job && { hasOutput: hasOutput(job), output: readOutput(tx, job, bounds) };
+  });
+  if (!found) return 'gone';
+  if (!found.hasOutput) return 'none';
+  const { output } = found;
+  if (typeof output !== 'number') return output ?? 'lost';
+  return (await readLarge(payloads, { kind: 'output', key, bytes: output })) ?? 'lost';
+}
+
+/** Undefined: it is lost. */
+export async function readLarge(
+  payloads: Pick<LargePayloads, 'read'>,
+  { bytes, key, kind }: { kind: 'input' | 'output'; key: JobKey; bytes: number },
+): Promise<Uint8Array | undefined> {
+  try {
+    return await payloads.read(kind, key, bytes);
+  } catch (error) {
+    if (error instanceof PayloadFileError && error.isLost) return undefined;
+    throw error;
+  }
 }
 
 /** Like `readOutput`, for a job that streams. */

@@ -167,7 +167,11 @@ describe('a job with parents', () => {
       errors: [`after[0]: 1000 jobs wait for job ${parent} already, the most that may`],
     });
     await run(parent);
-    expect(await worker.take({ max: 1_000 })).toHaveLength(1_000);
+    // Not in one commit: that would hold the event loop.
+    const first = (await worker.take({ max: 1_000 })).length;
+    expect(first).toBeLessThan(1_000);
+    let taken = first;
+    while (taken < 1_000) taken += (await worker.take({ max: 1_000, waitMs: 1_000 })).length;
   });
 
   it('is one job for one idempotency key', async () => {

@@ -1,0 +1,191 @@
+// Delivers the messages of this shard: to itself in commits of their own, and to the queues of other shards, which take each
+// in once. One loop for each receiver, so that none waits for another one.
+import { backoffMs } from '../../base/backoff.ts';
+import { AT_ONCE, Loop, NEVER } from '../../base/loop.ts';
+import { type JobKey, logLevelOf, type Reader } from '../../store/store.ts';
+import { describeEnd } from '../lifecycle/links.ts';
+import { isFull } from '../parents.ts';
+import { readWholeOutput } from '../payloads/outputs.ts';
+import type { QueueParts } from '../queue-parts.ts';
+import { putSeen, readSeen } from './outbox.ts';
+import type { NumberedMessage, OutputPart, ParentState, ShardService } from './peers.ts';
+import { takeIn } from './take-in.ts';
+
+/** Pauses between attempts to deliver to a shard that nobody serves, or that refuses. */
+const BACKOFF = { baseMs: 500, maxMs: 10_000, factor: 2, jitter: 0.2 } as const;
+/** Bytes of an output in one part. */
+const PART_BYTES = 8 * 1_048_576;
+
+type HandoversOptions = Pick<
+  QueueParts,
+  | 'changes'
+  | 'clock'
+  | 'closing'
+  | 'log'
+  | 'outbox'
+  | 'payloads'
+  | 'peers'
+  | 'random'
+  | 'settings'
+  | 'store'
+>;
+
+interface Channel {
+  loop: Loop;
+  /** There may be messages. */
+  isAsked: boolean;
+  failures: number;
+  retryAt: number;
+}
+
+export class Handovers implements ShardService {
+  readonly #options: HandoversOptions;
+  readonly #channels = new Map<number, Channel>();
+  readonly #running: Promise<void>[] = [];
+
+  constructor(options: HandoversOptions) {
+    this.#options = options;
+    options.outbox.onSent = (shard) => this.#ask(shard);
+  }
+
+  /** Continues what an earlier run has left. */
+  async start(): Promise<void> {
+    const { outbox, store } = this.#options;
+    for (const shard of await outbox.load(store)) this.#ask(shard);
+  }
+
+  /** Call this after `closing` has aborted. */
+  async close(): Promise<void> {
+    await Promise.all(this.#running);
+  }
+
+  #ask(shard: number): void {
+    const channel = this.#channels.get(shard) ?? this.#open(shard);
+    channel.isAsked = true;
+    channel.loop.wake();
+  }
+
+  #open(shard: number): Channel {
+    const { clock, closing, log } = this.#options;
+    const loop = new Loop({
+      clock,
+      closing,
+      pass: () => this.#deliverTo(shard, channel),
+      onError: (error) =>
+        log[logLevelOf(error)]({ err: error }, 'taking in messages failed, retrying'),
+    });
+    const channel: Channel = { loop, isAsked: true, failures: 0, retryAt: 0 };
+    this.#channels.set(shard, channel);
+    this.#running.push(loop.run());
+    return channel;
+  }
+
+  async #deliverTo(shard: number, channel: Channel): Promise<number> {
+    const { clock, log, peers, random } = this.#options;
+    if (shard === peers.shard) return this.#deliverHere(channel);
+    if (!channel.isAsked) return NEVER;
+    if (clock.now() < channel.retryAt) return channel.retryAt;
+    channel.isAsked = false;
+    try {
+      const isLast = await this.#deliver(shard);
+      channel.failures = 0;
+      if (isLast) return channel.isAsked ? AT_ONCE : NEVER;
+      channel.isAsked = true;
+      return AT_ONCE;
+    } catch (error) {
+      channel.isAsked = true;
+      channel.failures += 1;
+      const waitMs = backoffMs(channel.failures, { ...BACKOFF, random });
+      channel.retryAt = clock.now() + waitMs;
+      const level = channel.failures === 1 ? 'warn' : 'debug';
+      log[level]({ err: error, shard }, 'delivering messages to a shard failed, retrying');
+      return channel.retryAt;
+    }
+  }
+
+  /** @returns whether no message is left */
+  async #deliver(shard: number): Promise<boolean> {
+    const { changes, outbox, peers, store } = this.#options;
+    const next = await store.read((tx) => outbox.next(tx, shard));
+    if (next.length === 0) return true;
+    const messages = next.map(({ message, number }) => ({ message, number }));
+    const taken = await peers.at(shard).receive({ from: peers.shard, messages });
+    const done = next.filter(({ number }) => number <= taken);
+    await changes.commit((tx) => outbox.remove(tx, shard, done));
+    outbox.removed(done);
+    return false;
+  }
+
+  async #deliverHere(channel: Channel): Promise<number> {
+    if (!channel.isAsked) return NEVER;
+    channel.isAsked = false;
+    const { changes, outbox, peers } = this.#options;
+    try {
+      const taken = await changes.inSlice(() =>
+        changes.commit((tx, step) => {
+          const next = outbox.next(tx, peers.shard);
+          const messages = next.map(({ message }) => message);
+          takeIn(tx, step, { from: peers.shard, messages });
+          outbox.remove(tx, peers.shard, next);
+          return next;
+        }),
+      );
+      outbox.removed(taken);
+      if (taken.length === 0) return channel.isAsked ? AT_ONCE : NEVER;
+      channel.isAsked = true;
+      return AT_ONCE;
+    } catch (error) {
+      channel.isAsked = true;
+      throw error;
+    }
+  }
+
+  receive({
+    from,
+    messages,
+  }: {
+    from: number;
+    messages: readonly NumberedMessage[];
+  }): Promise<number> {
+    const { changes } = this.#options;
+    return changes.inSlice(() =>
+      changes.commit((tx, step) => {
+        const seen = readSeen(tx, from);
+        const fresh = messages.filter(({ number }) => number > seen);
+        const last = fresh.at(-1)?.number ?? seen;
+        takeIn(tx, step, { from, messages: fresh.map(({ message }) => message) });
+        if (last > seen) putSeen(tx, from, last);
+        return last;
+      }),
+    );
+  }
+
+  describeParents({
+    keys,
+    userId,
+  }: {
+    userId: string;
+    keys: readonly JobKey[];
+  }): Promise<(ParentState | null)[]> {
+    return this.#options.store.read((tx) => tx.each(keys, (key) => describe(tx, key, userId)));
+  }
+
+  async readOutput({ at, key }: { key: JobKey; at: number }): Promise<OutputPart> {
+    const output = await readWholeOutput(this.#options, key);
+    if (typeof output === 'string') return { kind: output };
+    const part = Buffer.from(output.buffer, output.byteOffset, output.length);
+    return {
+      kind: 'part',
+      part: part.subarray(at, at + PART_BYTES).toString('base64'),
+      totalBytes: output.length,
+    };
+  }
+}
+
+function describe(tx: Reader, key: JobKey, userId: string): ParentState | null {
+  const endpoint = tx.endpoint(key.endpointId);
+  const job = endpoint?.userId === userId && !endpoint.deleted ? tx.job(key) : undefined;
+  if (!job) return null;
+  const status = describeEnd(job);
+  return { isFull: isFull(job), ...(status !== undefined && { status }) };
+}

@@ -1,0 +1,108 @@
+// Asks the queues of other shards how parents are, before a job that is to wait for them is added or retried.
+import { sleep } from '../../base/clock.ts';
+import type { JobKey, StoredJob } from '../../store/store.ts';
+import type { ParentReference } from '../../wire/job/job.ts';
+import type { QueueParts } from '../queue-parts.ts';
+import type { ParentState } from './peers.ts';
+
+/** A parent in another shard as it was a moment ago. Null: there is no such job of the user. */
+export type RemoteParent = { shard: number; state: ParentState | null };
+
+/** By `nameParentKey`. Parents of the own shard are not in it. */
+export type FoundParents = ReadonlyMap<string, RemoteParent>;
+
+export const NO_REMOTE: FoundParents = new Map();
+
+export function nameParentKey({ endpointId, id }: JobKey): string {
+  return `${endpointId}/${id}`;
+}
+
+/** Jobs of one question. */
+export const MAX_ASKED = 1_000;
+
+/** How long a question waits for a shard that nobody serves, as requests do. */
+const WAIT_MS = 12_000;
+const PAUSE_MS = 250;
+
+type RemoteParentsOptions = Pick<QueueParts, 'clock' | 'closing' | 'outbox' | 'peers' | 'store'>;
+
+export class RemoteParents {
+  readonly #options: RemoteParentsOptions;
+
+  constructor(options: RemoteParentsOptions) {
+    this.#options = options;
+  }
+
+  /** `after`: of jobs of the endpoint. @throws ProblemError `unavailable`, `queue_full` */
+  ofSubmission(
+    endpointId: string,
+    after: readonly ParentReference[],
+  ): Promise<FoundParents> | FoundParents {
+    return this.#ask(
+      endpointId,
+      after.map(({ endpoint, id }) => ({ endpointId: endpoint ?? endpointId, id })),
+    );
+  }
+
+  /** Of jobs that are to be retried; those that have COMPLETED do not matter. */
+  ofJobs(jobs: readonly (StoredJob | undefined)[]): Promise<FoundParents> | FoundParents {
+    const parents = jobs.flatMap((job) => job?.links?.parents ?? []);
+    const [first] = jobs;
+    const asked = parents.filter(
+      ({ ended, shard }) => shard !== undefined && ended !== 'COMPLETED',
+    );
+    return first ? this.#ask(first.endpointId, asked) : NO_REMOTE;
+  }
+
+  #ask(endpointId: string, keys: readonly JobKey[]): Promise<FoundParents> | FoundParents {
+    const { peers } = this.#options;
+    const ofShards = Map.groupBy(keys, (key) => peers.shardOf(key.endpointId) ?? peers.shard);
+    ofShards.delete(peers.shard);
+    return ofShards.size > 0 ? this.#askShards(endpointId, ofShards) : NO_REMOTE;
+  }
+
+  async #askShards(
+    endpointId: string,
+    ofShards: ReadonlyMap<number, readonly JobKey[]>,
+  ): Promise<FoundParents> {
+    const { outbox, peers, store } = this.#options;
+    const userId = (await store.read((tx) => tx.endpoint(endpointId)))?.userId ?? '';
+    outbox.refuseFull(userId);
+    const found = new Map<string, RemoteParent>();
+    const asked = [...ofShards].map(async ([shard, given]) => {
+      const named = new Map(
+        given.map((key) => [nameParentKey(key), { endpointId: key.endpointId, id: key.id }]),
+      );
+      for (const part of cut([...named])) {
+        const keys = part.map(([, key]) => key);
+        const states = await this.#untilServed(() =>
+          peers.at(shard).describeParents({ userId, keys }),
+        );
+        for (const [index, [name]] of part.entries()) {
+          found.set(name, { shard, state: states[index] ?? null });
+        }
+      }
+    });
+    await Promise.all(asked);
+    return found;
+  }
+
+  /** A shard that moves to another node answers soon. */
+  async #untilServed<T>(ask: () => Promise<T>): Promise<T> {
+    const { clock, closing } = this.#options;
+    for (const until = clock.now() + WAIT_MS; ; ) {
+      try {
+        return await ask();
+      } catch (error) {
+        if (clock.now() >= until || closing.aborted) throw error;
+        await sleep(clock, PAUSE_MS, closing);
+      }
+    }
+  }
+}
+
+function cut<T>(all: readonly T[]): T[][] {
+  return Array.from({ length: Math.ceil(all.length / MAX_ASKED) }, (_, part) =>
+    all.slice(part * MAX_ASKED, (part + 1) * MAX_ASKED),
+  );
+}
