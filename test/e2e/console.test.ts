@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe } from 'vitest';
 import { launchBrowser } from '../support/browser.ts';
 import { describeEndpoint } from './console/endpoint.ts';
+import { describeFlows } from './console/flows.ts';
 import { describeInputForm } from './console/input-form.ts';
 import { describeJobs } from './console/jobs.ts';
 import { describePlayground } from './console/playground.ts';
@@ -30,5 +31,6 @@ describe('the console', () => {
   describePlayground(ready);
   describeInputForm(ready);
   describeJobs(ready);
+  describeFlows(ready);
   describeResources(ready);
 });

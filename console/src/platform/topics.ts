@@ -3,6 +3,7 @@
 import type {
   DecisionRecord,
   EndpointHealth,
+  FlowRecord,
   PodRecord,
   VersionRecord,
 } from '../../../src/client.ts';
@@ -30,6 +31,9 @@ export const TOPICS = {
   }),
   job: (endpoint: string, id: string): TopicOf<Omit<JobDetails, 'input'>> => ({
     name: composeTopic('job', endpoint, id),
+  }),
+  flow: (endpoint: string, id: string): TopicOf<FlowRecord> => ({
+    name: composeTopic('flow', endpoint, id),
   }),
   pods: (): TopicOf<{ pods: PodRecord[] }> => ({ name: composeTopic('pods') }),
   pod: (id: string): TopicOf<PodRecord> => ({ name: composeTopic('pod', id) }),

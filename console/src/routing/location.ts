@@ -38,12 +38,14 @@ export function followLinks(): void {
   window.addEventListener('popstate', () => place.write(readPlace()));
   document.addEventListener('click', (event) => {
     const isPlain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey;
-    const link = event.target instanceof Element ? event.target.closest('a') : null;
+    // Of HTML, or of a drawing in SVG.
+    const link = event.target instanceof Element ? event.target.closest('a[href]') : null;
     if (!link || !isPlain || event.defaultPrevented) return;
-    const isOurs = link.origin === window.location.origin && link.pathname.startsWith(`${BASE}/`);
-    if (!isOurs || link.target !== '' || link.hasAttribute('download')) return;
-    if (link.hash !== '' && link.pathname === window.location.pathname) return;
+    const url = new URL(link.getAttribute('href') ?? '', document.baseURI);
+    const isOurs = url.origin === window.location.origin && url.pathname.startsWith(`${BASE}/`);
+    if (!isOurs || link.hasAttribute('target') || link.hasAttribute('download')) return;
+    if (url.hash !== '' && url.pathname === window.location.pathname) return;
     event.preventDefault();
-    go(link.pathname.slice(BASE.length) + link.search);
+    go(url.pathname.slice(BASE.length) + url.search);
   });
 }

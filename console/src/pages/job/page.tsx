@@ -24,6 +24,7 @@ import { LoadProblem, pathOf, useEndpoint } from '../endpoint/frame.tsx';
 import { actOnJob, allowsAction } from '../jobs/job-actions.ts';
 import { keepDraft } from '../playground/tries.ts';
 import { JobChunks } from './job-chunks.tsx';
+import { Links } from './links.tsx';
 import { Log } from './log.tsx';
 import { listEvents } from './timeline.ts';
 
@@ -156,6 +157,7 @@ function JobBody({ endpoint, job: { details, record } }: { endpoint: string; job
           <Value value={details.input} file={`${details.id}-input`} />
         </section>
       </div>
+      <Links job={details} />
       {record.progress !== undefined && !isOver && (
         <section>
           <h2>Progress</h2>
