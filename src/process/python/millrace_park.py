@@ -323,6 +323,10 @@ class _Parking:
                 code = way.call(step, pid)
                 if code != 0:
                     raise _Refusal(_explain(step, pid, code), step=step, code=code)
+        for pid in pids:
+            # Otherwise the end of the process would be blamed on the calls that it runs.
+            if _is_ending(pid):
+                raise _Refusal(f"process {pid} was killed while it was suspended", step="state")
         return {"ms": round((time.monotonic() - since) * 1000)}
 
 
@@ -351,6 +355,19 @@ def _find_users(group: int) -> List[int]:
         except (OSError, ValueError, IndexError):
             continue
     return sorted(found)
+
+
+def _is_ending(pid: int) -> bool:
+    """Also if its parent does not know yet. See proc(5); the flags are PF_EXITING and PF_SIGNALED of linux/sched.h."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        with open(f"/proc/{pid}/status") as file:
+            pending = re.findall(r"^(?:Sig|Shd)Pnd:\s*([0-9a-f]+)$", file.read(), re.MULTILINE)
+    except OSError:
+        return True
+    is_killed = any(int(each, 16) & 1 << signal.SIGKILL - 1 for each in pending)
+    return fields[0] in "ZX" or int(fields[6]) & 0x404 != 0 or is_killed
 
 
 def _die_with_parent() -> None:
