@@ -37,7 +37,7 @@ export const EXPECTATIONS: Readonly<Record<string, Expectation>> = {
       /^dist\/process\/python\/[^/]+\.py$/,
       /^dist\/wire\/link\/worker\.proto$/,
       /^docs\/(?!decisions\/).*\.(md|json|svg)$/,
-      /^handlers\/.*(?<!\.test)\.ts$/,
+      /^handlers\/(README\.md|.*(?<!\.test)\.ts)$/,
     ],
     required: [
       ...[
