@@ -2,6 +2,7 @@
 import type { FastifyInstance } from 'fastify';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import type { BatchForms } from '../queue/batches/batch-form.ts';
 import type { Queues } from '../queue/queues.ts';
 import type { RecordFormats } from '../queue/records.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
@@ -19,6 +20,8 @@ export interface Adapter {
   addRoutes: (app: FastifyInstance, parts: AdapterParts) => void;
   /** How job records in webhooks look, by the format that the job's attachment names. */
   recordFormats?: RecordFormats;
+  /** What lines of batches look like, by the form that a batch names. */
+  batchForms?: BatchForms;
 }
 
 export interface AdapterParts {

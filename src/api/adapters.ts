@@ -1,4 +1,5 @@
 // The adapters of the API: the only file outside of their folders that knows them.
+import type { BatchForms } from '../queue/batches/batch-form.ts';
 import type { RecordFormats } from '../queue/records.ts';
 import type { Adapter } from './adapter.ts';
 import { openAi } from './openai/openai-routes.ts';
@@ -10,4 +11,9 @@ export const ADAPTERS: readonly Adapter[] = [openAi, runpod];
 export const RECORD_FORMATS: RecordFormats = Object.assign(
   {},
   ...ADAPTERS.map(({ recordFormats }) => recordFormats),
+);
+
+export const BATCH_FORMS: BatchForms = Object.assign(
+  {},
+  ...ADAPTERS.map(({ batchForms }) => batchForms),
 );

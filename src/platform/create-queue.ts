@@ -1,5 +1,5 @@
 // Creates a queue with the sender of its webhooks, and the sender of a budget's notices.
-import { RECORD_FORMATS } from '../api/adapters.ts';
+import { BATCH_FORMS, RECORD_FORMATS } from '../api/adapters.ts';
 import type { Clock } from '../base/clock.ts';
 import { createNameResolver } from '../base/net/name-resolver.ts';
 import { packageVersion } from '../base/package-info.ts';
@@ -27,6 +27,7 @@ export function createQueue(options: QueueParts): Queue {
     ...(settings && { settings }),
     webhooks: createWebhookSender(options),
     formats: RECORD_FORMATS,
+    batchForms: BATCH_FORMS,
     isRecording: true,
   });
 }

@@ -11,6 +11,7 @@ import {
   type WriteOptions,
 } from '../store/store.ts';
 import { isTerminal } from '../wire/job/job.ts';
+import { noteBatchEnds } from './batches/batch-ends.ts';
 import { countDeadLetter, prepareCount } from './dead-letters.ts';
 import { requestFill } from './flows/fills.ts';
 import { noteFlows } from './flows/flow-record.ts';
@@ -122,6 +123,7 @@ export class Changes {
       tellChildren(tx, step, { changes, shard: peers.shard });
       releaseOutputs(step, changes);
       noteFlows(tx, changes, moment.now);
+      noteBatchEnds(tx, changes, moment.now);
       for (const { before, transition } of changes) {
         if (isFilling(transition.job) && !isFilling(before)) requestFill(tx, before);
       }

@@ -13,6 +13,7 @@ type EndpointRemovalOptions = Pick<
   | 'changes'
   | 'closing'
   | 'deliveries'
+  | 'files'
   | 'gpuTotals'
   | 'inputSchemas'
   | 'jobTimes'
@@ -59,10 +60,17 @@ export class EndpointRemoval {
     signals.endpointGone(endpointId);
     while (!signal.aborted && !closing.aborted) {
       const isLast = await this.#removeSome(endpointId);
-      if (isLast && (await this.#removeDeliveries(endpointId))) return true;
+      if (isLast && (await this.#removeRest(endpointId))) return true;
       await letOthersRun();
     }
     return false;
+  }
+
+  /** @returns whether nothing is left */
+  async #removeRest(endpointId: string): Promise<boolean> {
+    return (
+      (await this.#options.files.dropSome(endpointId)) && (await this.#removeDeliveries(endpointId))
+    );
   }
 
   /** @returns whether all deliveries are removed */

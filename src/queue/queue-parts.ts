@@ -3,6 +3,8 @@ import { setMaxListeners } from 'node:events';
 import type { ResumableClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Store } from '../store/store.ts';
+import type { BatchForms } from './batches/batch-form.ts';
+import { Files } from './batches/files.ts';
 import { Changes } from './changes.ts';
 import { EndpointRemoval } from './endpoint-removal.ts';
 import { Outbox } from './handover/outbox.ts';
@@ -43,6 +45,8 @@ export interface QueueParts {
   settings: QueueSettings;
   /** For the records of webhooks. */
   formats: RecordFormats;
+  /** Of the lines of batches. */
+  batchForms: BatchForms;
   /** Undefined: nothing is sent; deliveries wait for a platform with a sender. */
   webhooks: WebhookSender | undefined;
   tracing: JobTracing | undefined;
@@ -63,6 +67,7 @@ export interface QueueParts {
   changes: Changes;
   inputSchemas: InputSchemas;
   schedules: Schedules;
+  files: Files;
   removal: EndpointRemoval;
   arrivals: Arrivals;
   positions: Positions;
@@ -77,7 +82,14 @@ export interface QueueParts {
 export function createParts(options: QueueOptions, closing: AbortSignal): QueueParts {
   // Every open long poll listens to this signal, so thousands of listeners are normal.
   setMaxListeners(0, closing);
-  const { clock, findScaling = () => 'none', formats = {}, log, webhooks } = options;
+  const {
+    clock,
+    batchForms = {},
+    findScaling = () => 'none',
+    formats = {},
+    log,
+    webhooks,
+  } = options;
   const { owns = () => true, peers = ALONE, random = Math.random } = options;
   const outbox = new Outbox(peers);
   const recordedTime = new RecordedTime(options);
@@ -97,6 +109,7 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
     random,
     settings,
     formats,
+    batchForms,
     webhooks,
     tracing,
     findScaling,
@@ -119,15 +132,19 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
   const changes = new Changes({ ...basic, deliveries });
   const positions = new Positions(clock);
   const schedules = new Schedules({ ...basic, changes, positions });
+  const onUnused = () => signals.payloadUnused();
+  const payloads = new LargePayloads({ store, settings, onUnused });
+  const files = new Files({ ...basic, payloads, positions });
   return {
     ...basic,
     deliveries,
     changes,
     schedules,
-    removal: new EndpointRemoval({ ...basic, deliveries, changes, schedules }),
+    removal: new EndpointRemoval({ ...basic, deliveries, changes, files, schedules }),
     arrivals: new Map(),
     positions,
-    payloads: new LargePayloads({ store, settings, onUnused: () => signals.payloadUnused() }),
+    payloads,
+    files,
     outputs: new FreshOutputs(clock),
     waits: new Waits(basic),
     workerLoads: new WorkerLoads(basic),

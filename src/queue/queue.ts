@@ -7,6 +7,12 @@ import { ProblemError } from '../wire/problem.ts';
 import type { EndpointHealth, InputSchemaRecord } from '../wire/resources/endpoint.ts';
 import type { Pause } from '../wire/resources/pause.ts';
 import { QueueActivity } from './activity/activity.ts';
+import type { BatchForms } from './batches/batch-form.ts';
+import { Batches } from './batches/batches.ts';
+import { Feeder } from './batches/feeder.ts';
+import type { Files } from './batches/files.ts';
+import { NextLines } from './batches/next-lines.ts';
+import { ResultWriter } from './batches/result-writer.ts';
 import { DeadLetters } from './dead-letters.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import { Fills } from './flows/fills.ts';
@@ -46,6 +52,8 @@ export interface QueueOptions {
   random?: () => number;
   /** Record formats of other APIs, for the webhooks of their jobs. Default: none. */
   formats?: RecordFormats;
+  /** Forms of the lines of batches. Default: there are no batches. */
+  batchForms?: BatchForms;
   /** Closed with the queue. Default: nothing is sent, but deliveries are stored. */
   webhooks?: WebhookSender;
   /** What the scaler knows of an endpoint's workers. Default: the platform starts no workers. */
@@ -73,6 +81,8 @@ export class Queue {
   readonly jobs: Jobs;
   readonly deadLetters: DeadLetters;
   readonly flows: Flows;
+  readonly files: Files;
+  readonly batches: Batches;
   readonly streams: Streams;
   readonly openLeases: OpenLeases;
   readonly workerLoads: WorkerLoads;
@@ -87,6 +97,7 @@ export class Queue {
   readonly #reports: Reports;
   readonly #fills: Fills;
   readonly #handovers: Handovers;
+  readonly #feeder: Feeder;
   readonly #closing = new AbortController();
   readonly #isRecording: boolean;
   readonly #wrapLink: NonNullable<QueueOptions['wrapLink']>;
@@ -105,6 +116,11 @@ export class Queue {
     this.jobs = new Jobs(parts);
     this.deadLetters = new DeadLetters(parts, this.submissions);
     this.flows = new Flows(parts);
+    this.files = parts.files;
+    const lines = new NextLines(parts);
+    const results = new ResultWriter({ ...parts, jobs: this.jobs });
+    this.#feeder = new Feeder({ ...parts, lines, results });
+    this.batches = new Batches(parts, (batch) => this.#feeder.note(batch));
     this.streams = new Streams(parts);
     this.openLeases = new OpenLeases(parts);
     this.activity = new QueueActivity(parts);
@@ -136,6 +152,8 @@ export class Queue {
     await deliveries.start();
     await this.#fills.start();
     await this.#handovers.start();
+    await this.files.start();
+    await this.#feeder.start();
     if (this.#isRecording) this.#recording = this.activity.record();
   }
 
@@ -170,6 +188,8 @@ export class Queue {
       this.#sweeping,
       this.#fills.close(),
       this.#handovers.close(),
+      this.files.close(),
+      this.#feeder.close(),
       this.#recording,
       this.schedules.closed(),
       deliveries.close(),

@@ -13,6 +13,7 @@ import type { QueueSettings } from './settings.ts';
 type MethodsOf<T> = { readonly [Name in keyof T]: T[Name] };
 
 type Parts =
+  | 'batches'
   | 'deadLetters'
   | 'flows'
   | 'jobs'
@@ -20,6 +21,7 @@ type Parts =
   | 'streams'
   | 'submissions'
   | 'workerLoads';
+type OfFiles = 'delete' | 'list' | 'part' | 'read' | 'upload';
 type OfSchedules = 'call' | 'counts' | 'entries' | 'page';
 type OfAll = 'bridge' | 'close' | 'isClosing' | 'reached' | 'settings';
 type OfEndpoint = 'endPod' | 'health' | 'inputSchema' | 'isClosingAt' | 'link' | 'listPauses';
@@ -27,6 +29,7 @@ type Listings = 'endpoints' | 'gpuTotals' | 'jobTimes' | 'webhookCounts';
 
 /** What callers may do with one queue or several. See queue.ts for each member. */
 export type Queues = { readonly [Part in Parts]: MethodsOf<Queue[Part]> } & {
+  readonly files: Pick<Queue['files'], OfFiles>;
   readonly activity: Pick<Queue['activity'], 'now' | 'series'>;
   readonly pauses: Pick<Queue['pauses'], 'pause' | 'resume'>;
   readonly schedules: Pick<Queue['schedules'], OfSchedules>;
@@ -102,6 +105,21 @@ export class ShardedQueues implements Queues {
     list: async (listing) => this.of(listing.endpointId).flows.list(listing),
     cancel: async (key, selection) => this.of(key.endpointId).flows.cancel(key, selection),
     retry: async (key, selection) => this.of(key.endpointId).flows.retry(key, selection),
+  };
+
+  readonly files: Queues['files'] = {
+    upload: async (file, source) => this.of(file.endpointId).files.upload(file, source),
+    read: async (key) => this.of(key.endpointId).files.read(key),
+    list: async (listing) => this.of(listing.endpointId).files.list(listing),
+    delete: async (key) => this.of(key.endpointId).files.delete(key),
+    part: async (key, index) => this.of(key.endpointId).files.part(key, index),
+  };
+
+  readonly batches: Queues['batches'] = {
+    create: async (batch) => this.of(batch.endpointId).batches.create(batch),
+    read: async (key) => this.of(key.endpointId).batches.read(key),
+    list: async (listing) => this.of(listing.endpointId).batches.list(listing),
+    cancel: async (key) => this.of(key.endpointId).batches.cancel(key),
   };
 
   readonly jobs: Queues['jobs'] = {

@@ -22,6 +22,8 @@ export class Signals {
   readonly #queuedListeners = new Set<(endpointId: string) => void>();
   /** Called after the commit if a job waits for outputs of its parents in its input. */
   onFilling: () => void = () => {};
+  /** Called after the commit with the batch of a job that has ended. */
+  onBatchEnd: (batchId: string) => void = () => {};
 
   constructor(clock: Clock, presence: Presence) {
     this.#clock = clock;
@@ -103,6 +105,7 @@ export class Signals {
     if (stopWorker && before.lease) this.callWorker(job.endpointId, before.lease.workerId);
     const ended = removed || (isTerminal(job.status) && !isTerminal(before.status));
     if (ended) this.#waiters.wake(`end ${key}`);
+    if (ended && before.links?.batch) this.onBatchEnd(before.links.batch.id);
     if (ended || dropChunks || job.chunkCount !== before.chunkCount) {
       this.#waiters.wake(`move ${key}`);
     }

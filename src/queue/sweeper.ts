@@ -1,6 +1,7 @@
 // Processes jobs when their time has come: expired leases and deadlines, ended delays and retentions. Ends pauses.
 import { AT_ONCE, Loop, MAX_SLEEP_MS, NEVER } from '../base/loop.ts';
 import { ENDING, isWaiting, logLevelOf, type Reader, type StoredJob } from '../store/store.ts';
+import { isUnwritten } from './batches/batch-ends.ts';
 import { trimDeadLetters } from './dead-letters.ts';
 import type { QueueParts } from './queue-parts.ts';
 
@@ -114,11 +115,16 @@ async function sweepOnce({ changes, clock }: SweeperOptions, lateness: Lateness)
     await lateness.forgive();
     const now = clock.now();
     const slice = await changes.commitSlice(
-      (tx, limit) => tx.dueJobs(now, limit),
+      (tx, limit) => {
+        const due = tx.dueJobs(now, limit);
+        // `isKept` asks for the same, one job after the other.
+        tx.each(due, (job) => isKept(tx, job, now));
+        return due;
+      },
       (tx, job) => ({
         type: 'clock',
         failedRetentionMs: tx.endpoint(job.endpointId)?.settings.failedRetention ?? 0,
-        isRead: isRead(tx, job, now),
+        isKept: isKept(tx, job, now),
       }),
     );
     removed += slice.removed;
@@ -126,9 +132,14 @@ async function sweepOnce({ changes, clock }: SweeperOptions, lateness: Lateness)
   }
 }
 
-/** Whether the job would be removed now, and a job that waits will read its output. One of another shard tells when it has. */
-function isRead(tx: Reader, { expiresAt, links }: StoredJob, now: number): boolean {
-  if (!links?.readers || expiresAt > now) return false;
+/**
+ * Whether the job would be removed now, and a job that waits will read its output, or its batch will. A job of another
+ * shard tells when it has.
+ */
+function isKept(tx: Reader, { expiresAt, links }: StoredJob, now: number): boolean {
+  if (!links || expiresAt > now) return false;
+  if (links.batch && isUnwritten(tx, links.batch)) return true;
+  if (!links.readers) return false;
   if (links.readers.some(({ shard }) => shard !== undefined)) return true;
   return tx.each(links.readers, (key) => tx.job(key)).some((job) => job && isWaiting(job));
 }

@@ -4,6 +4,7 @@ import type { AttemptError } from '../wire/job/attempt.ts';
 import type { ErrorCode, JobStatus } from '../wire/job/job.ts';
 import type {
   EndpointBase,
+  FileKey,
   JobKey,
   JobNote,
   Payload,
@@ -338,6 +339,10 @@ export interface Reader {
   versionParts(key: VersionKey): number;
   /** The versions of which there are parts, of all endpoints. */
   versionsWithParts(): VersionKey[];
+  /** Part `index` (from 0) of a file. Undefined behind the last part. */
+  filePart(key: FileKey, index: number): Uint8Array | undefined;
+  /** Number of stored parts of a file. */
+  fileParts(key: FileKey): number;
   /** When the job that has waited longest was queued, of those that any worker may take. */
   oldestQueuedAt(endpointId: string): number | undefined;
   /**
@@ -413,6 +418,10 @@ export interface Transaction extends Reader {
   putVersionPart(key: VersionKey, index: number, part: Uint8Array): void;
   /** Deletes the last `limit` parts of a version. */
   removeVersionParts(key: VersionKey, limit: number): void;
+  /** Stores part `index` of a file, which has no readers until a resource names the file. */
+  putFilePart(key: FileKey, index: number, part: Uint8Array): void;
+  /** Deletes the last `limit` parts of a file. */
+  removeFileParts(key: FileKey, limit: number): void;
   putKey(key: StoredKey): void;
   removeKey(id: string): void;
 }

@@ -67,6 +67,16 @@ export interface FlowPlace extends JobKey {
   index: number;
 }
 
+/** Where a job is in a batch. */
+export interface BatchPlace {
+  /** Of the batch. */
+  id: string;
+  /** Of the input file, counted from 1. */
+  line: number;
+  /** The name that its line gives the job. */
+  customId: string;
+}
+
 /** What binds a job to others. */
 export interface JobLinks {
   parents: readonly JobParent[];
@@ -82,6 +92,8 @@ export interface JobLinks {
   delayMs: number;
   /** Absent: the job is of no flow. */
   flow?: FlowPlace;
+  /** Absent: the job is of no batch. */
+  batch?: BatchPlace;
 }
 
 /** Stands for the group of the jobs that have none; the name of a group is never empty. */
@@ -395,6 +407,12 @@ export interface VersionKey {
   endpointId: string;
   /** Counted from 1. */
   version: number;
+}
+
+/** A file that belongs to an endpoint. */
+export interface FileKey {
+  endpointId: string;
+  id: string;
 }
 
 export interface ResourceKey {

@@ -8,6 +8,7 @@ import {
   type ChunkRange,
   type DueDeliveries,
   type EndpointBase,
+  type FileKey,
   type FoundJobs,
   hasTags,
   type JobKey,
@@ -85,6 +86,7 @@ export class MemoryTables implements Tables {
   readonly #records = new Map<string, readonly Uint8Array[]>();
   readonly #workers = new Map<string, StoredWorker>();
   readonly #resources = new Map<string, StoredResource>();
+  readonly #fileParts = new Map<string, readonly Uint8Array[]>();
   readonly #versionParts = new Map<string, { key: VersionKey; parts: readonly Uint8Array[] }>();
   readonly #keys = new Map<string, StoredKey>();
   readonly #changes: { undo: () => void; redo: () => void }[] = [];
@@ -427,6 +429,26 @@ export class MemoryTables implements Tables {
     const left = known.parts.slice(0, Math.max(0, known.parts.length - limit));
     if (left.length > 0) this.#set(this.#versionParts, name, { ...known, parts: left });
     else this.#delete(this.#versionParts, name);
+  }
+
+  *filePart(key: FileKey, index: number): Step<Uint8Array | undefined> {
+    return this.#fileParts.get(nameOf(key))?.[index];
+  }
+
+  *fileParts(key: FileKey): Step<number> {
+    return this.#fileParts.get(nameOf(key))?.length ?? 0;
+  }
+
+  *putFilePart(key: FileKey, index: number, part: Uint8Array): Step<void> {
+    const parts = this.#fileParts.get(nameOf(key)) ?? [];
+    this.#set(this.#fileParts, nameOf(key), parts.toSpliced(index, 1, part.slice()));
+  }
+
+  *removeFileParts(key: FileKey, limit: number): Step<void> {
+    const parts = this.#fileParts.get(nameOf(key)) ?? [];
+    const left = parts.slice(0, Math.max(0, parts.length - limit));
+    if (left.length > 0) this.#set(this.#fileParts, nameOf(key), left);
+    else this.#delete(this.#fileParts, nameOf(key));
   }
 
   *removeKey(id: string): Step<void> {

@@ -113,7 +113,7 @@ function readArrived(payload: IncomingMessage, announced: number): Buffer | unde
 }
 
 /** @throws ProblemError `unsupported_media_type` */
-function checkCoding({ headers }: FastifyRequest): void {
+export function checkCoding({ headers }: FastifyRequest): void {
   const coding = headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
   if (coding !== 'identity' && coding !== '') {
     const detail = `Content-Encoding is ${quote(coding)}; send the body without compression.`;
@@ -251,13 +251,10 @@ class Upload {
   #findExcess(): Error | undefined {
     const { announced, payload, request } = this.#options;
     this.#chunks += 1;
-    if (this.#chunks > MAX_TINY_CHUNKS && this.#receivedBytes < this.#chunks * TINY_CHUNK_BYTES) {
+    if (isTiny(this.#chunks, this.#receivedBytes)) {
       // Reading the rest only to discard it would cost as much.
       findResponse(payload)?.once('finish', () => payload.socket.destroy());
-      return new ProblemError(
-        'malformed',
-        'The request body has too many tiny chunks; send chunks of at least 32 bytes.',
-      );
+      return describeTinyChunks();
     }
     if (this.#receivedBytes > request.routeOptions.bodyLimit)
       return new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE();
@@ -307,7 +304,19 @@ class Upload {
   }
 }
 
-function describeStall(stallMs: number): ProblemError {
+/** Whether a body has come in too many pieces for its size. */
+export function isTiny(chunks: number, bytes: number): boolean {
+  return chunks > MAX_TINY_CHUNKS && bytes < chunks * TINY_CHUNK_BYTES;
+}
+
+export function describeTinyChunks(): ProblemError {
+  return new ProblemError(
+    'malformed',
+    'The request body has too many tiny chunks; send chunks of at least 32 bytes.',
+  );
+}
+
+export function describeStall(stallMs: number): ProblemError {
   const detail = `No byte of the request body arrived for ${stallMs} ms; send the request again.`;
   return new ProblemError('request_timeout', detail);
 }

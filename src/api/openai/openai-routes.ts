@@ -23,6 +23,8 @@ import {
   type OpenAiAnswer,
   pickModel,
 } from './answers.ts';
+import { OPENAI_FORM, openAiForm } from './batch-form.ts';
+import { addBatchRoutes } from './batch-routes.ts';
 import { type JobKey, sendStream } from './stream.ts';
 
 /** How long a client waits for its answer, or for the first chunk of it: as OpenAI's clients do, ms. */
@@ -51,11 +53,13 @@ const BELOW = new RegExp(`^(?:${RUNPOD_BASE})?/v2/[^/?]+${OPENAI_PATH}/`);
 export const openAi: Adapter = {
   serves: (url) => BELOW.test(url),
   errors: OPENAI_ERRORS,
+  batchForms: { [OPENAI_FORM]: openAiForm },
   addRoutes: addOpenAiRoutes,
 };
 
 function addOpenAiRoutes(app: FastifyInstance, options: AdapterParts): void {
   const { access } = OPENAI_ROUTES.postOpenAi;
+  addBatchRoutes(app, options);
   addBodyScope(app, JSON_TYPE, (scope) => {
     for (const base of ['', RUNPOD_BASE]) {
       const url = `${base}/v2/:endpoint${OPENAI_PATH}/v1`;

@@ -122,8 +122,8 @@ export type JobEvent =
       type: 'clock';
       /** How long the endpoint keeps failed jobs after their end, ms. */
       failedRetentionMs?: number;
-      /** A child that waits will read its output. */
-      isRead?: boolean;
+      /** A child that waits will read its output, or its batch will. */
+      isKept?: boolean;
     };
 
 /** Events after which an attempt may still be suspended. The others end it, or need its limits. */
@@ -409,6 +409,9 @@ function retry(
   parents: readonly JobParent[] | undefined,
   moment: Moment,
 ): Decision {
+  if (job.links?.batch) {
+    return { refused: 'its batch has its result; submit its input again as a new job' };
+  }
   const isSkipped = describeEnd(job) === 'SKIPPED';
   if (!hasFailed(job) && !isSkipped) {
     return {
@@ -476,13 +479,13 @@ function expireJob(job: StoredJob, failedRetentionMs: number, { now }: Moment): 
 
 function actOnTime(
   job: StoredJob,
-  { failedRetentionMs = 0, isRead = false }: Extract<JobEvent, { type: 'clock' }>,
+  { failedRetentionMs = 0, isKept = false }: Extract<JobEvent, { type: 'clock' }>,
   moment: Moment,
 ): Transition {
   const { now } = moment;
   if (isWaiting(job)) return job.expiresAt <= now ? giveUpWaiting(job, moment) : change(job);
   if (job.suspendedAt === null) {
-    if (job.expiresAt <= now && isRead) {
+    if (job.expiresAt <= now && isKept) {
       return change({ ...job, expiresAt: now + moment.settings.retentionMs[job.mode] });
     }
     if (job.expiresAt <= now) return expireJob(job, failedRetentionMs, moment);

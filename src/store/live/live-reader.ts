@@ -3,6 +3,7 @@ import {
   type ChunkBatch,
   type ChunkRange,
   type DueDeliveries,
+  type FileKey,
   type FoundJobs,
   isDeadLetter,
   type JobKey,
@@ -384,6 +385,14 @@ export class LiveReader implements Reader {
 
   resources(listing: ResourceListing): StoredResource[] {
     return this.load('resources', listing, () => this.tables.resources(listing));
+  }
+
+  filePart(key: FileKey, index: number): Uint8Array | undefined {
+    return this.load('filePart', [key, index], () => this.tables.filePart(key, index));
+  }
+
+  fileParts(key: FileKey): number {
+    return this.load('fileParts', key, () => this.tables.fileParts(key));
   }
 
   versionPart(key: VersionKey, index: number): Uint8Array | undefined {

@@ -4,6 +4,7 @@ import { INLINE_BYTES } from '../sql/payload-parts.ts';
 import {
   type ChunkBatch,
   type EndpointBase,
+  type FileKey,
   type JobKey,
   NEXT_TURN,
   type Payload,
@@ -438,6 +439,14 @@ export class LiveTransaction extends LiveReader implements Transaction {
 
   removeVersionParts(key: VersionKey, limit: number): void {
     this.#change(() => this.tables.removeVersionParts(key, limit));
+  }
+
+  putFilePart(key: FileKey, index: number, part: Uint8Array): void {
+    this.#change(() => this.tables.putFilePart(key, index, part));
+  }
+
+  removeFileParts(key: FileKey, limit: number): void {
+    this.#change(() => this.tables.removeFileParts(key, limit));
   }
 
   putKey(key: StoredKey): void {

@@ -223,6 +223,15 @@ create table version_part (
   primary key (endpoint_id, version, at)
 );
 
+-- Uploaded files, and the results of batches, in parts.
+create table file_part (
+  endpoint_id ${text} not null,
+  file_id ${text} not null,
+  at bigint not null,
+  bytes bytea not null,
+  primary key (endpoint_id, file_id, at)
+);
+
 -- What a copy to another database notes in its source and in its target.
 create table copy_state (
   role text not null primary key,

@@ -4,6 +4,7 @@ import type {
   ChunkBatch,
   ChunkRange,
   DueDeliveries,
+  FileKey,
   JobKey,
   JobPreview,
   LogRange,
@@ -23,6 +24,7 @@ import type {
   VersionKey,
 } from '../store.ts';
 import { readRecordPart } from './delivery-record.ts';
+import { countFileParts, readFilePart } from './file-parts.ts';
 import { readDetails } from './job-row.ts';
 import {
   countVersionParts,
@@ -285,6 +287,14 @@ export class SqlReader extends SqlJobReader {
 
   versionsWithParts(): Step<VersionKey[]> {
     return listVersionsWithParts();
+  }
+
+  filePart(key: FileKey, index: number): Step<Uint8Array | undefined> {
+    return readFilePart(key, index);
+  }
+
+  fileParts(key: FileKey): Step<number> {
+    return countFileParts(key);
   }
 
   *keyByHash(hash: string): Step<StoredKey | undefined> {

@@ -3,6 +3,7 @@ import type { CountsRow } from '../live/live-endpoint.ts';
 import {
   type ChunkBatch,
   type EndpointBase,
+  type FileKey,
   type JobKey,
   OWNER,
   type Payload,
@@ -20,6 +21,7 @@ import {
 } from '../store.ts';
 import type { AddedRow, ChangedRow, Tables } from '../tables.ts';
 import { insertRecord, removeRecord } from './delivery-record.ts';
+import { deleteFileParts, insertFilePart } from './file-parts.ts';
 import { compareRows, imageColumns, listImageValues } from './job-row.ts';
 import {
   clearPayload,
@@ -93,7 +95,8 @@ export class SqlTables extends SqlReader implements Tables {
     yield { sql: 'delete from delivery_record where endpoint_id = ?', params: [id] };
     yield { sql: 'delete from delivery where endpoint_id = ?', params: [id] };
     yield {
-      sql: `delete from resource where kind in ('decision', 'flow', 'flow_ended', 'flow_progress', 'gpu_use',
+      sql: `delete from resource where kind in ('batch', 'batch_end', 'batch_ended', 'decision', 'file', 'file_removed',
+          'file_upload', 'flow', 'flow_ended', 'flow_progress', 'gpu_use',
           'input_schema', 'pause', 'rate', 'schedule', 'series', 'version')
         and parent = ?`,
       params: [id],
@@ -120,6 +123,14 @@ export class SqlTables extends SqlReader implements Tables {
 
   removeVersionParts(key: VersionKey, limit: number): Step<void> {
     return deleteVersionParts(key, limit);
+  }
+
+  putFilePart(key: FileKey, index: number, part: Uint8Array): Step<void> {
+    return insertFilePart(key, index, part);
+  }
+
+  removeFileParts(key: FileKey, limit: number): Step<void> {
+    return deleteFileParts(key, limit);
   }
 
   *removeKey(id: string): Step<void> {

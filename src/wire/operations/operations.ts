@@ -1,8 +1,7 @@
 // Every operation that is described: the server's routes and the OpenAPI document follow from this list. Those about the
-// platform itself, load-balanced workers and the OpenAI API are described here. Not listed: the verbs of workers
+// platform itself and load-balanced workers are described here. Not listed: the verbs of workers
 // (docs/protocol.md) and the paths of RunPod's API.
 import { z } from 'zod';
-import { LIMITS } from '../job/job.ts';
 import { ACTIVITY_OPERATIONS } from '../resources/activity.ts';
 import { BILLING_OPERATIONS } from '../resources/billing.ts';
 import { budgets } from '../resources/budget.ts';
@@ -19,16 +18,11 @@ import { SCALER_OPERATIONS } from '../resources/scaling.ts';
 import { SCHEDULE_OPERATIONS, schedules } from '../resources/schedule.ts';
 import { templates } from '../resources/template.ts';
 import { VERSION_OPERATIONS } from '../resources/version.ts';
-import { LB_ROUTE, OPENAI_ROUTES, SYSTEM_ROUTES } from '../routes/routes.ts';
+import { LB_ROUTE, SYSTEM_ROUTES } from '../routes/routes.ts';
 import { FLOW_OPERATIONS } from './flow-operations.ts';
 import { JOB_OPERATIONS } from './job-operations.ts';
-import {
-  ANY_TYPE,
-  answerJson,
-  describeOperations,
-  JSON_TYPE,
-  type Operation,
-} from './operation.ts';
+import { OPENAI_BATCH_OPERATIONS, OPENAI_OPERATIONS } from './openai-operations.ts';
+import { ANY_TYPE, answerJson, describeOperations, type Operation } from './operation.ts';
 import type { FixedResource } from './resource.ts';
 
 /** The methods that OpenAPI can describe; any other method is forwarded too. */
@@ -120,84 +114,6 @@ function hasBody(method: string): boolean {
   return ['POST', 'PUT', 'PATCH'].includes(method);
 }
 
-const openAiError = z.object({
-  error: z.object({
-    message: z.string(),
-    type: z.string(),
-    param: z.string().nullable(),
-    code: z.string().nullable(),
-  }),
-});
-
-const errors = {
-  schema: openAiError,
-  example: {
-    error: {
-      message: 'Invalid, unknown or expired API key.',
-      type: 'authentication_error',
-      param: null,
-      code: 'invalid_api_key',
-    },
-  },
-};
-
-const model = z.looseObject({ id: z.string(), object: z.string() });
-const MODEL = { id: 'small-model', object: 'model' };
-
-const answerModel = <S extends z.ZodType>(schema: S, example: z.output<S>) => ({
-  200: { description: 'Answer of the handler.', content: { [JSON_TYPE]: { schema, example } } },
-});
-
-const OPENAI_OPERATIONS = describeOperations('openai', OPENAI_ROUTES, {
-  postOpenAi: {
-    summary: 'Send a request of the OpenAI API to the handler',
-    description:
-      '`path` is everything behind `/v1/`, such as `chat/completions`. The request becomes a job with the input ' +
-      '`{ "openai_route": "/v1/<path>", "openai_input": <body> }`; its output is the answer. With `"stream": true` ' +
-      'each chunk of the job is an event. The job is cancelled if the client disconnects, and after 10 minutes ' +
-      `without an answer or a first chunk. At most ${LIMITS.runBodyBytes} bytes.`,
-    body: {
-      schema: z.looseObject({ stream: z.boolean().exactOptional() }),
-      example: {
-        model: MODEL.id,
-        messages: [{ role: 'user', content: 'Hello' }],
-      },
-      maxBytes: LIMITS.runBodyBytes,
-    },
-    answers: {
-      200: {
-        description: 'Answer of the handler.',
-        content: {
-          [JSON_TYPE]: {
-            schema: z.looseObject({ object: z.string() }),
-            example: { object: 'chat.completion', choices: [] },
-          },
-          'text/event-stream': {
-            schema: z.string(),
-            example: 'data: {"choices":[]}\n\ndata: [DONE]\n\n',
-          },
-        },
-      },
-    },
-    errors,
-  },
-  getOpenAiModels: {
-    summary: 'Read the models from the handler',
-    description: 'A job with the input `{ "openai_route": "/v1/models", "openai_input": {} }`.',
-    answers: answerModel(z.object({ object: z.string(), data: z.array(model) }), {
-      object: 'list',
-      data: [MODEL],
-    }),
-    errors,
-  },
-  getOpenAiModel: {
-    summary: 'Read one model from the handler',
-    description: 'The model of this ID in the answer for `/v1/models`.',
-    answers: answerModel(model, MODEL),
-    errors,
-  },
-});
-
 export const DESCRIBED_RESOURCES = {
   pods,
   endpoints,
@@ -213,6 +129,7 @@ export const OPERATIONS: readonly Operation[] = [
   ...Object.values(JOB_OPERATIONS),
   ...Object.values(FLOW_OPERATIONS),
   ...Object.values(OPENAI_OPERATIONS),
+  ...Object.values(OPENAI_BATCH_OPERATIONS),
   ...Object.values(DESCRIBED_RESOURCES).flatMap(({ operations }) => Object.values(operations)),
   ...Object.values(POD_OPERATIONS),
   ...Object.values(SCALER_OPERATIONS),

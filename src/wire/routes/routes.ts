@@ -119,6 +119,30 @@ export const OPENAI_ROUTES = {
   },
 } as const satisfies Routes;
 
+const OPENAI_FILES = `/v2/:endpoint${OPENAI_PATH}/v1/files` as const;
+const OPENAI_BATCHES = `/v2/:endpoint${OPENAI_PATH}/v1/batches` as const;
+
+/** Files and batches of the OpenAI API: the platform serves them itself. */
+export const OPENAI_BATCH_ROUTES = {
+  uploadOpenAiFile: { method: 'POST', path: OPENAI_FILES, access: 'jobs:write' },
+  listOpenAiFiles: { method: 'GET', path: OPENAI_FILES, access: 'jobs:read' },
+  getOpenAiFile: { method: 'GET', path: `${OPENAI_FILES}/:file`, access: 'jobs:read' },
+  deleteOpenAiFile: { method: 'DELETE', path: `${OPENAI_FILES}/:file`, access: 'jobs:write' },
+  getOpenAiFileContent: {
+    method: 'GET',
+    path: `${OPENAI_FILES}/:file/content`,
+    access: 'jobs:read',
+  },
+  createOpenAiBatch: { method: 'POST', path: OPENAI_BATCHES, access: 'jobs:write' },
+  listOpenAiBatches: { method: 'GET', path: OPENAI_BATCHES, access: 'jobs:read' },
+  getOpenAiBatch: { method: 'GET', path: `${OPENAI_BATCHES}/:batch`, access: 'jobs:read' },
+  cancelOpenAiBatch: {
+    method: 'POST',
+    path: `${OPENAI_BATCHES}/:batch/cancel`,
+    access: 'jobs:write',
+  },
+} as const satisfies Routes;
+
 /** The verbs of workers; docs/protocol.md describes their messages. */
 export const WORKER_ROUTES = {
   hello: { method: 'POST', path: '/v2/:endpoint/worker/hello', access: 'worker' },

@@ -2,6 +2,7 @@
 import { expect, it } from 'vitest';
 import type {
   EndpointBase,
+  FileKey,
   StoredEndpoint,
   StoredResource,
   VersionKey,
@@ -318,6 +319,41 @@ export function describeVersions(): void {
     await remove(2);
     expect(await count()).toBe(0);
     expect(await store.read((tx) => tx.versionsWithParts())).toEqual([TENTH]);
+  });
+}
+
+const INPUT: FileKey = { endpointId: 'ep_1', id: 'file-1' };
+
+async function readFile(key: FileKey): Promise<string[]> {
+  const parts: string[] = [];
+  for (;;) {
+    const part = await store.read((tx) => tx.filePart(key, parts.length));
+    if (!part) return parts;
+    parts.push(textOf(part) ?? '');
+  }
+}
+
+export function describeFiles(): void {
+  it('keeps the parts of each file in their order, and replaces one that is written again', async () => {
+    const other = { ...INPUT, id: 'file-10' };
+    const put = (key: FileKey, index: number, text: string) =>
+      store.write((tx) => tx.putFilePart(key, index, bytesOf(text)));
+    await put(other, 0, 'x');
+    await put(INPUT, 0, 'a');
+    await put(INPUT, 1, 'old');
+    await put(INPUT, 1, 'b');
+    expect([await readFile(INPUT), await readFile(other)]).toEqual([['a', 'b'], ['x']]);
+    expect(await store.read((tx) => tx.fileParts(INPUT))).toBe(2);
+  });
+
+  it('deletes the last parts of a file', async () => {
+    await store.write((tx) => {
+      for (const index of [0, 1, 2]) tx.putFilePart(INPUT, index, bytesOf(`part ${index}`));
+    });
+    await store.write((tx) => tx.removeFileParts(INPUT, 2));
+    expect(await readFile(INPUT)).toEqual(['part 0']);
+    await store.write((tx) => tx.removeFileParts(INPUT, 2));
+    expect(await readFile(INPUT)).toEqual([]);
   });
 }
 

@@ -4,6 +4,7 @@ import type { Store } from '../../../src/store/store.ts';
 import { describeDeliveries, describeRemovals } from './store-deliveries.ts';
 import {
   describeEndpoints,
+  describeFiles,
   describeResources,
   describeVersions,
   describeWorkersAndKeys,
@@ -31,6 +32,7 @@ export function describeStore(name: string, open: () => Promise<Store> | Store):
     describe('an endpoint', describeEndpoints);
     describe('a resource', describeResources);
     describe('a version', describeVersions);
+    describe('a file', describeFiles);
     describe('workers and keys', describeWorkersAndKeys);
   });
 }

@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { connect } from 'node:net';
 import { Writable } from 'node:stream';
 import { onTestFinished } from 'vitest';
-import { RECORD_FORMATS } from '../../../src/api/adapters.ts';
+import { BATCH_FORMS, RECORD_FORMATS } from '../../../src/api/adapters.ts';
 import type { Access } from '../../../src/api/http/auth.ts';
 import type { ServedRoute } from '../../../src/api/http/guard.ts';
 import { type ApiServer, createServer } from '../../../src/api/server.ts';
@@ -136,7 +136,7 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
   const users = { listEndpoints: () => [], listPods: () => [] };
   const served = listServed({ ...resources, budgets }, users);
   await endpoints.ensureEndpoint(ENDPOINT);
-  const queue = new Queue({ store, clock, log, formats: RECORD_FORMATS });
+  const queue = new Queue({ store, clock, log, batchForms: BATCH_FORMS, formats: RECORD_FORMATS });
   await queue.start();
   const deletion = new EndpointDeletion({ store, clock, log, endpoints, jobs: queue.removal });
   await deletion.start();

@@ -1,0 +1,324 @@
+// Moves batches on: one commit writes the results of jobs that have ended, makes the jobs of the next lines, and notes how
+// far the batch is. So a restart or another node goes on where the last commit was, and each line has one result.
+import { AT_ONCE, Loop, NEVER } from '../../base/loop.ts';
+import {
+  ENDING,
+  logLevelOf,
+  NEXT_TURN,
+  type StoredEndpoint,
+  type StoredJob,
+  type Transaction,
+} from '../../store/store.ts';
+import { BATCH_LIMITS } from '../../wire/job/batch.ts';
+import { isTerminal } from '../../wire/job/job.ts';
+import { createJob } from '../admission.ts';
+import type { StepOn } from '../changes.ts';
+import { NO_LINKS } from '../lifecycle/links.ts';
+import type { QueueParts } from '../queue-parts.ts';
+import { removeEnd } from './batch-ends.ts';
+import { findForm } from './batch-form.ts';
+import {
+  listBatches,
+  nameJob,
+  putBatch,
+  putFile,
+  type Results,
+  readOpenBatch,
+  type StoredBatch,
+} from './batch-record.ts';
+import { stop } from './batches.ts';
+import type { Advance, Candidate, NextLines } from './next-lines.ts';
+import { putLines, type ResultLines, type ResultWriter } from './result-writer.ts';
+
+/** Jobs of a stopped batch that one commit cancels. */
+const CANCELLED_AT_ONCE = 128;
+/** Rows that are read at once at the start. */
+const READ_AT_ONCE = 128;
+/** Below the priorities that callers can give. */
+const PRIORITY = -1;
+/** Added to the time to live of the jobs, so that the expiry of the batch ends them, ms. */
+const SPARE_MS = 3_600_000;
+/** Wait for space in the queue of the endpoint, ms. */
+const FULL_MS = 1_000;
+
+type FeederOptions = Pick<
+  QueueParts,
+  | 'batchForms'
+  | 'changes'
+  | 'clock'
+  | 'closing'
+  | 'log'
+  | 'payloads'
+  | 'positions'
+  | 'signals'
+  | 'store'
+  | 'tracing'
+> & { lines: NextLines; results: ResultWriter };
+
+/** An open batch. */
+interface Entry {
+  id: string;
+  /** When something is to be done for it. */
+  dueAt: number;
+  expiresAt: number;
+}
+
+export class Feeder {
+  readonly #options: FeederOptions;
+  readonly #loop: Loop;
+  readonly #open = new Map<string, Entry>();
+  #running: Promise<void> | undefined;
+
+  constructor(options: FeederOptions) {
+    const { clock, closing, log, signals } = options;
+    this.#options = options;
+    this.#loop = new Loop({
+      clock,
+      closing,
+      pass: () => this.#pass(),
+      onError: (error) => log[logLevelOf(error)]({ err: error }, 'batches failed, retrying'),
+    });
+    signals.onBatchEnd = (id) => this.#ask(this.#open.get(id));
+  }
+
+  /** Goes on with all open batches. Without any there is no timer. */
+  async start(): Promise<void> {
+    let before: number | undefined;
+    do {
+      const listing = { before, limit: READ_AT_ONCE };
+      const found = await this.#options.store.read((tx) => listBatches(tx, listing, ['open']));
+      for (const batch of found) this.note(batch);
+      before = found.length < READ_AT_ONCE ? undefined : found.at(-1)?.position;
+    } while (before !== undefined);
+  }
+
+  /** Call this after `closing` has aborted. */
+  async close(): Promise<void> {
+    await this.#running;
+  }
+
+  /** When something is to be done next, Unix ms; Infinity without open batches. */
+  get nextAt(): number {
+    return Math.min(...[...this.#open.values()].map(({ dueAt }) => dueAt), NEVER);
+  }
+
+  /** The batch is new, or has been stopped. */
+  note({ endedAt, expiresAt, id }: StoredBatch): void {
+    if (endedAt !== null) return;
+    const entry = this.#open.get(id) ?? { id, dueAt: AT_ONCE, expiresAt };
+    this.#open.set(id, entry);
+    this.#ask(entry);
+  }
+
+  #ask(entry: Entry | undefined): void {
+    if (!entry) return;
+    entry.dueAt = AT_ONCE;
+    this.#running ??= this.#loop.run();
+    this.#loop.wake();
+  }
+
+  async #pass(): Promise<number> {
+    const { clock, closing } = this.#options;
+    const now = clock.now();
+    for (const entry of this.#open.values()) {
+      if (closing.aborted) break;
+      if (entry.dueAt > now) continue;
+      // What comes meanwhile makes it due again.
+      entry.dueAt = entry.expiresAt > now ? entry.expiresAt : NEVER;
+      try {
+        const dueAt = await this.#advance(entry.id);
+        if (dueAt === 'ended') this.#forget(entry);
+        else entry.dueAt = Math.min(entry.dueAt, dueAt);
+      } catch (error) {
+        entry.dueAt = AT_ONCE;
+        throw error;
+      }
+    }
+    const { nextAt } = this;
+    return nextAt <= clock.now() ? AT_ONCE : nextAt;
+  }
+
+  #forget({ id }: Entry): void {
+    this.#open.delete(id);
+    this.#options.lines.forget(id);
+  }
+
+  /** @returns when it goes on */
+  async #advance(id: string): Promise<number | 'ended'> {
+    const { batchForms, clock, lines, results, store } = this.#options;
+    const now = clock.now();
+    const found = await store.read((tx) => {
+      const batch = readOpenBatch(tx, id);
+      const endpoint = batch && tx.endpoint(batch.endpointId);
+      if (!batch || !endpoint || endpoint.deleted) return undefined;
+      return { batch, endpoint, ends: results.readEnds(tx, batch) };
+    });
+    if (!found) return 'ended';
+    const { batch, endpoint, ends } = found;
+    if (batch.state === 'running' && batch.expiresAt <= now) {
+      await this.#expire(id, now);
+      return AT_ONCE;
+    }
+    const form = findForm(batchForms, batch.form);
+    // Others find space in the queue, too.
+    const room = Math.floor((endpoint.settings.maxQueued - endpoint.inQueue) / 2);
+    const window = BATCH_LIMITS.liveJobs - batch.live.length + ends.list.length;
+    const advance =
+      batch.state === 'running'
+        ? await lines.read(batch, form, Math.min(room, window))
+        : await lines.giveUp(batch, form);
+    const written = await results.compose(batch, form, { ends: ends.list, ...advance });
+    const batchNow = await this.#commit({
+      batch,
+      endpoint,
+      now,
+      ends: ends.list,
+      advance,
+      written,
+    });
+    if (batchNow === 'stopped') return AT_ONCE;
+    if (batchNow.endedAt !== null) return 'ended';
+    if (ends.hasMore) return AT_ONCE;
+    const isRead = batchNow.at >= batchNow.fileBytes;
+    if (isRead) return NEVER;
+    if (batchNow.state !== 'running') return AT_ONCE;
+    if (room <= 0) return now + FULL_MS;
+    return batchNow.live.length < BATCH_LIMITS.liveJobs ? AT_ONCE : NEVER;
+  }
+
+  async #expire(id: string, now: number): Promise<void> {
+    await this.#options.store.write((tx) => {
+      const current = readOpenBatch(tx, id);
+      if (current?.state === 'running') stop(tx, current, 'expiring', now);
+    }, ENDING);
+  }
+
+  /** @returns `stopped` if a cancel came meanwhile; then nothing is done */
+  async #commit(given: Commit): Promise<StoredBatch | 'stopped'> {
+    const { changes, payloads, positions, signals, tracing } = this.#options;
+    const { advance, batch, ends, now } = given;
+    const staged = await this.#upload(advance.candidates, batch);
+    const filePositions = [positions.next(), positions.next()] as const;
+    try {
+      const done = await changes.commit(
+        (tx, step) => {
+          // Beside this, only a cancel changes an open batch, and that only its state.
+          if (readOpenBatch(tx, batch.id)?.state !== batch.state) return undefined;
+          return apply(tx, step, { ...given, filePositions });
+        },
+        { ...ENDING, weight: 1 + advance.candidates.length + ends.length },
+      );
+      for (const job of done?.jobs ?? []) {
+        signals.inserted(job);
+        tracing?.submitted(job, now);
+      }
+      return done?.batch ?? 'stopped';
+    } finally {
+      for (const payload of staged) payloads.release(payload);
+    }
+  }
+
+  /** Stores large inputs before the jobs. @returns the uploads, which the caller must release */
+  async #upload(candidates: readonly Candidate[], { endpointId }: StoredBatch) {
+    const { payloads } = this.#options;
+    const large = candidates.filter(({ bytes }) => payloads.isLarge(bytes));
+    const staged: Awaited<ReturnType<typeof payloads.upload>>[] = [];
+    try {
+      for (const candidate of large) {
+        const key = { endpointId, id: candidate.jobId };
+        const payload = await payloads.upload({ kind: 'input', key, bytes: candidate.bytes });
+        staged.push(payload);
+        candidate.input = payload;
+      }
+      return staged;
+    } catch (error) {
+      for (const payload of staged) payloads.release(payload);
+      throw error;
+    }
+  }
+}
+
+interface Commit {
+  batch: StoredBatch;
+  endpoint: StoredEndpoint;
+  now: number;
+  ends: Parameters<typeof removeEnd>[2][];
+  advance: Advance;
+  written: ResultLines;
+}
+
+function apply(
+  tx: Transaction,
+  step: StepOn,
+  { filePositions, ...given }: Commit & { filePositions: readonly [number, number] },
+): { batch: StoredBatch; jobs: StoredJob[] } {
+  const { advance, batch: before, ends, now, written } = given;
+  for (const end of ends) removeEnd(tx, before.id, end);
+  const jobs = insertJobs(tx, given);
+  const settled = new Set(ends.map(({ line }) => line));
+  const made = advance.candidates.map(({ line }) => line);
+  const batch: StoredBatch = {
+    ...before,
+    at: advance.at,
+    line: advance.line,
+    live: [...before.live.filter((line) => !settled.has(line)), ...made],
+    completed: before.completed + written.output.count,
+    failed: before.failed + written.errors.count,
+    output: putLines(tx, before, before.output, written.output),
+    errors: putLines(tx, before, before.errors, written.errors),
+  };
+  if (batch.state !== 'running') cancelSome(tx, step, batch);
+  const isOver = batch.at >= batch.fileBytes && batch.live.length === 0;
+  const after = isOver ? end(tx, batch, { filePositions, now }) : batch;
+  putBatch(tx, after);
+  return { batch: after, jobs };
+}
+
+function insertJobs(tx: Transaction, { advance, batch, endpoint, now }: Commit): StoredJob[] {
+  const { endpointId, expiresAt, id } = batch;
+  const policy = { priority: PRIORITY, ttl: expiresAt - now + SPARE_MS };
+  return advance.candidates.map(({ attachment, bytes, customId, input, jobId, line, position }) => {
+    const submission = { endpointId, mode: 'run', input: bytes, policy } as const;
+    const queued = { id: jobId, now, position, turn: NEXT_TURN };
+    const plain = createJob({ ...submission, idempotency: undefined }, endpoint, queued);
+    const links = { ...NO_LINKS, batch: { id, line, customId } };
+    // Its result is in the file: a webhook for each line would be one too many.
+    const job: StoredJob = { ...plain, attachment, linked: true, links, webhook: null };
+    tx.insertJob(job, input);
+    return job;
+  });
+}
+
+/** Their ends are results, too. */
+function cancelSome(tx: Transaction, step: StepOn, batch: StoredBatch): void {
+  const { endpointId } = batch;
+  const some = batch.live.slice(0, CANCELLED_AT_ONCE);
+  const jobs = tx.each(some, (line) => tx.job({ endpointId, id: nameJob(batch, line) }));
+  for (const job of jobs) if (job && !isTerminal(job.status)) step(job, { type: 'cancel' });
+}
+
+const LAST_STATES = {
+  running: 'completed',
+  cancelling: 'cancelled',
+  expiring: 'expired',
+} as const;
+
+function end(
+  tx: Transaction,
+  batch: StoredBatch,
+  { filePositions, now }: { filePositions: readonly [number, number]; now: number },
+): StoredBatch {
+  const { endpointId, form, retentionMs, state, userId } = batch;
+  const keep = (results: Results, name: string, position: number) => {
+    if (results.lines === 0) return;
+    putFile(tx, 'whole', {
+      ...{ endpointId, userId, position, form, target: '', purpose: 'batch_output' },
+      ...{ ...results, name: `${batch.id}_${name}.jsonl` },
+      ...{ createdAt: now, expiresAt: now + retentionMs },
+    });
+  };
+  keep(batch.output, 'output', filePositions[0]);
+  keep(batch.errors, 'error', filePositions[1]);
+  const last = state in LAST_STATES ? LAST_STATES[state as keyof typeof LAST_STATES] : 'completed';
+  return { ...batch, state: last, endedAt: now };
+}
