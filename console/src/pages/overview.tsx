@@ -4,7 +4,7 @@ import { Badge } from '../parts/badge.tsx';
 import { CreateButton } from '../parts/forms/create-button.tsx';
 import { useOpenedForm } from '../parts/forms/opened-form.ts';
 import { Empty } from '../parts/list/empty.tsx';
-import { RecordName } from '../parts/list/record-name.tsx';
+import { RecordName } from '../parts/list/record-cells.tsx';
 import { Table } from '../parts/list/table.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Problem } from '../parts/problem.tsx';

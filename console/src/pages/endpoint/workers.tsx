@@ -1,7 +1,7 @@
 // The pods that are workers of an endpoint.
 import type { PodRecord } from '../../../../src/client.ts';
 import { Badge } from '../../parts/badge.tsx';
-import { RecordName } from '../../parts/list/record-name.tsx';
+import { RecordName } from '../../parts/list/record-cells.tsx';
 import { Table } from '../../parts/list/table.tsx';
 import { findPodTone, sayDevice, sayPodStatus, sayUsd } from '../../parts/pod-status.ts';
 import { Problem } from '../../parts/problem.tsx';

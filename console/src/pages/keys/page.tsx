@@ -6,7 +6,7 @@ import { Confirm } from '../../parts/forms/confirm.tsx';
 import { CreateButton } from '../../parts/forms/create-button.tsx';
 import { Empty } from '../../parts/list/empty.tsx';
 import { List } from '../../parts/list/list.tsx';
-import { RecordName } from '../../parts/list/record-name.tsx';
+import { RecordName } from '../../parts/list/record-cells.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';

@@ -7,7 +7,7 @@ import { CreateButton } from '../../parts/forms/create-button.tsx';
 import { useOpenedForm } from '../../parts/forms/opened-form.ts';
 import { RecordForm } from '../../parts/forms/record-form.tsx';
 import { Empty } from '../../parts/list/empty.tsx';
-import { RecordName } from '../../parts/list/record-name.tsx';
+import { RecordName } from '../../parts/list/record-cells.tsx';
 import { Table } from '../../parts/list/table.tsx';
 import { PageHead } from '../../parts/page-head.tsx';
 import { findPodTone, sayDevice, sayPodStatus, sayUsd } from '../../parts/pod-status.ts';

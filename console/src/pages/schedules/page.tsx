@@ -3,24 +3,17 @@ import type { ScheduleRecord } from '../../../../src/client.ts';
 import { SCHEDULE_FIELDS } from '../../../../src/wire/resources/fields.ts';
 import { Badge, type Tone } from '../../parts/badge.tsx';
 import { Confirm } from '../../parts/forms/confirm.tsx';
-import { CreateButton } from '../../parts/forms/create-button.tsx';
-import { useOpenedForm } from '../../parts/forms/opened-form.ts';
 import { ResourceForm } from '../../parts/forms/resource-form.tsx';
 import { Empty } from '../../parts/list/empty.tsx';
-import { List } from '../../parts/list/list.tsx';
-import { RecordName } from '../../parts/list/record-name.tsx';
-import { RowActions } from '../../parts/list/row-actions.tsx';
-import { PageHead } from '../../parts/page-head.tsx';
+import { ResourceList } from '../../parts/list/resource-list.tsx';
 import { Time } from '../../parts/time.tsx';
 import { platform } from '../../platform/calls.ts';
-import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
 import { hrefOf } from '../../routing/location.ts';
 import { pathOf } from '../endpoint/frame.tsx';
 import { FormExtras, readExtras } from './form-extras.tsx';
 
 const COLUMNS = [
-  { name: 'Schedule' },
   { name: 'State' },
   { name: 'Endpoint' },
   { name: 'When' },
@@ -28,7 +21,6 @@ const COLUMNS = [
   { name: 'Last ticks' },
   { name: 'Jobs', isNumber: true },
   { name: 'Run', isHidden: true },
-  { name: 'Actions', isHidden: true },
 ];
 
 const STATES: Readonly<Record<ScheduleRecord['status'], { text: string; tone: Tone }>> = {
@@ -48,77 +40,42 @@ const TARGET = {
 };
 
 export function Page() {
-  const polled = usePolled({
-    key: 'schedules',
-    load: async (signal) => (await platform.schedules.page({ limit: 1_000, signal })).items,
-    everyMs: 5_000,
-  });
-  const { reload } = polled;
-  const { form, open, opened } = useOpenedForm<ScheduleRecord>(reload);
   return (
-    <>
-      <PageHead title="Schedules">
-        {may('jobs:write') && (
-          <CreateButton
-            label="Create a schedule"
-            isOpen={opened === 'new'}
-            onOpen={() => open('new')}
-          />
-        )}
-      </PageHead>
-      {opened && (
-        <ResourceForm
-          key={opened === 'new' ? opened : opened.id}
-          noun="schedule"
-          fields={SCHEDULE_FIELDS}
-          target={TARGET}
-          {...{ opened, ...form }}
-        >
-          <FormExtras input={opened === 'new' ? {} : opened.input} />
+    <ResourceList
+      title="Schedules"
+      kind="schedule"
+      resource={platform.schedules}
+      everyMs={5_000}
+      mayChange={() => may('jobs:write')}
+      form={(props) => (
+        <ResourceForm noun="schedule" fields={SCHEDULE_FIELDS} target={TARGET} {...props}>
+          <FormExtras input={props.opened === 'new' ? {} : props.opened.input} />
         </ResourceForm>
       )}
-      <List
-        label="Schedules"
-        columns={COLUMNS}
-        polled={polled}
-        row={(schedule) => (
-          <Row
-            key={schedule.id}
-            schedule={schedule}
-            reload={reload}
-            onEdit={() => open(schedule)}
-          />
-        )}
-        empty={
-          <Empty
-            title="No schedules yet"
-            command="millrace schedules create --name nightly --endpoint echo --cron '30 2 * * *'"
-          >
-            A schedule makes jobs of an endpoint at given times. Create one:
-          </Empty>
-        }
-      />
-    </>
+      columns={COLUMNS}
+      cells={(schedule, reload) => <Cells schedule={schedule} reload={reload} />}
+      deletion={() => 'Its jobs stay.'}
+      empty={
+        <Empty
+          title="No schedules yet"
+          command="millrace schedules create --name nightly --endpoint echo --cron '30 2 * * *'"
+        >
+          A schedule makes jobs of an endpoint at given times. Create one:
+        </Empty>
+      }
+    />
   );
 }
 
-interface RowProps {
-  schedule: ScheduleRecord;
-  reload: () => void;
-  onEdit: () => void;
-}
-
-function Row({ onEdit, reload, schedule }: RowProps) {
+function Cells({ reload, schedule }: { schedule: ScheduleRecord; reload: () => void }) {
   const { endpointId, endpointName, id, jobs, lastTicks, name, nextTicks, status } = schedule;
-  const isAllowed = may('jobs:write');
   const act = (call: () => Promise<unknown>) => async () => {
     await call();
     reload();
   };
   const isPaused = status === 'paused';
   return (
-    <tr>
-      <RecordName id={id} name={name} />
+    <>
       <td>
         <Badge {...STATES[status]} />
       </td>
@@ -147,7 +104,7 @@ function Row({ onEdit, reload, schedule }: RowProps) {
       </td>
       <td class="number">{jobs}</td>
       <td class="number">
-        {isAllowed && (
+        {may('jobs:write') && (
           <span class="row-actions">
             <Confirm
               label={isPaused ? 'Resume' : 'Pause'}
@@ -164,13 +121,7 @@ function Row({ onEdit, reload, schedule }: RowProps) {
           </span>
         )}
       </td>
-      <RowActions
-        {...{ kind: 'schedule', name, isAllowed, onEdit }}
-        remove={act(() => platform.schedules.delete(id))}
-      >
-        Its jobs stay.
-      </RowActions>
-    </tr>
+    </>
   );
 }
 

@@ -8,14 +8,14 @@ interface RowActionsProps {
   /** Kind of record, as questions name it: `the template …`. */
   kind: string;
   /** The record comes from the operator's catalog file. */
-  isFixed?: boolean;
+  isFixed?: boolean | undefined;
   /** The signed-in user may change the record. */
   isAllowed: boolean;
   onEdit: () => void;
   /** Deletes the record; a rejection is shown beside the button. */
   remove: () => Promise<void>;
   /** What else is lost, at the end of the question: `with its content`. */
-  lost?: string;
+  lost?: string | undefined;
   /** What a person should know before they delete the record. */
   children: ComponentChildren;
 }
