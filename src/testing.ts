@@ -9,6 +9,7 @@ export {
   type HarnessScheduled,
   type TestedHandler,
 } from './harness/harness.ts';
+export { HarnessFlow, type HarnessFlowJob } from './harness/harness-flow.ts';
 export { HarnessJob } from './harness/harness-job.ts';
 export { type HandlerRun, type RunHandlerOptions, runHandler } from './harness/run-handler.ts';
 export { JobFailedError } from './wire/job/job.ts';

@@ -25,6 +25,7 @@ import { InlineExecutor } from '../worker/execution/inline-executor.ts';
 import { createWorker, type Worker } from '../worker/worker.ts';
 import { FaultyLink, type LinkCall } from './faulty-link.ts';
 import { FlowingClock, keepAlive, type MovableClock } from './flowing-clock.ts';
+import { type HarnessFlow, type HarnessFlowJob, submitFlow } from './harness-flow.ts';
 import { HarnessJob } from './harness-job.ts';
 
 /**
@@ -256,6 +257,11 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
       },
       job: (jobId) => new HarnessJob<Output, ChunkOutput>(jobId, ENDPOINT_ID, () => this.#queue),
     };
+  }
+
+  /** Submits a graph of jobs; resolves when all are stored. @throws ProblemError */
+  submitFlow(jobs: readonly HarnessFlowJob<Input>[]): Promise<HarnessFlow<Output, ChunkOutput>> {
+    return submitFlow({ jobs, endpointId: ENDPOINT_ID, queue: () => this.#queue });
   }
 
   async cancel(id: string): Promise<void> {
