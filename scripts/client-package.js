@@ -18,14 +18,16 @@ copyFileSync('dist/client.js', join(folder, 'client.js'));
 const dependencies = Object.fromEntries(
   [...copyDeclarations('client.d.ts')].sort().map((name) => [name, requireVersion(name)]),
 );
-const { license, type, version } = root;
+const { author, bugs, homepage, license, repository, type, version } = root;
 const manifest = {
   name: 'millrace-client',
   version,
   description:
     'The TypeScript client of Millrace: submit jobs, read their streams, manage a platform.',
   keywords: ['client', 'job-queue', 'millrace', 'serverless', 'streaming', 'typescript'],
-  ...{ license, type, engines: { node: '>=20' }, sideEffects: false },
+  // What the root does not name is left out.
+  ...{ author, bugs, homepage, license, repository },
+  ...{ type, engines: { node: '>=20' }, sideEffects: false },
   exports: {
     '.': { types: './types/client.d.ts', default: './client.js' },
     './package.json': './package.json',

@@ -53,6 +53,7 @@ function readState({ tested }: ReleaseOptions): RepositoryState {
     tags: git(['tag', '--list']).split('\n'),
     packageVersion: readJson('package.json').version,
     lockVersion: readJson('package-lock.json').version,
+    repository: readJson('package.json').repository?.url,
     changelog: readFileSync('CHANGELOG.md', 'utf8'),
     tested,
   };
@@ -185,7 +186,13 @@ function runNpm(
 }
 
 /** Our own manifests. */
-function readJson(path: string): { name: string; version: string } {
+interface Manifest {
+  name: string;
+  version: string;
+  repository?: { url: string };
+}
+
+function readJson(path: string): Manifest {
   return JSON.parse(readFileSync(path, 'utf8'));
 }
 

@@ -10,6 +10,8 @@ export interface RepositoryState {
   packageVersion: string;
   /** Of package-lock.json. */
   lockVersion: string;
+  /** `repository` of package.json. */
+  repository: string | undefined;
   changelog: string;
   tested: string | undefined;
 }
@@ -23,7 +25,8 @@ export function tagOf(version: string): string {
 
 /** What is wrong, with the way out of it; empty if nothing is. */
 export function findProblems(state: RepositoryState): string[] {
-  const { branch, changelog, head, lockVersion, packageVersion, status, tags, tested } = state;
+  const { branch, changelog, head, lockVersion, packageVersion, repository, status, tags, tested } =
+    state;
   const problems: string[] = [];
   if (branch !== RELEASE_BRANCH) {
     problems.push(`the branch is ${branch}; release from ${RELEASE_BRANCH}`);
@@ -37,6 +40,11 @@ export function findProblems(state: RepositoryState): string[] {
   if (lockVersion !== packageVersion) {
     problems.push(
       `package-lock.json has version ${lockVersion}, package.json ${packageVersion}; run npm install --package-lock-only`,
+    );
+  }
+  if (repository === undefined) {
+    problems.push(
+      'package.json names no repository; write repository, homepage and bugs: npm takes no provenance without them',
     );
   }
   if (tags.includes(tagOf(packageVersion))) {

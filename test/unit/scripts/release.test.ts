@@ -36,6 +36,7 @@ const CHANGELOG = `# Changelog
 const READY: RepositoryState = {
   ...{ branch: 'main', status: '', head: HEAD, tags: ['v1.1.0'], tested: undefined },
   ...{ packageVersion: '1.2.0', lockVersion: '1.2.0', changelog: CHANGELOG },
+  repository: 'git+https://git.example/millrace.git',
 };
 
 describe('a release', () => {
@@ -54,6 +55,7 @@ describe('a release', () => {
     ],
     ['with another version in the lock file', { lockVersion: '1.1.0' }, /has version 1\.1\.0/],
     ['whose tag exists', { tags: ['v1.2.0'] }, /the tag v1\.2\.0 exists; raise/],
+    ['of a package that names no repository', { repository: undefined }, /names no repository/],
     ['without a changelog section', { changelog: '# Changelog\n' }, /no section "## 1\.2\.0/],
     [
       'with unreleased changes in the changelog',
