@@ -46,6 +46,8 @@ const SECTIONS: Readonly<Record<string, readonly string[]>> = {
   Design: [
     'ARCHITECTURE.md',
     'CONTRIBUTING.md',
+    'CODE_OF_CONDUCT.md',
+    'AGENTS.md',
     'SECURITY.md',
     'docs/decisions/README.md',
     'docs/decisions/*.md',

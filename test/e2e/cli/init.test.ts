@@ -30,6 +30,7 @@ it('writes a project named after its folder', async () => {
   expect(readdirSync(place.path('My Handler')).sort()).toEqual([
     '.dockerignore',
     '.gitignore',
+    'AGENTS.md',
     'Dockerfile',
     'README.md',
     'handler.test.ts',
