@@ -13,19 +13,21 @@ import {
   type WebhookSender,
 } from '../queue/webhooks/webhooks.ts';
 import { locateWebhookSecrets, useWebhookSecrets } from './files/secret-files.ts';
+import { openHistoryTarget } from './history/open-target.ts';
 import type { CompleteOptions } from './platform-options.ts';
 
 interface QueueParts
-  extends Omit<QueueOptions, 'formats' | 'isRecording' | 'settings' | 'webhooks'>,
-    Pick<CompleteOptions, 'dataFolder' | 'settings' | 'webhooks'> {}
+  extends Omit<QueueOptions, 'formats' | 'history' | 'isRecording' | 'settings' | 'webhooks'>,
+    Pick<CompleteOptions, 'dataFolder' | 'history' | 'settings' | 'webhooks'> {}
 
 /** @throws PlatformOptionError */
 export function createQueue(options: QueueParts): Queue {
-  const { settings, webhooks: _, ...parts } = options;
+  const { history, settings, webhooks, ...parts } = options;
   return new Queue({
     ...parts,
     ...(settings && { settings }),
     webhooks: createWebhookSender(options),
+    history: openHistoryTarget(history, webhooks.chooseProxy),
     formats: RECORD_FORMATS,
     batchForms: BATCH_FORMS,
     isRecording: true,

@@ -15,6 +15,7 @@ import type { StoreGuardOptions } from '../store/disk/store-guard.ts';
 import type { PostgresOptions } from '../store/postgres/postgres.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import type { KubernetesChoice } from './files/kubernetes-file.ts';
+import type { HistoryOptions } from './history/open-target.ts';
 import { PlatformOptionError } from './option-error.ts';
 import type { TraceOptions } from './trace-exporter.ts';
 
@@ -87,6 +88,8 @@ export interface PlatformOptions {
   settings?: Partial<QueueSettings> | undefined;
   /** Deliveries to the webhooks of jobs. */
   webhooks?: WebhookOptions | undefined;
+  /** Files of the history of jobs. Default: no job has a history. */
+  history?: HistoryOptions | undefined;
   /** Sends spans of jobs to an OpenTelemetry collector. Default: no spans. */
   traces?: TraceOptions | undefined;
   /**

@@ -176,7 +176,8 @@ async function openCompute(
   const processUsers = options.compute.trustUsers ? 'all' : 'owner';
   const { engine, limits, workerFolders } = await openMachine({ ...rest, log }, podUser);
   const sealer = openSealer(options.secretsKeyFile);
-  const parts = { store, clock, log, catalog, processUsers, quotas, sealer } as const;
+  const hasHistory = options.history !== undefined;
+  const parts = { store, clock, log, catalog, hasHistory, processUsers, quotas, sealer } as const;
   const noticeSender = engine && createNoticeSender(createWebhookSender(options), clock);
   const open = engine && (() => engine);
   return Compute.open({ ...parts, engine: open, workerFolders, limits, noticeSender });

@@ -18,6 +18,7 @@ import { noteFlows } from './flows/flow-record.ts';
 import type { AddressedMessage, HandoverMessage } from './handover/messages.ts';
 import type { Sent } from './handover/outbox.ts';
 import { releaseOutputs, tellChildren } from './handover/take-in.ts';
+import type { NewLine } from './history/history.ts';
 import { type JobEvent, next } from './lifecycle/lifecycle.ts';
 import { isFilling } from './lifecycle/links.ts';
 import type { Decision, Moment, Transition } from './lifecycle/transition.ts';
@@ -45,6 +46,7 @@ interface OperationResult<T> {
   changes: readonly Change[];
   newDeliveries: readonly StoredDelivery[];
   sent: readonly Sent[];
+  newLines: readonly NewLine[];
 }
 
 /** The event of the jobs of a slice, or what makes that of each. */
@@ -63,6 +65,7 @@ type ChangesOptions = Pick<
   | 'clock'
   | 'deliveries'
   | 'formats'
+  | 'histories'
   | 'jobTimes'
   | 'outbox'
   | 'peers'
@@ -89,14 +92,14 @@ export class Changes {
 
   /**
    * Runs an operation that changes jobs through `step`, and wakes the affected callers after the
-   * commit. The same commit stores the webhook deliveries of jobs that end. Works while the disk is
+   * commit. The same commit stores the webhook deliveries of jobs that end, and their lines of history. Works while the disk is
    * full, because it moves jobs towards their end, unless `options` say otherwise. The operation
    * may run several times.
    */
   async commit<T>(operation: Operation<T>, options: WriteOptions = ENDING): Promise<T> {
     const moment = this.moment();
-    const { deliveries, jobTimes, outbox, signals, store, tracing } = this.#options;
-    const { changes, newDeliveries, result, sent } = await store.write(
+    const { deliveries, histories, jobTimes, outbox, signals, store, tracing } = this.#options;
+    const { changes, newDeliveries, newLines, result, sent } = await store.write(
       (tx) => this.#run(tx, operation, moment),
       options,
     );
@@ -107,6 +110,7 @@ export class Changes {
     }
     for (const delivery of newDeliveries) deliveries.arrived(delivery);
     if (sent.length > 0) outbox.sent(sent);
+    if (newLines.length > 0) histories.arrived(newLines);
     return result;
   }
 
@@ -129,7 +133,19 @@ export class Changes {
       }
     }
     const sent = messages.length > 0 ? outbox.write(tx, messages) : NOTHING_SENT;
-    return { result, changes, newDeliveries: this.#keepRecords(tx, changes, moment), sent };
+    const newDeliveries = this.#keepRecords(tx, changes, moment);
+    const newLines = this.#keepLines(tx, changes, moment);
+    return { result, changes, newDeliveries, newLines, sent };
+  }
+
+  /** Of jobs that have ended, and of those that are removed before their end. */
+  #keepLines(tx: Transaction, changes: readonly Change[], { now }: Moment): readonly NewLine[] {
+    const { histories } = this.#options;
+    if (!histories.isOn) return [];
+    const over = changes.flatMap(({ before, transition: { job, removed } }) =>
+      !isTerminal(before.status) && (removed || isTerminal(job.status)) ? job : [],
+    );
+    return over.length > 0 ? histories.keep(tx, over, now) : [];
   }
 
   /**

@@ -15,6 +15,7 @@ type EndpointRemovalOptions = Pick<
   | 'deliveries'
   | 'files'
   | 'gpuTotals'
+  | 'histories'
   | 'inputSchemas'
   | 'jobTimes'
   | 'pauses'
@@ -89,6 +90,7 @@ export class EndpointRemoval {
   forget(endpointId: string): void {
     this.#gone.delete(endpointId);
     this.#options.deliveries.forgetEndpoint(endpointId);
+    this.#options.histories.forgetEndpoint(endpointId);
     this.#options.gpuTotals.forgetEndpoint(endpointId);
     this.#options.jobTimes.forgetEndpoint(endpointId);
     this.#options.inputSchemas.forgetEndpoint(endpointId);

@@ -10,6 +10,8 @@ import { EndpointRemoval } from './endpoint-removal.ts';
 import { Outbox } from './handover/outbox.ts';
 import { ALONE, type Peers } from './handover/peers.ts';
 import { RemoteParents } from './handover/remote-parents.ts';
+import { History } from './history/history.ts';
+import type { HistoryTarget } from './history/history-files.ts';
 import { InputSchemas } from './input-schemas.ts';
 import { JobTimes } from './job-times.ts';
 import { JobTracing } from './job-tracing.ts';
@@ -49,6 +51,9 @@ export interface QueueParts {
   batchForms: BatchForms;
   /** Undefined: nothing is sent; deliveries wait for a platform with a sender. */
   webhooks: WebhookSender | undefined;
+  /** Undefined: no job has a history. */
+  history: HistoryTarget | undefined;
+  histories: History;
   tracing: JobTracing | undefined;
   findScaling: FindScaling;
   /** Whether the endpoint's jobs are in this store: that of shard 0 names the endpoints of all shards. */
@@ -87,6 +92,7 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
     batchForms = {},
     findScaling = () => 'none',
     formats = {},
+    history,
     log,
     webhooks,
   } = options;
@@ -111,6 +117,7 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
     formats,
     batchForms,
     webhooks,
+    history,
     tracing,
     findScaling,
     owns,
@@ -129,8 +136,9 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
     remoteParents: new RemoteParents({ clock, closing, outbox, peers, store }),
   };
   const deliveries = new Deliveries(basic);
-  const changes = new Changes({ ...basic, deliveries });
   const positions = new Positions(clock);
+  const histories = new History({ ...basic, positions });
+  const changes = new Changes({ ...basic, deliveries, histories });
   const schedules = new Schedules({ ...basic, changes, positions });
   const onUnused = () => signals.payloadUnused();
   const payloads = new LargePayloads({ store, settings, onUnused });
@@ -138,9 +146,10 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
   return {
     ...basic,
     deliveries,
+    histories,
     changes,
     schedules,
-    removal: new EndpointRemoval({ ...basic, deliveries, changes, files, schedules }),
+    removal: new EndpointRemoval({ ...basic, deliveries, histories, changes, files, schedules }),
     arrivals: new Map(),
     positions,
     payloads,

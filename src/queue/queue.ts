@@ -19,6 +19,8 @@ import { Fills } from './flows/fills.ts';
 import { Flows } from './flows/flows.ts';
 import { Handovers } from './handover/handovers.ts';
 import type { Peers, ShardService } from './handover/peers.ts';
+import type { HistoryCounts } from './history/history.ts';
+import type { HistoryTarget } from './history/history-files.ts';
 import type { JobTimes } from './job-times.ts';
 import type { TracingOptions } from './job-tracing.ts';
 import { Jobs } from './jobs.ts';
@@ -56,6 +58,8 @@ export interface QueueOptions {
   batchForms?: BatchForms;
   /** Closed with the queue. Default: nothing is sent, but deliveries are stored. */
   webhooks?: WebhookSender;
+  /** Where the history of jobs goes; closed with the queue. Default: no job has one. */
+  history?: HistoryTarget | undefined;
   /** What the scaler knows of an endpoint's workers. Default: the platform starts no workers. */
   findScaling?: FindScaling;
   /** Records what happens at endpoints, for time series. Default false. */
@@ -135,7 +139,7 @@ export class Queue {
 
   /** Continues an earlier run: extends leases and deadlines by `leaseMs`, then starts the sweeper. */
   async start(): Promise<void> {
-    const { absence, clock, deliveries, pauses, positions } = this.#parts;
+    const { absence, clock, deliveries, histories, pauses, positions } = this.#parts;
     const { presence, rates, recordedTime, store } = this.#parts;
     const wasSetBack = await recordedTime.resume();
     await positions.resume(store);
@@ -150,6 +154,7 @@ export class Queue {
     this.#sweeping = sweep(this.#parts);
     await this.schedules.start();
     await deliveries.start();
+    await histories.start();
     await this.#fills.start();
     await this.#handovers.start();
     await this.files.start();
@@ -182,7 +187,7 @@ export class Queue {
 
   /** Answers every open wait with the current state; does not close the store. */
   async close(): Promise<void> {
-    const { absence, deliveries } = this.#parts;
+    const { absence, deliveries, histories } = this.#parts;
     this.#closing.abort();
     await Promise.all([
       this.#sweeping,
@@ -193,6 +198,7 @@ export class Queue {
       this.#recording,
       this.schedules.closed(),
       deliveries.close(),
+      histories.close(),
     ]);
     await absence.begin();
   }
@@ -263,6 +269,11 @@ export class Queue {
       all.set(endpointId, { counts: all.get(endpointId)?.counts ?? {}, waiting: count });
     }
     return all;
+  }
+
+  /** Lines of history by endpoint. */
+  historyCounts(): ReadonlyMap<string, HistoryCounts> {
+    return this.#parts.histories.counts;
   }
 
   /** What ended attempts used of GPUs since the start, by endpoint. */

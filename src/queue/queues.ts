@@ -25,7 +25,7 @@ type OfFiles = 'delete' | 'list' | 'part' | 'read' | 'upload';
 type OfSchedules = 'call' | 'counts' | 'entries' | 'page';
 type OfAll = 'bridge' | 'close' | 'isClosing' | 'reached' | 'settings';
 type OfEndpoint = 'endPod' | 'health' | 'inputSchema' | 'isClosingAt' | 'link' | 'listPauses';
-type Listings = 'endpoints' | 'gpuTotals' | 'jobTimes' | 'webhookCounts';
+type Listings = 'endpoints' | 'gpuTotals' | 'historyCounts' | 'jobTimes' | 'webhookCounts';
 
 /** What callers may do with one queue or several. See queue.ts for each member. */
 export type Queues = { readonly [Part in Parts]: MethodsOf<Queue[Part]> } & {
@@ -271,6 +271,10 @@ export class ShardedQueues implements Queues {
 
   gpuTotals(): ReturnType<Queues['gpuTotals']> {
     return new Map([...this.#served.values()].flatMap((each) => [...each.gpuTotals()]));
+  }
+
+  historyCounts(): ReturnType<Queues['historyCounts']> {
+    return new Map([...this.#served.values()].flatMap((each) => [...each.historyCounts()]));
   }
 
   jobTimes(): ReturnType<Queues['jobTimes']> {

@@ -1,5 +1,6 @@
 // All numeric settings of the queue with their defaults; `completeSettings` builds the full set.
 import type { RetryPolicy } from '../wire/job/retry-policy.ts';
+import { DEFAULT_HISTORY_SETTINGS, type HistorySettings } from './history/history-files.ts';
 import { DEFAULT_RETRY } from './lifecycle/retry.ts';
 import { DEFAULT_WEBHOOK_SETTINGS, type WebhookSettings } from './webhooks/webhooks.ts';
 
@@ -31,6 +32,7 @@ export interface QueueSettings {
   /** Larger inputs and outputs are stored before their operation: in a file, or else in parts of this size, bytes. Default 256 KB. */
   payloadPartBytes: number;
   webhooks: WebhookSettings;
+  history: HistorySettings;
 }
 
 const MB = 1_048_576;
@@ -49,8 +51,10 @@ const DEFAULT_SETTINGS: QueueSettings = {
   maxLogBytes: MB,
   payloadPartBytes: MB / 4,
   webhooks: DEFAULT_WEBHOOK_SETTINGS,
+  history: DEFAULT_HISTORY_SETTINGS,
 };
 
 export function completeSettings(settings: Partial<QueueSettings> = {}): QueueSettings {
-  return { ...DEFAULT_SETTINGS, ...settings };
+  const history = { ...DEFAULT_SETTINGS.history, ...settings.history };
+  return { ...DEFAULT_SETTINGS, ...settings, history };
 }

@@ -3,6 +3,7 @@ import { ManualClock } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
 import { outcomeOf } from '../../src/conformance/platform/scripted-worker.ts';
 import type { Submission } from '../../src/queue/admission.ts';
+import type { HistoryTarget } from '../../src/queue/history/history-files.ts';
 import { Queue, type QueueOptions } from '../../src/queue/queue.ts';
 import type { QueueSettings } from '../../src/queue/settings.ts';
 import type { WebhookSender } from '../../src/queue/webhooks/webhooks.ts';
@@ -79,6 +80,8 @@ export interface PlatformOptions {
   endpoint?: Partial<EndpointSettings>;
   /** Creates the sender of each queue. */
   webhooks?: () => WebhookSender;
+  /** Where the history of jobs goes; each queue closes it. */
+  history?: HistoryTarget;
   /** Default: a new store in memory. */
   store?: Store;
   findScaling?: QueueOptions['findScaling'];
@@ -102,7 +105,7 @@ export class Platform {
 
   #createQueue(): Queue {
     const { clock, store } = this;
-    const { findScaling, isRecording, owns, settings = {}, webhooks } = this.#options;
+    const { findScaling, history, isRecording, owns, settings = {}, webhooks } = this.#options;
     const random = () => 0.5;
     const plain = {
       store,
@@ -110,6 +113,7 @@ export class Platform {
       log: silentLog,
       settings,
       isRecording,
+      history,
       owns,
       random,
       ...(findScaling && { findScaling }),

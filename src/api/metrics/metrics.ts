@@ -62,6 +62,7 @@ export function createMetrics(options: MetricsOptions): ApiMetrics {
     registerEndpointMetrics(options),
     registerScheduleMetrics(options),
     registerWebhookMetrics(options),
+    registerHistoryMetrics(options),
     registerGpuMetrics(options),
     registerPodMetrics(options),
     registerCostMetrics(options),
@@ -178,6 +179,31 @@ function registerScheduleMetrics({ queue, registry }: MetricsOptions): Refresh {
       for (const [result, count] of Object.entries(counts.ticks)) {
         ticks.inc({ endpoint, result }, count);
       }
+    }
+  };
+}
+
+function registerHistoryMetrics({ queue, registry }: MetricsOptions): Refresh {
+  const { counter, gauge } = createMeters(registry);
+  const waiting = gauge('millrace_history_waiting', 'Lines of history that wait for their file.', [
+    'endpoint',
+  ]);
+  const written = counter(
+    'millrace_history_written_total',
+    'Lines of history in files since the start of the platform.',
+    ['endpoint'],
+  );
+  const dropped = counter(
+    'millrace_history_dropped_total',
+    'Lines of history that the platform has dropped since its start, because too many waited.',
+    ['endpoint'],
+  );
+  return () => {
+    for (const metric of [waiting, written, dropped]) metric.reset();
+    for (const [endpoint, counts] of queue.historyCounts()) {
+      waiting.set({ endpoint }, counts.waiting);
+      written.inc({ endpoint }, counts.written);
+      dropped.inc({ endpoint }, counts.dropped);
     }
   };
 }

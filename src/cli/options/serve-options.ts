@@ -3,9 +3,11 @@ import type { Log } from '../../base/log.ts';
 import { readProxies } from '../../base/net/outgoing-proxy.ts';
 import { SESSION_IDLE_MS, SESSION_MAX_MS } from '../../platform/defaults.ts';
 import type { PlatformOptions, PlatformTls } from '../../platform/platform-options.ts';
+import { HISTORY_POLICIES } from '../../wire/resources/fields.ts';
 import { EXIT } from '../command.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';
 import {
+  choice,
   defineGroup,
   flag,
   integer,
@@ -28,6 +30,7 @@ import {
 import {
   composeMembers,
   exitOnStoreLoss,
+  mbInBytes,
   member,
   secondsInMs,
   webhookSecretFileOption,
@@ -178,6 +181,84 @@ const queueOptions = defineGroup('Queue', {
   }),
 });
 
+const historyOptions = defineGroup('History of jobs', {
+  historyTo: text({
+    placeholder: 'PLACE',
+    sets: [member('history.to')],
+    help: 'folder or bucket for files with a line for each ended job: file:/folder or s3://bucket/prefix; default: no history',
+  }),
+  historyPolicy: choice({
+    needs: 'historyTo',
+    choices: HISTORY_POLICIES,
+    default: 'OFF',
+    sets: [member('settings.history.policy')],
+    help: 'what the history keeps of jobs of endpoints that do not say: RECORD, or with input and output FULL',
+  }),
+  historyKeyFile: text({
+    needs: 'historyTo',
+    placeholder: 'FILE',
+    env: 'MILLRACE_HISTORY_KEY_FILE',
+    sets: [member('history.keyFile')],
+    help: 'S3: file with the access ID and the secret, one a line',
+  }),
+  historyS3Url: text({
+    needs: 'historyTo',
+    placeholder: 'URL',
+    sets: [member('history.s3Url')],
+    help: "S3: URL of the server; default: Amazon's, of the region",
+  }),
+  historyS3Region: text({
+    needs: 'historyTo',
+    placeholder: 'NAME',
+    sets: [member('history.s3Region')],
+    help: 'S3: region of the signature; default: us-east-1',
+  }),
+  historyKeepDays: integer({
+    needs: 'historyTo',
+    min: 1,
+    max: 36_500,
+    sets: [member('history.keepDays')],
+    help: 'folder: days for which its files are kept; default: no end',
+  }),
+  historySeconds: integer({
+    needs: 'historyTo',
+    min: 1,
+    max: 86_400,
+    default: 3_600,
+    unit: 's',
+    section: 'advanced',
+    sets: [member('settings.history.everyMs', secondsInMs)],
+    help: 'a line waits for others in its file at most for this time',
+  }),
+  historyFileMb: integer({
+    needs: 'historyTo',
+    min: 1,
+    max: 64,
+    default: 16,
+    section: 'advanced',
+    sets: [member('settings.history.fileBytes', mbInBytes)],
+    help: 'lines of one file, MB before their compression',
+  }),
+  historyPayloadKb: integer({
+    needs: 'historyTo',
+    min: 1,
+    max: 256,
+    default: 64,
+    section: 'advanced',
+    sets: [member('settings.history.payloadBytes', (kb) => kb * 1_024)],
+    help: 'largest input and largest output that a line has, KB; of a larger one it has the size',
+  }),
+  maxHistoryBacklogMb: integer({
+    needs: 'historyTo',
+    min: 1,
+    max: 1_000_000,
+    default: 256,
+    section: 'advanced',
+    sets: [member('settings.history.backlogBytes', mbInBytes)],
+    help: 'lines of one user that wait while their files cannot be written, MB; further ones are dropped and counted',
+  }),
+});
+
 export const serveOptions = {
   ...listenerOptions,
   ...storeOptions,
@@ -190,6 +271,7 @@ export const serveOptions = {
   ...webhookOptions,
   ...traceOptions,
   ...queueOptions,
+  ...historyOptions,
   ...httpBoundOptions,
 };
 

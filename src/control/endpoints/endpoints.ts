@@ -60,6 +60,8 @@ export interface EndpointsOptions {
   quotas?: Quotas | undefined;
   /** Returns the shard of a new endpoint. Default: 0. */
   chooseShard?: ((endpointId: string) => number) | undefined;
+  /** Whether the platform writes a history of jobs. Default false. */
+  hasHistory?: boolean | undefined;
 }
 
 export interface EndpointEvent {
@@ -300,7 +302,13 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   }
 
   /** After a quota was lowered, an endpoint above it may change everything else. */
-  #checkQuotas({ deployment, settings }: LiveEndpoint, { workersMax }: EndpointUpdate): void {
+  #checkQuotas(
+    { deployment, settings }: LiveEndpoint,
+    { history, workersMax }: EndpointUpdate,
+  ): void {
+    if (history && history !== 'OFF' && !this.#options.hasHistory) {
+      throw new ProblemError('conflict', 'history: this platform runs without --history-to');
+    }
     if (workersMax !== undefined) requireWorkersMax(this.#quotas, workersMax);
     requireRecordSize(this.#quotas, JSON.stringify({ deployment, settings }));
   }

@@ -45,6 +45,7 @@ export interface ComputeOptions {
   processUsers: 'owner' | 'all';
   /** Returns the shard of a new endpoint. Default: 0. */
   chooseShard?: ((endpointId: string) => number) | undefined;
+  hasHistory?: boolean | undefined;
   /** Encrypts the secrets of registries. */
   sealer: SecretSealer;
   /** Posts notices of budgets; closed together with Compute. Default: they are not posted. */
@@ -193,7 +194,7 @@ function openEndpoints(
   base: Base,
   { networkVolumes: names, templates, userCatalog }: SpecResources,
 ): Promise<Endpoints> {
-  const { catalog, chooseShard, clock, quotas, runs, store } = base;
+  const { catalog, chooseShard, clock, hasHistory, quotas, runs, store } = base;
   const deploying = runs && {
     engine: runs.engine.kind,
     catalog,
@@ -201,7 +202,10 @@ function openEndpoints(
     admit: admit(base),
     volumes: describeVolumes({ catalog: userCatalog, engine: runs.engine, names }),
   };
-  return Endpoints.open({ store, clock, quotas, chooseShard, ...(deploying && { deploying }) });
+  return Endpoints.open({
+    ...{ store, clock, quotas, chooseShard, hasHistory },
+    ...(deploying && { deploying }),
+  });
 }
 
 function openBilling(

@@ -22,11 +22,12 @@ const PERMISSIONS = 0o777;
 
 type SecretFileOptions = Pick<
   CompleteOptions,
-  'keyFile' | 'nodes' | 'secretsKeyFile' | 'tls' | 'webhooks'
+  'history' | 'keyFile' | 'nodes' | 'secretsKeyFile' | 'tls' | 'webhooks'
 >;
 
 /** By option; undefined for options that are not given. */
 export function listSecretFiles({
+  history,
   keyFile,
   nodes,
   secretsKeyFile,
@@ -38,6 +39,7 @@ export function listSecretFiles({
     'tls.key': tls?.keyFile,
     'webhooks.secretFile': webhooks.secretFile,
     secretsKeyFile,
+    'history.keyFile': history?.keyFile,
     'nodes.secretFile': nodes?.secretFile,
   };
 }

@@ -151,6 +151,7 @@ function openCompute(options: NodeComputeOptions, from: ComputeFrom): Promise<Co
     log,
     quotas,
     chooseShard,
+    hasHistory: platform.history !== undefined,
     engine: pods && ((live) => joinEngines(options, pods, live)),
     sealer: openSealer(platform.secretsKeyFile),
     noticeSender: pods && createNoticeSender(createWebhookSender(platform), clock),

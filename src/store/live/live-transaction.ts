@@ -225,8 +225,8 @@ export class LiveTransaction extends LiveReader implements Transaction {
     key: JobKey,
     maxBytes: number,
   ): Uint8Array | number | undefined {
-    this.#changes.refusePayload(kind, key);
-    const recent = kind === 'input' ? this.live.inputs.find(key) : undefined;
+    if (kind === 'input') this.#changes.refusePayload(kind, key);
+    const recent = kind === 'input' ? this.live.inputs.find(key) : this.#changes.output(key);
     const known = recent ?? this.live.payloads(key)[kind];
     return known ?? super.payloadUpTo(kind, key, maxBytes);
   }
@@ -254,8 +254,8 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   override outputBytes(key: JobKey): number {
-    const own = this.#changes.outputBytes(key);
-    if (own !== undefined) return own;
+    const own = this.#changes.output(key);
+    if (own !== undefined) return typeof own === 'number' ? own : own.length;
     return this.live.payloads(key).output?.length ?? super.outputBytes(key);
   }
 

@@ -46,13 +46,12 @@ export class OperationChanges {
     this.#outputs.set(nameOf(key), output);
   }
 
-  /** Size of the output that the operation has put or dropped; undefined if it has done neither. */
-  outputBytes(key: JobKey): number | undefined {
+  /** The output that the operation has put, or its size if that is all it knows; 0 for a dropped one, undefined if it has done neither. */
+  output(key: JobKey): Uint8Array | number | undefined {
     const name = this.#outputs && nameOf(key);
     if (name === undefined || !this.#outputs?.has(name)) return undefined;
     const output = this.#outputs.get(name);
-    if (!output) return 0;
-    return output instanceof Uint8Array ? output.length : output.bytes;
+    return output instanceof Uint8Array ? output : (output?.bytes ?? 0);
   }
 
   putResource(key: ResourceKey, now: StoredResource | undefined): void {

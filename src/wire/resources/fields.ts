@@ -233,6 +233,9 @@ export const WORKER_FIELDS = {
   },
 } as const satisfies Fields;
 
+export const HISTORY_POLICIES = ['OFF', 'RECORD', 'FULL'] as const;
+export type HistoryPolicy = (typeof HISTORY_POLICIES)[number];
+
 const RATE = {
   kind: 'rate',
   max: 1_000_000,
@@ -295,6 +298,17 @@ export const JOB_FIELDS = {
     placeholder: 'MS',
     label: 'Failed jobs kept, days',
     formUnit: 86_400_000,
+  },
+  history: {
+    kind: 'choice',
+    choices: HISTORY_POLICIES,
+    text:
+      'What the platform keeps of each ended job beyond its retention, as a line in a file of the operator: `RECORD` has times, ' +
+      'status, error and usage; `FULL` also input and output, if they are small',
+    help: 'what the files of history keep of ended jobs: RECORD, or with input and output FULL',
+    null: 'as the operator has set it',
+    default: null,
+    label: 'History',
   },
   maxQueued: {
     kind: 'integer',

@@ -16,6 +16,7 @@ const DEFAULTS = {
   ...{ executionTimeout: 600_000, maxAttempts: 3, maxQueued: 100_000, webhook: null },
   ...{ groupConcurrency: null, groupRateLimit: null, rateLimit: null },
   ...{ retry: null, retryOutOfMemoryOn: 'ANY_GPU_TYPE', failedRetention: 604_800_000 },
+  history: null,
   ...{ gpuWeight: 1, minResidenceMs: 1_000, parkSeconds: 3_600, spareWorkers: 0, yields: false },
   ...{ preemptible: false, preemptAbovePriority: null },
   ...{ maxSuspensions: 20, maxSuspendedSeconds: 600 },

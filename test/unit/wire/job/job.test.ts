@@ -107,6 +107,7 @@ describe('an endpoint', () => {
     expect(endpointSettings.parse({})).toEqual({
       executionTimeoutMs: 600_000,
       failedRetention: 604_800_000,
+      history: null,
       groupConcurrency: null,
       groupRateLimit: null,
       rateLimit: null,
