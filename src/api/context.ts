@@ -3,11 +3,14 @@
 import type { IncomingMessage } from 'node:http';
 import { Registry } from 'prom-client';
 import { FairScheduler } from '../base/fair-scheduler.ts';
-import { KeyWatch } from '../control/keys/keys.ts';
+import type { Endpoints } from '../control/endpoints/endpoints.ts';
+import { type KeyHolder, KeyWatch } from '../control/keys/keys.ts';
+import { allows } from '../control/keys/rights.ts';
 import { countUse } from '../control/limits/quotas.ts';
 import { LIST_BYTES, type NamedRecords } from '../control/user-resources.ts';
 import { readActivity } from '../queue/activity/activity.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
+import { ProblemError } from '../wire/problem.ts';
 import { nameParameter } from '../wire/routes/route.ts';
 import { RESOURCES } from '../wire/routes/routes.ts';
 import type { Forwarder } from './forwarding/forwarder.ts';
@@ -184,15 +187,18 @@ function openForwarder(
 }
 
 function openWorkers(
-  { bounds, forwarding, log, workerAllowance: allowance }: ApiServices,
+  { bounds, endpoints, forwarding, log, workerAllowance: allowance }: ApiServices,
   parts: Pick<ApiContext, 'flows' | 'forwarder' | 'linkTo' | 'metrics' | 'scheduler'>,
 ): WorkerRoutesOptions {
   const { flows, forwarder, linkTo, metrics, scheduler } = parts;
   return {
-    linkTo(id, podId, authorization) {
-      const link = linkTo(id, podId);
+    linkTo(id, holder, authorization) {
+      const link = linkTo(id, holder?.podId ?? null);
       if (!link) return undefined;
-      const local = checkReports(link, { owner: id, maxDepth: bounds.maxJsonDepth });
+      const local = checkReports(link, {
+        ...{ owner: id, maxDepth: bounds.maxJsonDepth },
+        resolveChild: (given) => resolveChild(given, { endpoints, holder, own: id }),
+      });
       if (!forwarder || authorization === undefined) return local;
       return forwarder.linkTo({ endpointId: id, authorization, local });
     },
@@ -206,6 +212,30 @@ function openWorkers(
       log.warn({ endpoint, workerId, incarnation, detail }, 'worker process exited');
     },
   };
+}
+
+/** @throws ProblemError `invalid` if the caller's key is for other endpoints */
+function resolveChild(
+  given: string,
+  {
+    endpoints,
+    holder,
+    own,
+  }: {
+    endpoints: Pick<Endpoints, 'resolve'>;
+    holder: KeyHolder | undefined;
+    own: string;
+  },
+): string {
+  if (!holder || given === own) return given;
+  const id = endpoints.resolve(holder.userId, given);
+  // The platform has started the worker for the owner of the endpoint.
+  const mayStart = id === own || holder.podId !== null;
+  if (mayStart || allows(holder, 'worker', id) || allows(holder, 'jobs:write', id)) return id;
+  throw new ProblemError(
+    'invalid',
+    `ctx.run: the key of the worker is not valid for endpoint ${given}; it needs the scope worker or jobs:write for that one too`,
+  );
 }
 
 function findKnownUser(

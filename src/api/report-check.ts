@@ -11,6 +11,7 @@ import {
   viewBuffer,
 } from '../wire/chunk/chunk-bytes.ts';
 import { ENCODING, RESERVED_METRICS } from '../wire/chunk/chunk-pieces.ts';
+import { LIMITS } from '../wire/job/job.ts';
 import { isPlainObject } from '../wire/json.ts';
 import { CLOSE_BRACE, CLOSE_BRACKET, COMMA, OPEN_BRACKET, QUOTE } from '../wire/json-bytes.ts';
 import type { Report, WorkerLink } from '../wire/link/worker-link.ts';
@@ -29,17 +30,19 @@ const NO_METRICS = Buffer.from(`${METRICS_KEY}{}}`);
 export interface ReportCheckOptions {
   /** Reports of one owner are checked one after the other. */
   owner: string;
+  /** Returns the ID of the endpoint for whose children the caller's handler asks. @throws ProblemError if it may not start any there */
+  resolveChild: (idOrName: string) => string;
   /** Levels of arrays and objects in an output, a chunk's output or progress. */
   maxDepth: number;
 }
 
 /** Wraps `link`. `report` throws ProblemError `invalid` that names the report. */
 export function checkReports(link: WorkerLink, options: ReportCheckOptions): WorkerLink {
-  const { maxDepth, owner } = options;
+  const { owner } = options;
   return {
     ...link,
     async report(request) {
-      const reports = await runInSlices(owner, checkAll(request.reports, maxDepth));
+      const reports = await runInSlices(owner, checkAll(request.reports, options));
       return link.report({ ...request, reports });
     },
   };
@@ -49,11 +52,14 @@ export function checkReports(link: WorkerLink, options: ReportCheckOptions): Wor
 class BodyFault extends Error {}
 
 /** @returns the reports, with outputs trimmed. Pauses after each slice. */
-function* checkAll(reports: readonly Report[], maxDepth: number): Generator<void, Report[]> {
+function* checkAll(
+  reports: readonly Report[],
+  options: ReportCheckOptions,
+): Generator<void, Report[]> {
   const checked: Report[] = [];
   for (const [index, report] of reports.entries()) {
     try {
-      checked.push(yield* checkOne(report, maxDepth));
+      checked.push(yield* checkOne(report, options));
     } catch (error) {
       if (!(error instanceof BodyFault)) throw error;
       const message = `reports[${index}].${error.message}`;
@@ -63,7 +69,10 @@ function* checkAll(reports: readonly Report[], maxDepth: number): Generator<void
   return checked;
 }
 
-function* checkOne(report: Report, maxDepth: number): Generator<void, Report> {
+function* checkOne(
+  report: Report,
+  { maxDepth, resolveChild }: ReportCheckOptions,
+): Generator<void, Report> {
   const body = viewBuffer(report.body);
   if (report.kind === 'chunks') {
     yield* checkChunks(body, report.sizes, maxDepth);
@@ -72,14 +81,32 @@ function* checkOne(report: Report, maxDepth: number): Generator<void, Report> {
   if (!isValue(report) || body.length === 0) return report;
   checkText(body);
   yield* requireJson(body, 'body', maxDepth);
+  if (isWait(report)) return { ...report, body: resolveChildren(body, resolveChild) };
   const trimmed = trimSpace(body);
   return trimmed.length === body.length ? report : { ...report, body: trimmed };
 }
 
 function isValue(report: Report): boolean {
-  if (report.kind !== 'outcome') return report.kind === 'progress';
+  if (report.kind !== 'outcome') return report.kind === 'progress' || report.kind === 'step';
+  if (isWait(report)) return true;
   const { outcome } = report;
   return outcome.kind === 'completed' && outcome.output === 'value';
+}
+
+function isWait(report: Report): boolean {
+  return report.kind === 'outcome' && report.outcome.kind === 'waiting';
+}
+
+/** Puts IDs in the place of names. The queue checks everything else, and what is too large. */
+function resolveChildren(body: Buffer, resolveChild: (idOrName: string) => string): Buffer {
+  if (body.length > LIMITS.waitBytes || !body.includes('"endpoint"')) return body;
+  const waits: unknown = JSON.parse(body.toString());
+  if (!Array.isArray(waits)) return body;
+  const resolved = waits.map((wait: unknown) => {
+    if (!isPlainObject(wait) || typeof wait['endpoint'] !== 'string') return wait;
+    return { ...wait, endpoint: resolveChild(wait['endpoint']) };
+  });
+  return Buffer.from(JSON.stringify(resolved));
 }
 
 function* checkChunks(body: Buffer, sizes: readonly number[], maxDepth: number): Generator<void> {

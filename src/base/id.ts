@@ -15,9 +15,19 @@ export function createUuidV7(now: number): string {
  * without `id`.
  */
 export function deriveUuidV7(id: string, index: number): string {
-  const digits = hash('sha256', `${id} ${index}`);
+  return `${id.slice(0, 14)}${digest(`${id} ${index}`)}`;
+}
+
+/** Returns a UUIDv7 for the given Unix ms, always the same for a name. */
+export function nameUuidV7(now: number, name: string): string {
+  return `${createUuidV7(now).slice(0, 14)}${digest(name)}`;
+}
+
+/** The version, the variant and the random bits, which follow from the text. */
+function digest(text: string): string {
+  const digits = hash('sha256', text);
   const random = `7${digits.slice(0, 3)}-${VARIANTS[Number.parseInt(digits.charAt(3), 16) & 3]}`;
-  return `${id.slice(0, 14)}${random}${digits.slice(4, 7)}-${digits.slice(7, 19)}`;
+  return `${random}${digits.slice(4, 7)}-${digits.slice(7, 19)}`;
 }
 
 const VARIANTS = '89ab';

@@ -1,7 +1,7 @@
 // The public types of handlers and of batch handlers; defineHandler and defineBatchHandler.
 import type { Logger } from 'pino';
 import type { Metrics } from '../wire/chunk/chunk.ts';
-import type { S3Config } from '../wire/job/job.ts';
+import type { JobPolicy, S3Config } from '../wire/job/job.ts';
 import type { RetryPolicy } from '../wire/job/retry-policy.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 
@@ -96,11 +96,32 @@ export interface Context {
    */
   tempFolder(): string;
   /**
+   * Runs `act` once for the job, and remembers its result as JSON: later attempts get it and do not run `act`. If `act` throws,
+   * nothing is remembered. Resolves when the platform has stored the result. `name`: unique in the job. @throws StepError
+   */
+  step<Result>(name: string, act: () => Result | Promise<Result>): Promise<Result>;
+  /**
+   * Starts a child job once and resolves with its output. Until it has ended, no attempt of this job runs and no slot is held: the
+   * attempt ends here, and the handler runs again from its start. @throws ChildFailedError, StepError
+   */
+  run<Output = unknown>(name: string, child: ChildJob): Promise<Output>;
+  /** Goes on after so many ms, or at that time; like `run`, without a slot. At most 30 days. @throws StepError */
+  sleep(name: string, time: number | Date): Promise<void>;
+  /**
    * Makes this job the last one of its worker process. When it and the other running jobs have
    * ended, a new process takes over. Use it after a job that leaves the GPU or a library in a bad
    * state.
    */
   refreshWorker(): void;
+}
+
+/** A job that a handler starts and waits for. */
+export interface ChildJob {
+  /** ID or name of an endpoint of the same owner. Default: the endpoint of the job. */
+  readonly endpoint?: string;
+  readonly input: object;
+  /** Default of `group`: that of the job. */
+  readonly policy?: JobPolicy;
 }
 
 /** Argument of `setup`, which runs once in each thread, before the first job. */

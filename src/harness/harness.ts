@@ -49,6 +49,8 @@ export interface HarnessOptions<Handler extends TestedHandler = TestedHandler> {
   maxAttempts?: number;
   /** Retry policy of the endpoint. Default: none. */
   retry?: Omit<RetryPolicy, 'maxAttempts'>;
+  /** Further endpoints, by their IDs, each with the handler that its worker runs: for the children that `ctx.run` starts. */
+  endpoints?: Readonly<Record<string, TestedHandler>>;
   /** Limits of the endpoint. Default: none. */
   limits?: Partial<Pick<EndpointSettings, 'groupConcurrency' | 'groupRateLimit' | 'rateLimit'>>;
   /** `flowing`: real time that you can move forward. `manual`: time moves only with `advance`. */
@@ -134,6 +136,7 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
   #worker: Worker;
   #incarnation = 1;
   readonly #otherWorker = new OtherWorker([CPU]);
+  readonly #further: FurtherEndpoint[] = [];
 
   constructor(options: HarnessOptions) {
     this.#options = options;
@@ -155,6 +158,11 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
     this.#isPlatformUp = true;
     this.#link.connect(this.#queue.link(ENDPOINT_ID));
     await this.#worker.start();
+    for (const [id, handler] of Object.entries(this.#options.endpoints ?? {})) {
+      await this.#store.write((tx) => tx.putEndpoint({ id, settings, createdAt }));
+      this.#further.push(this.#openEndpoint(id, readHandler(handler, `handler of ${id}`)));
+    }
+    for (const { worker } of this.#further) await worker.start();
   }
 
   /** Drains the worker and closes the platform; running jobs are stopped. */
@@ -163,7 +171,9 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
   }
 
   async #close(): Promise<void> {
-    await this.#endWorker(() => this.#worker.stop());
+    await this.#endWorker(() =>
+      Promise.all([this.#worker.stop(), ...this.#further.map(({ worker }) => worker.stop())]),
+    );
     await this.stopPlatform();
     await this.#store.close();
   }
@@ -305,7 +315,8 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
     const now = this.#clock.now();
     if (!this.#isPlatformUp || this.#link.isDisturbed) return now;
     const dueAt = await this.#store.read((tx) => {
-      const isBusy = tx.leasedJobs().length > 0 || tx.countReady(ENDPOINT_ID, 1) > 0;
+      const ids = [ENDPOINT_ID, ...this.#further.map(({ id }) => id)];
+      const isBusy = tx.leasedJobs().length > 0 || ids.some((id) => tx.countReady(id, 1) > 0);
       return isBusy ? now : tx.nextDueAt();
     });
     return Math.max(now, Math.min(dueAt ?? FOREVER, this.#queue.schedules.nextTickAt));
@@ -364,6 +375,7 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
     if (!this.#isPlatformUp) return;
     this.#isPlatformUp = false;
     this.#link.disconnect();
+    for (const { link } of this.#further) link.disconnect();
     await this.#queue.close();
   }
 
@@ -374,6 +386,7 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
     await this.#queue.start();
     this.#isPlatformUp = true;
     this.#link.connect(this.#queue.link(ENDPOINT_ID));
+    for (const { id, link } of this.#further) link.connect(this.#queue.link(id));
   }
 
   /** `stopPlatform`, then `startPlatform`. */
@@ -468,17 +481,21 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
     return link;
   }
 
-  #createExecutor(): InlineExecutor {
-    const handler = this.#handler;
+  #openEndpoint(id: string, handler: LoadedHandler): FurtherEndpoint {
+    const link = new FaultyLink(this.#queue.link(id), this.#clock);
+    return { id, link, worker: this.#createWorker(link, this.#createExecutor(handler)) };
+  }
+
+  #createExecutor(handler = this.#handler): InlineExecutor {
     const { devices = [CPU], slots = handler.config.concurrency ?? DEFAULT_SLOTS } = this.#options;
     return new InlineExecutor({ handler, devices, slots, clock: this.#clock });
   }
 
-  #createWorker(): Worker {
+  #createWorker(link = this.#link, executor = this.#executor): Worker {
     const { devices = [CPU] } = this.#options;
     return createWorker({
-      link: this.#link,
-      executor: this.#executor,
+      link,
+      executor,
       workerId: WORKER_ID,
       incarnation: this.#incarnation,
       version: 'harness',
@@ -486,6 +503,13 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
       clock: this.#clock,
     });
   }
+}
+
+/** An endpoint besides the tested one. */
+interface FurtherEndpoint {
+  id: string;
+  link: FaultyLink;
+  worker: Worker;
 }
 
 const OTHER_WORKER_ID = 'harness-other';

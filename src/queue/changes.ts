@@ -13,15 +13,17 @@ import {
 import { isTerminal } from '../wire/job/job.ts';
 import { noteBatchEnds } from './batches/batch-ends.ts';
 import { countDeadLetter, prepareCount } from './dead-letters.ts';
-import { requestFill } from './flows/fills.ts';
+import { requestCancel, requestFill } from './flows/fills.ts';
 import { noteFlows } from './flows/flow-record.ts';
 import type { AddressedMessage, HandoverMessage } from './handover/messages.ts';
 import type { Sent } from './handover/outbox.ts';
 import { releaseOutputs, tellChildren } from './handover/take-in.ts';
 import type { NewLine } from './history/history.ts';
+import { findAbandoned } from './lifecycle/handler-wait.ts';
 import { type JobEvent, next } from './lifecycle/lifecycle.ts';
 import { isFilling } from './lifecycle/links.ts';
 import type { Decision, Moment, Transition } from './lifecycle/transition.ts';
+import { forget } from './memo.ts';
 import { joinChunks } from './payloads/outputs.ts';
 import type { QueueParts } from './queue-parts.ts';
 import { composeRecord, hasOutput } from './records.ts';
@@ -130,6 +132,8 @@ export class Changes {
       noteBatchEnds(tx, changes, moment.now);
       for (const { before, transition } of changes) {
         if (isFilling(transition.job) && !isFilling(before)) requestFill(tx, before);
+        const abandoned = findAbandoned(before, transition);
+        if (abandoned.length > 0) requestCancel(tx, before, abandoned);
       }
     }
     const sent = messages.length > 0 ? outbox.write(tx, messages) : NOTHING_SENT;
@@ -248,10 +252,12 @@ function apply(tx: Transaction, { job, event, moment, changes }: Application): D
   }
   if (decision.removed) {
     tx.removeJob(job);
+    forget(tx, job, undefined);
   } else {
     tx.saveJob(job, decision.job, decision.retried);
     if (decision.dropChunks) tx.dropChunks(job);
     if (decision.dropOutput) tx.dropOutput(job);
+    forget(tx, job, after);
   }
   changes.push({ before: job, transition: decision });
   return decision;

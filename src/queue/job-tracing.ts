@@ -279,7 +279,8 @@ function judgeEnd(before: StoredJob, { job, removed }: Transition): Omit<LeaseEn
   const last = job.history.at(-1);
   const failure = last === before.history.at(-1) ? undefined : last;
   const failed = failure && { code: failure.code, error: failure.message };
-  if (job.status === 'IN_QUEUE') return { outcome: failure ? 'failed' : 'released', ...failed };
+  const other = job.links?.wait ? 'waiting' : 'released';
+  if (job.status === 'IN_QUEUE') return { outcome: failure ? 'failed' : other, ...failed };
   return { outcome: job.status.toLowerCase(), ...failed };
 }
 

@@ -129,16 +129,24 @@ export function describeDetails(
   };
 }
 
-/** Parents, the children that still wait, and the flow. */
+/** Parents, the children that still wait, those that a handler awaits, and the flow. */
 function describeLinks({
   links,
-}: StoredJob): Pick<JobDetailsHead, 'children' | 'flow' | 'parents'> {
-  const { children = [], flow, parents = [] } = links ?? {};
+}: StoredJob): Pick<JobDetailsHead, 'awaits' | 'children' | 'flow' | 'parents'> {
+  const { children = [], flow, parents: all = [] } = links ?? {};
+  const parents = all.filter(({ step }) => step === undefined);
+  const awaited = all.filter(({ step }) => step !== undefined);
   return {
     ...(parents.length > 0 && {
       parents: parents.map(({ as, ended, endpointId, id, onFailure }) => ({
         ...{ endpoint: endpointId, id, onFailure },
         ...(as !== undefined && { as }),
+        ...(ended && { ended }),
+      })),
+    }),
+    ...(awaited.length > 0 && {
+      awaits: awaited.map(({ ended, endpointId, id, step }) => ({
+        ...{ name: step?.name ?? '', endpoint: endpointId, id },
         ...(ended && { ended }),
       })),
     }),

@@ -4,6 +4,7 @@ import { type Waiter, Waiters } from '../base/waiters.ts';
 import type { JobKey, StoredJob } from '../store/store.ts';
 import { isTerminal } from '../wire/job/job.ts';
 import type { Presence } from './leases/presence.ts';
+import { findAbandoned } from './lifecycle/handler-wait.ts';
 import type { Transition } from './lifecycle/transition.ts';
 
 /** Time until unused payloads are deleted, ms. So the sweeper does not run for each of them. */
@@ -113,6 +114,8 @@ export class Signals {
     if (before.status === 'IN_QUEUE' || job.status === 'IN_QUEUE') {
       this.#reportQueued(job.endpointId);
     }
+    // Its children are to be cancelled.
+    if (before.links?.wait && findAbandoned(before, transition).length > 0) this.onFilling();
     if (removed) return;
     if (job.links?.filling && !before.links?.filling) this.onFilling();
     const wasReady = before.status === 'IN_QUEUE' && !before.delayed;

@@ -2,6 +2,7 @@
 import type { Clock } from '../base/clock.ts';
 import { createUuidV7, deriveUuidV7 } from '../base/id.ts';
 import type {
+  JobKey,
   Payload,
   Reader,
   Store,
@@ -149,6 +150,34 @@ function findFirst(tx: Reader, submission: Submission, chosen: ChosenIds): Store
 
 /** Bytes of inputs that the operation writes itself; it must not hold the event loop for long. */
 export const MAX_WRITTEN_BYTES = 1_048_576;
+
+/** Stores large inputs before their jobs, and puts the uploads in their place. @returns the uploads, which the caller must release */
+export async function stageInputs<Job extends { input: Payload }>(
+  payloads: QueueParts['payloads'],
+  jobs: readonly Job[],
+  keyOf: (job: Job) => JobKey,
+): Promise<UploadedPayload[]> {
+  const staged: UploadedPayload[] = [];
+  let writtenBytes = 0;
+  try {
+    for (const job of jobs) {
+      const { input: bytes } = job;
+      if (!(bytes instanceof Uint8Array)) continue;
+      if (!payloads.isLarge(bytes) && writtenBytes + bytes.length <= MAX_WRITTEN_BYTES) {
+        writtenBytes += bytes.length;
+        continue;
+      }
+      const { endpointId, id } = keyOf(job);
+      const payload = await payloads.upload({ kind: 'input', key: { endpointId, id }, bytes });
+      staged.push(payload);
+      job.input = payload;
+    }
+    return staged;
+  } catch (error) {
+    for (const payload of staged) payloads.release(payload);
+    throw error;
+  }
+}
 
 /** One job of a batch. Its input may be a view into a larger buffer. */
 export type BatchedJob = Pick<Submission, 'after' | 'idempotency' | 'input' | 'policy' | 'webhook'>;

@@ -76,6 +76,7 @@ const RETURNS: ReadonlySet<string> = new Set([
   'postponed',
   'released',
   'retried',
+  'waiting',
 ]);
 
 /** The attempt has failed or gone back to the queue. */
@@ -116,7 +117,7 @@ export function notePostponed(
 /** Start and end of an attempt that returns to the queue without a failure. */
 export function noteReturn(
   job: StoredJob,
-  event: 'released' | 'lease_lost' | 'postponed',
+  event: 'released' | 'lease_lost' | 'postponed' | 'waiting',
   now: number,
 ): JobNote[] {
   const { startedAt } = job;

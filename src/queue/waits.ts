@@ -7,6 +7,7 @@ import type { RateLimit } from '../wire/resources/field.ts';
 import type { Pause } from '../wire/resources/pause.ts';
 import type { KnownScaling, ScalingFacts } from '../wire/resources/scaling.ts';
 import { isHeldBack, type Presence } from './leases/presence.ts';
+import { nameChild } from './lifecycle/handler-wait.ts';
 import { nameParent } from './lifecycle/links.ts';
 import type { QueueParts } from './queue-parts.ts';
 
@@ -168,7 +169,7 @@ function findJobReason(
   { group, laterGpus, paused, rate, scaling, workers }: WaitFacts,
   now: number,
 ): WaitReason | undefined {
-  if (isWaiting(job)) return describeParents(job);
+  if (isWaiting(job)) return job.links?.wait ? describeChildren(job) : describeParents(job);
   if (job.delayed && job.availableAt > now) return describeDelay(job);
   if (paused) return describePause(paused);
   if (rate) return describeRate(job, rate);
@@ -207,6 +208,25 @@ function describeParents(job: StoredJob): WaitReason {
   return { code: 'waits_for_parent', message, since: job.submittedAt };
 }
 
+function describeChildren(job: StoredJob): WaitReason {
+  const code = 'waits_for_child';
+  const since = job.links?.wait?.since ?? job.queuedAt;
+  if (job.links?.filling) {
+    const message = 'The children of the job have ended; the job is being given their outputs.';
+    return { code, message, since };
+  }
+  const children = job.links?.parents.filter(({ step }) => step) ?? [];
+  const [first, ...others] = children.filter(isOpen);
+  const rest =
+    others.length > 0 ? ` and ${count(others.length, 'other child', 'other children')}` : '';
+  const all =
+    children.length > 1
+      ? `; ${children.length - others.length - 1} of ${children.length} have ended`
+      : '';
+  const message = `The handler of the job waits for the end of child ${nameChild(first)}, job ${first && nameParent(job, first)}${rest}${all}.`;
+  return { code, message, since };
+}
+
 function describePause({ group, reason, since, until }: Pause): WaitReason {
   const what =
     group === null
@@ -235,7 +255,20 @@ function describeLength(ms: number): string {
 }
 
 function describeDelay(job: StoredJob) {
-  const { attempt, availableAt: until, failures, history, notes, queuedAt, submittedAt } = job;
+  const {
+    attempt,
+    availableAt: until,
+    failures,
+    history,
+    links,
+    notes,
+    queuedAt,
+    submittedAt,
+  } = job;
+  if (links?.wait) {
+    const message = `The handler of the job sleeps until ${isoTime(until)}.`;
+    return { code: 'sleeping', message, since: links.wait.since, until } as const;
+  }
   const postponed = notes.find((note) => note.event === 'postponed' && note.attempt === attempt);
   if (postponed) {
     const message = `Attempt ${attempt} asked for a later one: ${endSentence(postponed.message ?? '')} It starts at ${isoTime(until)} at the earliest.`;
@@ -408,8 +441,8 @@ function tellBusy({ alive, suspended }: WorkerFacts): string {
   return alive === 1 ? 'The only worker runs other jobs' : `All ${alive} workers run other jobs`;
 }
 
-function count(number: number, noun: string): string {
-  return `${number} ${noun}${number === 1 ? '' : 's'}`;
+function count(number: number, noun: string, nouns = `${noun}s`): string {
+  return `${number} ${number === 1 ? noun : nouns}`;
 }
 
 function describeSpan(ms: number): string {

@@ -46,6 +46,31 @@ export interface JobParent extends JobKey {
   shard?: number;
   /** How often the child waits for the parent again: a message about an earlier wait does not count. Default: 0. */
   round?: number;
+  /** The job is a child that a handler has started and awaits: how it ends is remembered under this name. */
+  step?: AwaitedStep;
+}
+
+export interface AwaitedStep {
+  name: string;
+  /** Of what the child was started with. */
+  digest: string;
+}
+
+/** The rows of a job's memo: see queue/memo.ts. */
+export interface MemoSize {
+  entries: number;
+  bytes: number;
+  /** Numbers of the entries of children that have not COMPLETED: a retry by a client forgets them. */
+  failed?: readonly number[];
+}
+
+/** The wait of a handler for children, or for a time. */
+export interface HandlerWait {
+  since: number;
+  /** Unix ms; absent: it does not wait for a time. */
+  until?: number;
+  /** What is left of the time to live when the wait ends. */
+  leftMs: number;
 }
 
 /** A job that waits for another one. */
@@ -94,6 +119,12 @@ export interface JobLinks {
   flow?: FlowPlace;
   /** Absent: the job is of no batch. */
   batch?: BatchPlace;
+  /** Absent: it remembers nothing. */
+  memo?: MemoSize;
+  /** Absent: it does not wait for what its handler asked for. */
+  wait?: HandlerWait;
+  /** Number of handlers that have started each other's jobs down to this one. Absent: 0. */
+  depth?: number;
 }
 
 /** Stands for the group of the jobs that have none; the name of a group is never empty. */

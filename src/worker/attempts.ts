@@ -224,6 +224,9 @@ export class Attempts {
         onDelivered: (bytes) => {
           if (attempt.phase.name === 'running') attempt.phase.execution.grant(bytes);
         },
+        onKept: (count) => {
+          if (attempt.phase.name === 'running') attempt.phase.execution.kept(count);
+        },
         onSuperseded: () => this.#stop(attempt, 'lost'),
         onSettled: () => this.#settle(attempt),
       }),

@@ -30,6 +30,11 @@ export function makeContext(): TestContext {
       throw new Error('this context has no folder');
     },
     pauseGroup: () => {},
+    step: async (_, act) => act(),
+    run: async () => {
+      throw new Error('this context starts no children');
+    },
+    sleep: async () => {},
     refreshWorker: () => {},
   };
   return { ctx, controller, logged };

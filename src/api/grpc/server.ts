@@ -206,8 +206,8 @@ function openStream(
     const { userId } = identifyCaller(call, options);
     const endpoint = endpoints.resolve(userId, readEndpoint(call));
     const caller = admitCaller(call, endpoint, options);
-    const { keyId, podId } = caller;
-    const link = options.linkTo(endpoint, podId, readMetadata(call, METADATA.key));
+    const { keyId } = caller;
+    const link = options.linkTo(endpoint, caller, readMetadata(call, METADATA.key));
     if (!link) throw new ProblemError('not_found', `endpoint ${endpoint} not found`);
     const stream = new WorkerStream(call, {
       link,

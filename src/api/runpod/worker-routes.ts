@@ -155,7 +155,12 @@ async function takeJobs({
   return { taken, session };
 }
 
-function encodeJob({ held, lease: { input, s3Config } }: TakenJob): Uint8Array[] {
+function encodeJob({
+  held,
+  lease: { input: given, memoBytes = 0, s3Config },
+}: TakenJob): Uint8Array[] {
+  // A worker of RunPod remembers nothing of earlier attempts.
+  const input = given.subarray(0, given.length - memoBytes);
   const files = s3Config === undefined ? '' : `,"s3Config":${s3Config}`;
   const head = Buffer.from(`{"id":${JSON.stringify(held.name)},"input":`);
   return [head, input, Buffer.from(`${files}}`)];

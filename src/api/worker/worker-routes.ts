@@ -3,6 +3,7 @@ import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { ByteBudget } from '../../base/byte-budget.ts';
 import type { FairScheduler } from '../../base/fair-scheduler.ts';
 import { yieldToUrgent } from '../../base/slices.ts';
+import type { KeyHolder } from '../../control/keys/keys.ts';
 import type { Field } from '../../wire/link/fields.ts';
 import {
   decodeFrames,
@@ -49,12 +50,12 @@ export interface ServedLink extends WorkerLink {
 
 export interface WorkerRoutesOptions {
   /**
-   * Undefined if the endpoint does not exist. `podId`: the pod of the worker's key. `authorization`: the key
+   * Undefined if the endpoint does not exist. `holder`: of the worker's key. `authorization`: the key
    * itself, on carriers whose calls are not forwarded as a whole.
    */
   linkTo: (
     endpointId: string,
-    podId: string | null,
+    holder: KeyHolder | undefined,
     authorization?: string,
   ) => ServedLink | undefined;
   /** A supervisor reports that a worker died or could not be started. */
@@ -163,7 +164,7 @@ function requireLink(
   { linkTo }: WorkerRoutesOptions,
   { holder, params }: FastifyRequest<EndpointRoute>,
 ): WorkerLink {
-  const link = linkTo(params.endpoint, holder?.podId ?? null);
+  const link = linkTo(params.endpoint, holder);
   if (link) return link;
   throw new ProblemError('not_found', `endpoint ${params.endpoint} not found`);
 }

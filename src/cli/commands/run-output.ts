@@ -21,6 +21,7 @@ const STATUSES: Readonly<Record<Outcome['kind'], string>> = {
   timed_out: 'TIMED_OUT',
   cancelled: 'CANCELLED',
   released: 'FAILED',
+  waiting: 'FAILED',
 };
 
 /** Standard output and the log, which all jobs share. */

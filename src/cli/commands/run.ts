@@ -238,6 +238,7 @@ const EXIT_CODES: Readonly<Record<Outcome['kind'], number>> = {
   timed_out: EXIT.timedOut,
   cancelled: EXIT.interrupted,
   released: EXIT.failed,
+  waiting: EXIT.failed,
 };
 
 function findExitCode({ outcome }: ExecutionEnd): number {

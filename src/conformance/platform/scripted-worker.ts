@@ -230,6 +230,11 @@ export function logOf(lease: LeaseRef, seq: number, lines: string, dropped = 0):
   return { ...refTo(lease), kind: 'log', seq, dropped, body: Buffer.from(lines) };
 }
 
+export function stepOf(lease: LeaseRef, seq: number, name: string, result: unknown): Report {
+  const body = Buffer.from(JSON.stringify(result));
+  return { ...refTo(lease), kind: 'step', seq, name, body };
+}
+
 const NO_BODY = new Uint8Array();
 
 /** One report of each kind; the outcome is last. */
@@ -239,14 +244,16 @@ export const sampleReports: Readonly<
   chunks: (lease, seq) => chunksOf(lease, seq, 0, ['a']),
   progress: (lease, seq) => progressOf(lease, seq, 0.5),
   pause: (lease, seq) => ({ ...refTo(lease), kind: 'pause', seq, forMs: 1, body: NO_BODY }),
+  step: (lease, seq) => stepOf(lease, seq, `step ${seq}`, { done: true }),
   log: (lease, seq) => logOf(lease, seq, '{"line":1}\n'),
   outcome: (lease, seq) => outcomeOf(lease, seq, completed, '1'),
 };
 
 /** Makers of one report of each kind that the platform supports; the outcome is last. */
 export function supportedReports({ terms: { capabilities = [] } }: PlatformStage) {
-  const { log, pause, ...required } = sampleReports;
+  const { log, pause, step, ...required } = sampleReports;
   return Object.values({
+    ...(capabilities.includes('steps') && { step }),
     ...(capabilities.includes('log') && { log }),
     ...(capabilities.includes('pause') && { pause }),
     ...required,

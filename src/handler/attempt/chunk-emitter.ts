@@ -51,6 +51,10 @@ export class ChunkEmitter {
     this.#options = options;
   }
 
+  get hasEmitted(): boolean {
+    return this.#bytes > 0;
+  }
+
   /** The handler begins to run. */
   start(): void {
     this.#sliceStartedAt = elapsedTime();

@@ -13,6 +13,7 @@ import type { Device } from '../../wire/link/worker-link.ts';
 import type { ChunkWithMetrics, Context, MetricsRecorder } from '../define.ts';
 import { createLinesLog, type LogBindings, type LogLines } from '../log-lines.ts';
 import { type EndHold, type Held, HOLD } from './hold.ts';
+import type { AttemptSteps } from './steps.ts';
 
 /** At most one progress value is sent in this time, ms; the latest wins. */
 const PROGRESS_EVERY_MS = 50;
@@ -45,6 +46,8 @@ interface AttemptContextOptions {
   /** Of the machine, Unix ms. */
   now: () => number;
   pauseGroup: (forMs: number) => void;
+  /** Created on the first use of `step`, `run` or `sleep`. */
+  steps: () => AttemptSteps;
 }
 
 /** Result of `ctx.chunk`; a plain object of the same shape is an ordinary output. */
@@ -103,6 +106,18 @@ export class AttemptContext implements Context, Held {
   get metrics(): MetricsRecorder {
     this.#recorder ??= new PendingMetrics();
     return this.#recorder;
+  }
+
+  get step(): Context['step'] {
+    return this.#options.steps().step;
+  }
+
+  get run(): Context['run'] {
+    return this.#options.steps().run;
+  }
+
+  get sleep(): Context['sleep'] {
+    return this.#options.steps().sleep;
   }
 
   [HOLD] = (): EndHold => this.#options.hold();

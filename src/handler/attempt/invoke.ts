@@ -26,6 +26,7 @@ import {
   refuseNotJson,
   validate,
 } from './refusal.ts';
+import { AttemptSteps } from './steps.ts';
 import { AttemptHistory, createStoppedOutcome, StopError, type StopReason } from './stop.ts';
 
 export interface AttemptLimits {
@@ -40,8 +41,10 @@ export interface AttemptCall {
   attempt: number;
   /** Endpoint of the job, if known. */
   endpointId?: string | undefined;
-  /** JSON. */
+  /** JSON, and behind it the memo. */
   input: Uint8Array;
+  /** Default 0. */
+  memoBytes?: number | undefined;
   /** As in the lease. */
   traceparent?: string | undefined;
   tracestate?: string | undefined;
@@ -69,6 +72,8 @@ export interface AttemptSink {
   progress(value: Uint8Array): void;
   /** The job's group is to be paused so long, ms. Absent: pauses have no effect. */
   pauseGroup?(forMs: number): void;
+  /** The result of a step, JSON; `Invocation.kept` acknowledges it. Absent: nothing keeps it. */
+  step?(name: string, result: Uint8Array): void;
   /** NDJSON; `dropped`: number of lines that were dropped before these. */
   log(lines: Uint8Array, dropped: number): void;
   /** Called when the attempt begins or stops waiting for a model process to start. */
@@ -77,6 +82,7 @@ export interface AttemptSink {
 
 export interface AttemptEnd {
   outcome: Outcome;
+  /** JSON; of an attempt that waits, what for. */
   output: Uint8Array | undefined;
   /** The handler asks that no other job runs in this worker. */
   recycle?: boolean;
@@ -94,6 +100,8 @@ export interface Invocation {
    */
   stop(reason: StopReason, detail?: string): void;
   grant(bytes: number): void;
+  /** The platform has stored so many further results of steps. */
+  kept(count: number): void;
   /** From now until the returned function is called, the attempt stands still: no time counts, and its deadline moves. */
   standStill(): EndHold;
 }
@@ -105,6 +113,7 @@ export function invoke(handler: LoadedHandler, call: AttemptCall, sink: AttemptS
 type Result =
   | { kind: 'value'; output: Uint8Array }
   | { kind: 'chunks' }
+  | { kind: 'waiting'; waits: Uint8Array }
   /** The generator was ended because the attempt is being stopped. */
   | { kind: 'returned' }
   | { kind: 'threw'; thrown: unknown };
@@ -128,14 +137,21 @@ class RunningAttempt implements Invocation, ConsoleOwner {
   readonly #history = new AttemptHistory();
   readonly #holds: Holds;
   #wasHeldAtStop = false;
+  /** Undefined: the handler has no steps. */
+  #steps: AttemptSteps | undefined;
+  #memo: Uint8Array;
+  /** Ends the attempt although its handler has not ended. */
+  #endEarly: (result: Result) => void = () => undefined;
 
   constructor(handler: LoadedHandler, call: AttemptCall, sink: AttemptSink) {
     const { jobId, attempt, devices, clock, timeoutMs, traceparent, tracestate } = call;
     const { endpointId, tempParent } = call;
     this.#handler = handler;
-    const { input, ...rest } = call;
+    const { input, memoBytes = 0, ...rest } = call;
     this.#call = rest;
-    this.#input = input;
+    const inputBytes = input.length - memoBytes;
+    this.#input = memoBytes === 0 ? input : input.subarray(0, inputBytes);
+    this.#memo = input.subarray(inputBytes);
     this.attemptNumber = call.number;
     const { file } = handler;
     this.#trace = beginTrace({ jobId, attempt, endpointId, file, traceparent, tracestate });
@@ -170,6 +186,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
       sendProgress,
       now: () => clock.now(),
       pauseGroup: (forMs) => sink.pauseGroup?.(forMs),
+      steps: () => this.#openSteps(sink),
     });
     this.#emitter = new ChunkEmitter({
       chunks: this.#chunks,
@@ -178,6 +195,20 @@ class RunningAttempt implements Invocation, ConsoleOwner {
       history: this.#history,
     });
     this.end = this.#begin();
+  }
+
+  #openSteps(sink: AttemptSink): AttemptSteps {
+    if (this.#steps) return this.#steps;
+    this.#steps = new AttemptSteps({
+      memo: this.#memo,
+      send: sink.step && ((name, result) => sink.step?.(name, result)),
+      hasYielded: () => this.#emitter.hasEmitted,
+      onWait: (waits) => this.#endEarly({ kind: 'waiting', waits }),
+      warn: (text) => this.#context.log.warn(text),
+    });
+    this.#memo = NOTHING;
+    if (this.#stopReason) this.#steps.stop(new StopError(this.#stopReason, this.#stopDetail));
+    return this.#steps;
   }
 
   /** Runs after the constructor has returned: the caller's sink may need the attempt. */
@@ -191,12 +222,18 @@ class RunningAttempt implements Invocation, ConsoleOwner {
     this.#stopReason = reason;
     this.#stopDetail = detail;
     this.#wasHeldAtStop = this.#holds.isHeld;
-    this.#context.abort(new StopError(reason, detail));
+    const error = new StopError(reason, detail);
+    this.#context.abort(error);
+    this.#steps?.stop(error);
     this.#emitter.stop();
   }
 
   grant(bytes: number): void {
     this.#chunks.grant(bytes);
+  }
+
+  kept(count: number): void {
+    this.#steps?.kept(count);
   }
 
   standStill(): EndHold {
@@ -210,12 +247,13 @@ class RunningAttempt implements Invocation, ConsoleOwner {
   }
 
   async #run(): Promise<AttemptEnd> {
-    let result: Result;
-    try {
-      result = await this.#runHandler();
-    } catch (thrown) {
-      result = { kind: 'threw', thrown };
-    }
+    const result = await new Promise<Result>((resolve) => {
+      this.#endEarly = resolve;
+      this.#runHandler().then(resolve, (thrown: unknown) => resolve({ kind: 'threw', thrown }));
+    });
+    // What the handler still does beside its wait.
+    if (result.kind === 'waiting') this.#context.abort(new WaitingError());
+    else this.#steps?.close();
     const { clock } = this.#call;
     // Read first: an open hold grows, and the time without holds would be negative.
     const heldMs = this.#holds.ms;
@@ -347,8 +385,22 @@ class RunningAttempt implements Invocation, ConsoleOwner {
       return { outcome: { kind: 'completed', executionMs, output: 'chunks' }, output: undefined };
     }
     if (reason) return stopAs(reason);
+    if (result.kind === 'waiting') {
+      return { outcome: { kind: 'waiting', executionMs }, output: result.waits };
+    }
     const thrown = result.kind === 'threw' ? result.thrown : undefined;
     return { ...concludeThrown(thrown, executionMs), output: undefined };
+  }
+}
+
+const NOTHING = new Uint8Array(0);
+
+/** The reason of `ctx.signal` once the attempt waits. */
+class WaitingError extends Error {
+  override readonly name = 'AbortError';
+
+  constructor() {
+    super('the attempt has ended: the job waits for its children, or sleeps');
   }
 }
 

@@ -1,6 +1,7 @@
-// Puts the outputs of parents into the inputs of their children, once the last parent has ended: their bytes never pass a
-// client. A record names each job whose input is to be filled, so that a restart goes on. One commit replaces the input and
-// lets the job start.
+// Does what follows from the ends of linked jobs, in commits of its own. It puts the outputs of parents into the inputs of their
+// children, once the last parent has ended, so their bytes never pass a client; and the ends of children into the memo of the
+// job whose handler awaits them. One commit replaces the input, or the last of the memo, and lets the job start. It cancels
+// children that nobody awaits any more. A record names each job to which something is to be done, so that a restart goes on.
 import { AT_ONCE, Loop, NEVER } from '../../base/loop.ts';
 import {
   ENDING,
@@ -12,9 +13,12 @@ import {
   type UploadedPayload,
 } from '../../store/store.ts';
 import { LIMITS } from '../../wire/job/job.ts';
+import type { ChildFailure } from '../../wire/job/memo.ts';
 import { CLOSE_BRACE, OPEN_BRACE } from '../../wire/json-bytes.ts';
 import type { OutputPart } from '../handover/peers.ts';
-import { isFilling, nameParent } from '../lifecycle/links.ts';
+import { boundHistoryMessage } from '../lifecycle/attempt-end.ts';
+import { END_TEXTS, isFilling, nameParent } from '../lifecycle/links.ts';
+import { addEntry, composeEntry, NO_MEMO, putEntry } from '../memo.ts';
 import { measureInput, measureOutput, readLarge, readWholeOutput } from '../payloads/outputs.ts';
 import type { QueueParts } from '../queue-parts.ts';
 
@@ -37,6 +41,25 @@ export function requestFill(tx: Transaction, { endpointId, id, position }: Store
   });
 }
 
+/** Part of the operation that ends a job whose handler awaits children: they are to be cancelled. */
+export function requestCancel(
+  tx: Transaction,
+  { endpointId, id, position }: StoredJob,
+  children: readonly JobKey[],
+): void {
+  const body = JSON.stringify({ endpointId, id, cancel: children });
+  const name = `cancel ${endpointId}/${id}`;
+  tx.putResource({
+    ...{ kind: KIND, id: name, userId: '', parent: endpointId, position: -position, body },
+  });
+}
+
+/** The body of a record. */
+interface Request extends JobKey {
+  /** Children to be cancelled. Absent: the input or the memo of the job is to be filled. */
+  cancel?: readonly JobKey[];
+}
+
 type FillsOptions = Pick<
   QueueParts,
   'changes' | 'clock' | 'closing' | 'log' | 'payloads' | 'peers' | 'settings' | 'signals' | 'store'
@@ -46,6 +69,21 @@ interface Fill {
   job: StoredJob;
   /** Of the outputs and the input, about. */
   bytes: number;
+}
+
+interface Asked {
+  /** ID of the record. */
+  name: string;
+  cancel?: readonly JobKey[];
+  fill: Fill | undefined;
+}
+
+function putEntries(
+  tx: Transaction,
+  key: JobKey,
+  entries: readonly { number: number; body: string }[],
+): void {
+  for (const { body, number } of entries) putEntry(tx, key, number, body);
 }
 
 /** The input cannot be had, or the output of a parent. */
@@ -114,15 +152,17 @@ export class Fills {
     const page = await store.read((tx) => {
       const listed = tx.resources({ kind: KIND, limit: FILLED_AT_ONCE + this.#postponed.size });
       const found = listed.filter(({ id }) => !this.#postponed.has(id)).slice(0, FILLED_AT_ONCE);
-      return tx.each(found, ({ body, id }): { name: string; fill: Fill | undefined } => {
-        const job = tx.job(JSON.parse(body));
+      return tx.each(found, ({ body, id }): Asked => {
+        const { cancel, ...key }: Request = JSON.parse(body);
+        if (cancel) return { name: id, cancel, fill: undefined };
+        const job = tx.job(key);
         return { name: id, fill: job && isFilling(job) ? this.#measure(tx, job) : undefined };
       });
     });
     const isSmall = ({ fill }: (typeof page)[number]) => !fill || fill.bytes <= payloads.partBytes;
-    await Promise.all(page.filter(isSmall).map(({ fill, name }) => this.#fill(name, fill)));
+    await Promise.all(page.filter(isSmall).map((each) => this.#act(each)));
     // One after the other: each is in memory twice.
-    for (const each of page) if (!isSmall(each)) await this.#fill(each.name, each.fill);
+    for (const each of page) if (!isSmall(each)) await this.#act(each);
     return page.length > 0 ? this.#again() : this.#nextRetry();
   }
 
@@ -142,7 +182,7 @@ export class Fills {
 
   #measure(tx: Parameters<typeof measureOutput>[0], job: StoredJob): Fill {
     const { maxOutputBytes } = this.#options.settings;
-    const parents = job.links?.parents.filter(({ as }) => as !== undefined) ?? [];
+    const parents = job.links?.parents.filter(({ as, step }) => as ?? step) ?? [];
     const sizes = tx.each(parents, (key) => {
       // That of another shard may be large.
       if (key.shard !== undefined) return maxOutputBytes;
@@ -152,12 +192,106 @@ export class Fills {
     return { job, bytes: sizes.reduce((sum, bytes) => sum + bytes, measureInput(tx, job)) };
   }
 
-  async #fill(name: string, fill: Fill | undefined): Promise<void> {
-    const { changes, payloads, store } = this.#options;
+  async #act({ cancel, fill, name }: Asked): Promise<void> {
+    const { store } = this.#options;
+    if (cancel) return this.#cancel(name, cancel);
     if (!fill) {
       await store.write((tx) => tx.removeResource({ kind: KIND, id: name }), ENDING);
-      return;
+    } else if (fill.job.links?.wait) {
+      await this.#remember(name, fill.job);
+    } else {
+      await this.#fill(name, fill);
     }
+  }
+
+  async #cancel(name: string, children: readonly JobKey[]): Promise<void> {
+    const { changes } = this.#options;
+    await changes.inSlice(() =>
+      changes.commit((tx, step) => {
+        tx.removeResource({ kind: KIND, id: name });
+        for (const job of tx.each(children, (key) => tx.job(key))) {
+          // One that has ended refuses it.
+          if (job) step(job, { type: 'cancel' });
+        }
+      }),
+    );
+  }
+
+  /** The ends of the children are stored before they count, in several commits if they are large. */
+  async #remember(name: string, awaiting: StoredJob): Promise<void> {
+    const { changes, store } = this.#options;
+    const { endpointId, id, links } = awaiting;
+    const key = { endpointId, id };
+    const children = links?.parents.filter(({ step }) => step) ?? [];
+    let memo = links?.memo ?? NO_MEMO;
+    let entries: { number: number; body: string }[] = [];
+    let bytes = 0;
+    for (const child of children) {
+      const { body, isFailed } = await this.#describeChild(child, LIMITS.memoBytes - memo.bytes);
+      entries.push({ number: memo.entries, body });
+      bytes += body.length;
+      memo = addEntry(memo, body, isFailed);
+      if (bytes < LIMITS.stepBytes) continue;
+      const some = entries;
+      await store.write((tx) => putEntries(tx, key, some), ENDING);
+      entries = [];
+      bytes = 0;
+    }
+    await changes.commit((tx, step) => {
+      const job = tx.job(key);
+      tx.removeResource({ kind: KIND, id: name });
+      // It may have been cancelled meanwhile.
+      if (!job || !isFilling(job)) return;
+      putEntries(tx, key, entries);
+      step(job, { type: 'filled', memo });
+    });
+  }
+
+  /** The entry of a child that has ended. */
+  async #describeChild(
+    child: JobParent,
+    freeBytes: number,
+  ): Promise<{ body: string; isFailed: boolean }> {
+    const { payloads, settings, store } = this.#options;
+    const { endpointId, id } = child;
+    const { digest = '', name = '' } = child.step ?? {};
+    const head = { kind: 'child', name, endpoint: endpointId, id, digest } as const;
+    const bounds = { maxBytes: settings.maxOutputBytes, maxAtOnce: payloads.partBytes };
+    const { bytes, job } = await store.read((tx) => {
+      const job = tx.job(child);
+      return { job, bytes: job ? measureOutput(tx, job, bounds.maxBytes) : 0 };
+    });
+    const fail = (failure: ChildFailure) => ({
+      body: composeEntry({ ...head, ...failure }),
+      isFailed: true,
+    });
+    if (child.ended !== 'COMPLETED') {
+      const { code, message = END_TEXTS[child.ended ?? 'REMOVED'] } = job?.error ?? {};
+      const status = child.ended === 'SKIPPED' ? 'CANCELLED' : (child.ended ?? 'REMOVED');
+      return fail({ status, ...(code && { code }), message: boundHistoryMessage(message) });
+    }
+    const limit = Math.min(LIMITS.stepBytes, freeBytes);
+    const isTooLarge = (size: number) =>
+      fail({
+        status: 'COMPLETED',
+        code: 'output_too_large',
+        message: `the output of the child has ${size} bytes; a job remembers ${LIMITS.stepBytes} of each and ${LIMITS.memoBytes} of all. Let the child store it elsewhere and return where`,
+      });
+    // The chunks of a stream are larger than the array of their outputs.
+    if (bytes > limit && job?.outputKind === 'value') return isTooLarge(bytes);
+    try {
+      const value = job ? await this.#readOutput(job, child) : undefined;
+      if (!value) return fail({ status: 'REMOVED', message: 'its record is gone' });
+      if (value.length > limit) return isTooLarge(value.length);
+      return { body: composeEntry(head, value), isFailed: false };
+    } catch (error) {
+      if (!(error instanceof NoOutputError)) throw error;
+      return fail({ status: 'REMOVED', message: error.message });
+    }
+  }
+
+  async #fill(name: string, fill: Fill): Promise<void> {
+    const { changes, payloads } = this.#options;
     const { endpointId, id } = fill.job;
     const key = { endpointId, id };
     let staged: UploadedPayload | undefined;

@@ -10,7 +10,6 @@ import {
   type Reader,
   type StoredJob,
   type Transaction,
-  type UploadedPayload,
 } from '../../store/store.ts';
 import type {
   FlowJob,
@@ -28,7 +27,7 @@ import { NO_REMOTE } from '../handover/remote-parents.ts';
 import { waitForParents } from '../lifecycle/links.ts';
 import { findRepeated, RETRIABLE, retryJob, toChild } from '../parents.ts';
 import type { QueueParts } from '../queue-parts.ts';
-import { MAX_WRITTEN_BYTES, REFUSING } from '../submissions.ts';
+import { REFUSING, stageInputs } from '../submissions.ts';
 import { checkGraph } from './flow-graph.ts';
 import {
   countOpenFlows,
@@ -108,7 +107,7 @@ export class Flows {
     // Without this, a flow that is refused would be stored first.
     const known = await store.read((tx) => findFirst(tx, flow) ?? judge(tx, flow));
     if (known) return describeReference(known, names);
-    const staged = await this.#upload(candidates);
+    const staged = await stageInputs(payloads, candidates, ({ node }) => node);
     try {
       const now = clock.now();
       const submit = (tx: Transaction) => insertAll(tx, { candidates, flow, given, now });
@@ -162,31 +161,6 @@ export class Flows {
       nodes: candidates.map(({ node }) => node),
     };
     return { flow, candidates };
-  }
-
-  /** Stores large inputs before the jobs. @returns the uploads, which the caller must release */
-  async #upload(candidates: readonly Candidate[]): Promise<UploadedPayload[]> {
-    const { payloads } = this.#options;
-    const staged: UploadedPayload[] = [];
-    let writtenBytes = 0;
-    try {
-      for (const candidate of candidates) {
-        const { input: bytes } = candidate.job;
-        if (!payloads.isLarge(bytes) && writtenBytes + bytes.length <= MAX_WRITTEN_BYTES) {
-          writtenBytes += bytes.length;
-          continue;
-        }
-        const { endpointId, id } = candidate.node;
-        const upload = { kind: 'input', key: { endpointId, id }, bytes } as const;
-        const payload = await payloads.upload(upload);
-        staged.push(payload);
-        candidate.input = payload;
-      }
-      return staged;
-    } catch (error) {
-      for (const payload of staged) payloads.release(payload);
-      throw error;
-    }
   }
 
   async read(key: JobKey): Promise<FlowRecord> {

@@ -2,7 +2,9 @@
 import { randomUUID } from 'node:crypto';
 import {
   type JobKey,
+  type MemoSize,
   PayloadFileError,
+  type Store,
   type StoredJob,
   type Transaction,
 } from '../../store/store.ts';
@@ -11,6 +13,7 @@ import type { Lease, WorkerBye } from '../../wire/link/worker-link.ts';
 import type { StepOn } from '../changes.ts';
 import type { JobTracing } from '../job-tracing.ts';
 import { holdsLiveLease } from '../lifecycle/transition.ts';
+import { readMemo } from '../memo.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
 import { describeTick } from '../records.ts';
 import { findArrival, type HeldLease, type PresentWorker } from './presence.ts';
@@ -29,6 +32,8 @@ interface Choice {
 /** A lease before its large input is read: it has the input's size. */
 export interface GivenLease extends Omit<Lease, 'input'> {
   input: Uint8Array | number;
+  /** What the job remembers; it is read later too. */
+  memo?: MemoSize;
 }
 
 export function leaseJob(
@@ -67,13 +72,20 @@ export function repeatLeases(
 export async function completeLeases(
   endpointId: string,
   given: readonly GivenLease[],
-  payloads: LargePayloads,
+  { payloads, store }: { payloads: LargePayloads; store: Store },
 ): Promise<Lease[]> {
   const leases: Lease[] = [];
-  for (const { input: known, ...lease } of given) {
+  for (const { input: known, memo, ...lease } of given) {
     const key = { endpointId, id: lease.jobId };
     const input = typeof known === 'number' ? await readInput(payloads, key, known) : known;
-    if (input) leases.push({ ...lease, input });
+    if (!input) continue;
+    if (!memo) {
+      leases.push({ ...lease, input });
+      continue;
+    }
+    const entries = await store.read((tx) => readMemo(tx, key, memo));
+    const memoBytes = entries.length;
+    leases.push({ ...lease, memoBytes, input: Buffer.concat([input, entries]) });
   }
   return leases;
 }
@@ -107,6 +119,7 @@ function toLease(
   const handlerData = job.attachment?.handlerData ?? null;
   if (handlerData !== null) lease.s3Config = handlerData;
   if (job.tick) lease.schedule = describeTick(job.tick);
+  if (job.links?.memo) lease.memo = job.links.memo;
   return lease;
 }
 

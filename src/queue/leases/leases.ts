@@ -147,7 +147,7 @@ export class Leases {
   }
 
   async take(endpointId: string, request: TakeRequest, signal: AbortSignal): Promise<Lease[]> {
-    const { clock, closing, payloads, presence, settings, signals } = this.#options;
+    const { clock, closing, payloads, presence, settings, signals, store } = this.#options;
     const worker = presence.require(endpointId, request);
     worker.seenAt = clock.now();
     if (isOutdated(worker, request)) return [];
@@ -165,7 +165,7 @@ export class Leases {
       try {
         const { hasMore, isBarred, isBlocked, leases } = await poll.handover;
         const leftMs = until - clock.now();
-        if (leases.length > 0) return await completeLeases(endpointId, leases, payloads);
+        if (leases.length > 0) return await completeLeases(endpointId, leases, { payloads, store });
         // One that is to be parked waits for the end of its takes.
         if (leftMs <= 0 || isHeldBack(worker)) return [];
         if (ended.aborted) break;

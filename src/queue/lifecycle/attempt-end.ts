@@ -15,7 +15,7 @@ import type { Outcome } from '../../wire/link/worker-link.ts';
 import { hasForeignFormat } from '../records.ts';
 import { notePostponed, noteReturn, numberRun } from '../timeline.ts';
 import { completeRetry, decideRetry, type RetryWish } from './retry.ts';
-import { change, holdsLiveLease, type Moment, type Transition } from './transition.ts';
+import { change, dropWait, holdsLiveLease, type Moment, type Transition } from './transition.ts';
 
 interface FailOptions {
   /** Default: by the policy. */
@@ -233,10 +233,12 @@ export function settle(
 /** The end of a job tells its children, once. Some will read its output. */
 function endLinks(links: JobLinks | null, status: TerminalStatus): JobLinks | null {
   if (!links) return null;
-  const { filling: _, ...rest } = links;
+  const { filling: _, memo, ...rest } = dropWait(links);
   const readers = links.children.filter(({ reads }) => reads).map(toReader);
   const isRead = status === 'COMPLETED' && readers.length > 0;
-  return { ...rest, children: [], ...(isRead && { readers }) };
+  // A retry by a client goes on from what the job remembers.
+  const keepsMemo = memo !== undefined && (status === 'FAILED' || status === 'TIMED_OUT');
+  return { ...rest, children: [], ...(isRead && { readers }), ...(keepsMemo && { memo }) };
 }
 
 /** The child, once its parent has COMPLETED. */
@@ -274,8 +276,7 @@ export function boundOutcome(outcome: Outcome, output: OutputSize): Outcome {
   const executionMs = boundSpan(outcome.executionMs);
   if (outcome.kind === 'completed' && outcome.output === 'value' && output.bytes > output.maxBytes)
     return { kind: 'failed', executionMs, error: describeTooLarge(output), retry: 'never' };
-  if (outcome.kind === 'completed' || outcome.kind === 'cancelled')
-    return { ...outcome, executionMs };
+  if (outcome.kind !== 'failed' && outcome.kind !== 'timed_out') return { ...outcome, executionMs };
   const error = boundError(outcome.error);
   if (outcome.kind === 'timed_out' || outcome.retryAfterMs === undefined)
     return { ...outcome, executionMs, error };

@@ -8,6 +8,7 @@ import {
   type JobKey,
   type JobNote,
   type JobParent,
+  type MemoSize,
   type StoredJob,
   type StoredLease,
   toDeadLetter,
@@ -42,6 +43,7 @@ import {
   shelter,
   suspect,
 } from './attempt-end.ts';
+import { type BegunWait, beginWait, forgetFailures } from './handler-wait.ts';
 import {
   addChild,
   describeEnd,
@@ -61,6 +63,7 @@ import { inheritRetry, readWish } from './retry.ts';
 import {
   change,
   type Decision,
+  dropWait,
   extendAfterAbsence,
   findDueAt,
   holdsLiveLease,
@@ -85,6 +88,8 @@ export type JobEvent =
   | { type: 'chunks'; seq: number; count: number; bytes: number }
   | { type: 'progress'; seq: number; value: string }
   | { type: 'log'; seq: number; bytes: number; dropped: number }
+  /** `memo`: with the result of the step. */
+  | { type: 'step'; seq: number; memo: MemoSize }
   | ({ type: 'outcome' } & OutcomeEvent)
   /** The worker's process is dead. `alone`: it ran nothing else. */
   | { type: 'crashed'; alone: boolean; detail: string }
@@ -104,8 +109,8 @@ export type JobEvent =
   | { type: 'child_added'; child: JobChild; isAccepted?: boolean }
   /** It does not need the output of this one any more. */
   | { type: 'reader_left'; reader: JobKey }
-  /** The outputs of the parents are in the input. */
-  | { type: 'filled' }
+  /** The outputs of the parents are in the input, the ends of children in the memo. */
+  | { type: 'filled'; memo?: MemoSize | undefined }
   /** They cannot be put there. */
   | { type: 'not_filled'; reason: string }
   | { type: 'set_ttl'; ttlMs: number }
@@ -132,6 +137,7 @@ const KEEP_SUSPENDED: ReadonlySet<JobEvent['type']> = new Set([
   'renew',
   'chunks',
   'progress',
+  'step',
   'log',
   'child_added',
   'set_ttl',
@@ -169,6 +175,10 @@ function decide(job: StoredJob, event: JobEvent, moment: Moment): Decision {
         { logBytes: job.logBytes + event.bytes, logDropped: job.logDropped + event.dropped },
         moment,
       );
+    case 'step': {
+      const links = { ...(job.links ?? NO_LINKS), memo: event.memo };
+      return report(job, event.seq, { linked: true, links }, moment);
+    }
     case 'outcome':
       return settleByOutcome(job, event, moment);
     case 'crashed':
@@ -192,11 +202,11 @@ function decide(job: StoredJob, event: JobEvent, moment: Moment): Decision {
     case 'reader_left':
       return removeReader(job, event.reader);
     case 'filled':
-      return endFilling(job, moment);
+      return endFilling(job, event.memo, moment);
     case 'not_filled':
       return failFilling(job, event.reason, moment);
     case 'set_ttl':
-      if (isWaiting(job)) return change({ ...job, ttlMs: event.ttlMs });
+      if (isWaiting(job)) return change(setTtlLater(job, event.ttlMs));
       return change({ ...job, expiresAt: dueSince(job, moment) + event.ttlMs, ttlMs: event.ttlMs });
     case 'delete':
       return isTerminal(job.status) ? remove(job) : { refused: `its status is ${job.status}` };
@@ -207,6 +217,13 @@ function decide(job: StoredJob, event: JobEvent, moment: Moment): Decision {
     case 'clock':
       return actOnTime(job, event, moment);
   }
+}
+
+/** The time to live begins when the parents have ended, or goes on when the handler no longer waits. */
+function setTtlLater(job: StoredJob, ttlMs: number): StoredJob {
+  const { links } = job;
+  if (!links?.wait) return { ...job, ttlMs };
+  return { ...job, ttlMs, links: { ...links, wait: { ...links.wait, leftMs: ttlMs } } };
 }
 
 // --- leasing -----------------------------------------------------------------------------------
@@ -248,6 +265,7 @@ function lease(
       progress: null,
       usage: null,
       retry: inheritRetry(job, retry, now),
+      links: job.links && dropWait(job.links),
     },
     { dropChunks: job.chunkCount > 0, stopWorker: job.lease !== null },
   );
@@ -324,11 +342,13 @@ interface OutcomeEvent {
   outgrown?: string | undefined;
   /** How long the attempt waited for the start of a model process. */
   waitedMs?: number;
+  /** What an attempt that ends as waiting waits for. */
+  wait?: BegunWait | undefined;
 }
 
 function settleByOutcome(
   reported: StoredJob,
-  { outcome, outgrown, seq, usage = null, waitedMs = 0 }: OutcomeEvent,
+  { outcome, outgrown, seq, usage = null, wait, waitedMs = 0 }: OutcomeEvent,
   moment: Moment,
 ): Transition {
   const job = noteModelWait(reported, waitedMs);
@@ -368,6 +388,8 @@ function settleByOutcome(
       return counted(release(live, moment));
     case 'released':
       return counted(settleReleased(live, outcome.reason, moment));
+    case 'waiting':
+      return counted(wait ? change(beginWait(live, wait, moment)) : release(live, moment));
   }
 }
 
@@ -425,9 +447,10 @@ function retry(
     };
   }
   const ready = { ...requeue(job, 0, moment), expiresAt: moment.now + job.ttlMs };
+  const again = parents ? waitAgain(ready, parents, moment) : ready;
   return change(
     {
-      ...(parents ? waitAgain(ready, parents, moment) : ready),
+      ...again,
       startedAt: null,
       endedAt: null,
       executionMs: null,
@@ -439,6 +462,7 @@ function retry(
       outputKind: 'none',
       error: null,
       history: [],
+      links: forgetFailures(again.links),
       retry: job.retry?.own ? { own: job.retry.own } : null,
       // Another failure may be submitted again, too.
       resubmission: job.resubmission?.of === undefined ? null : { of: job.resubmission.of },
@@ -474,7 +498,9 @@ function expireJob(job: StoredJob, failedRetentionMs: number, { now }: Moment): 
   const expiresAt = (job.endedAt ?? 0) + failedRetentionMs;
   if (!hasFailed(job) || isDeadLetter(job) || job.lease || expiresAt <= now) return remove(job);
   // Nothing reads its chunks, which may be 1 GB, and no bound of dead letters counts them.
-  return change({ ...toDeadLetter(job), expiresAt }, { dropChunks: job.chunkCount > 0 });
+  const { memo: _, ...links } = job.links ?? NO_LINKS;
+  const kept = { ...toDeadLetter(job), expiresAt, links: job.links && links };
+  return change(kept, { dropChunks: job.chunkCount > 0 });
 }
 
 function actOnTime(

@@ -6,11 +6,13 @@ import {
   type JobKey,
   type JobLinks,
   type JobParent,
+  type MemoSize,
   type StoredJob,
 } from '../../store/store.ts';
 import type { AttemptError } from '../../wire/job/attempt.ts';
 import { isTerminal, LIMITS, type ParentEnd } from '../../wire/job/job.ts';
 import { settle, toReader } from './attempt-end.ts';
+import { endWait, nameChild } from './handler-wait.ts';
 import { change, type Decision, type Moment, type Transition } from './transition.ts';
 
 export interface EndedParent {
@@ -69,16 +71,23 @@ function proceed(job: StoredJob, moment: Moment): Transition {
   );
 }
 
-/** Whether outputs of the parents are yet to be put into the input. */
+/** Whether outputs of the parents are yet to be put into the input, or the ends of children into the memo. */
 export function needsFilling({ filled, parents }: JobLinks): boolean {
-  return !filled && parents.some((parent) => parent.as !== undefined);
+  return parents.some(({ as, step }) => step !== undefined || (!filled && as !== undefined));
 }
 
-/** The outputs of its parents are in its input: it can start. */
-export function endFilling(job: StoredJob, moment: Moment): Decision {
+/** The outputs of its parents are in its input, or the ends of its children in its memo: it can start. */
+export function endFilling(job: StoredJob, memo: MemoSize | undefined, moment: Moment): Decision {
   if (!isFilling(job)) return { refused: 'it does not wait for its input' };
-  const { filling: _, ...links } = job.links ?? NO_LINKS;
-  return change(admitToQueue({ ...job, links: { ...links, filled: true } }, moment));
+  const { filling: _, ...rest } = job.links ?? NO_LINKS;
+  const links: JobLinks = { ...rest, filled: true, ...(memo && { memo }) };
+  const ready = admitToQueue({ ...job, links }, moment);
+  return change({ ...ready, links: dropChildren(links) });
+}
+
+/** What the children were awaited for is done; a time may still be awaited. */
+function dropChildren(links: JobLinks): JobLinks {
+  return { ...links, parents: links.parents.filter(({ step }) => step === undefined) };
 }
 
 export function failFilling(job: StoredJob, message: string, moment: Moment): Decision {
@@ -91,8 +100,10 @@ export function isFilling(job: StoredJob): boolean {
   return job.links?.filling === true && isWaiting(job);
 }
 
-/** The last parent has ended: the job's times begin. */
-function admitToQueue(job: StoredJob, { now }: Moment): StoredJob {
+/** The last parent has ended: the job's times begin, or go on after the wait of its handler. */
+function admitToQueue(job: StoredJob, moment: Moment): StoredJob {
+  if (job.links?.wait) return endWait(job, moment);
+  const { now } = moment;
   const delayMs = job.links?.delayMs ?? 0;
   const availableAt = now + delayMs;
   return {
@@ -120,7 +131,7 @@ function endFor(job: StoredJob, parent: JobParent, moment: Moment): StoredJob {
   return settle(job, isSkipped ? 'CANCELLED' : 'FAILED', moment, error);
 }
 
-const END_TEXTS: Record<ParentEnd, string> = {
+export const END_TEXTS: Record<ParentEnd, string> = {
   COMPLETED: 'is COMPLETED',
   FAILED: 'is FAILED',
   TIMED_OUT: 'is TIMED_OUT',
@@ -133,9 +144,11 @@ const END_TEXTS: Record<ParentEnd, string> = {
 export function giveUpWaiting(job: StoredJob, moment: Moment): Transition {
   const open = job.links?.parents.find(isOpen);
   const name = open ? nameParent(job, open) : '';
-  const message = `parent ${name} did not end within ${LIMITS.parentWaitMs / 86_400_000} days`;
+  const who = open?.step ? `child ${nameChild(open)}` : `parent ${name}`;
+  const message = `${who} did not end within ${LIMITS.parentWaitMs / 86_400_000} days`;
   const kept = { ...job, expiresAt: moment.now + job.ttlMs };
-  return change(settle(kept, 'FAILED', moment, { code: 'parent_failed', message }));
+  const code = open?.step ? 'wait_failed' : 'parent_failed';
+  return change(settle(kept, 'FAILED', moment, { code, message }));
 }
 
 /** With its endpoint if that is another one. */

@@ -1,5 +1,5 @@
 // Types of a decision about a job, helpers that build its result, and the terms of its lease.
-import type { StoredJob } from '../../store/store.ts';
+import type { JobLinks, StoredJob } from '../../store/store.ts';
 import { isTerminal } from '../../wire/job/job.ts';
 import type { QueueSettings } from '../settings.ts';
 import { addNote, dropReturn, nameAttempt } from '../timeline.ts';
@@ -174,4 +174,10 @@ export function resume(job: StoredJob, now: number): StoredJob {
     expiresAt: expiresAt + ms,
     notes: addNote(notes, note),
   };
+}
+
+/** Without what a handler waits for. */
+export function dropWait(links: JobLinks): JobLinks {
+  const { wait, ...rest } = links;
+  return wait ? { ...rest, parents: links.parents.filter(({ step }) => !step) } : links;
 }

@@ -18,11 +18,15 @@ import {
 import { ProblemError } from '../../wire/problem.ts';
 import { nameTrace } from '../../wire/trace-context.ts';
 import type { StepOn } from '../changes.ts';
+import { WaitRefusal } from '../children.ts';
 import { listLaterTypes } from '../leases/presence.ts';
 import { boundOutcome, boundSpan, boundUsage } from '../lifecycle/attempt-end.ts';
 import { type JobEvent, judgeReport } from '../lifecycle/lifecycle.ts';
+import { addEntry, composeEntry, NO_MEMO, putEntry } from '../memo.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import type { QueueSettings } from '../settings.ts';
+import { REFUSING, stageInputs } from '../submissions.ts';
+import { handleWait, readWait, type WaitReport } from './wait-reports.ts';
 
 /** Small reports of one call that are applied in one iteration of the event loop. */
 const REPORTS_PER_SLICE = 128;
@@ -38,10 +42,12 @@ type ReportsOptions = Pick<
   | 'outputs'
   | 'pauses'
   | 'payloads'
+  | 'positions'
   | 'presence'
   | 'settings'
   | 'signals'
   | 'store'
+  | 'tracing'
 >;
 
 export class Reports {
@@ -134,6 +140,9 @@ export class Reports {
   async #apply(endpointId: string, report: Report, output?: UploadedPayload): Promise<ReportReply> {
     // Before the report: one that is repeated after a crash has no effect.
     if (report.kind === 'pause') await this.#pauseGroup(endpointId, report);
+    if (report.kind === 'outcome' && report.outcome.kind === 'waiting') {
+      return this.#applyWait(endpointId, report);
+    }
     const { changes, outputs, presence, settings, signals } = this.#options;
     const gpuTypeOf = (workerId: string) => presence.find(endpointId, workerId)?.gpuType ?? null;
     const key = { endpointId, id: report.jobId };
@@ -146,6 +155,32 @@ export class Reports {
         handleReport(tx, step, { key, report, settings, output, gpuTypeOf, noteOutput }),
       output ? ENDING : { ...ENDING, payloadBytes: report.body.length },
     );
+  }
+
+  /** Starts the children, so it stores nothing while the disk is full: the worker repeats the report. */
+  async #applyWait(endpointId: string, report: WaitReport): Promise<ReportReply> {
+    const { changes, clock, payloads, positions, signals, store, tracing } = this.#options;
+    const key = { endpointId, id: report.jobId };
+    const job = await store.read((tx) => tx.job(key));
+    const asked = readWait(report, job ?? { ...key, submittedAt: 0 }, () => positions.next());
+    const staged =
+      asked instanceof WaitRefusal
+        ? []
+        : await stageInputs(payloads, asked.children, (child) => child);
+    try {
+      const now = clock.now();
+      const { inserted, reply } = await changes.commit(
+        (tx, step) => handleWait(tx, step, { key, report, asked, now }),
+        { ...REFUSING, weight: 1 + report.body.length / 1_024 },
+      );
+      for (const child of inserted) {
+        signals.inserted(child);
+        tracing?.submitted(child, now);
+      }
+      return reply;
+    } finally {
+      for (const payload of staged) payloads.release(payload);
+    }
   }
 
   async #pauseGroup(endpointId: string, report: Extract<Report, { kind: 'pause' }>): Promise<void> {
@@ -198,7 +233,7 @@ export class Reports {
 
 interface Application {
   job: StoredJob;
-  report: Report;
+  report: Exclude<Report, { kind: 'step' }>;
   /** The output, if it is stored already. */
   output: UploadedPayload | undefined;
   settings: QueueSettings;
@@ -208,7 +243,8 @@ interface Application {
   outgrown: string | undefined;
 }
 
-interface Handling extends Omit<Application, 'job' | 'outgrown'> {
+interface Handling extends Omit<Application, 'job' | 'outgrown' | 'report'> {
+  report: Report;
   key: JobKey;
   gpuTypeOf: (workerId: string) => string | null;
 }
@@ -230,18 +266,40 @@ function findOutgrownType(
 function handleReport(
   tx: Transaction,
   step: StepOn,
-  { gpuTypeOf, key, ...reported }: Handling,
+  { gpuTypeOf, key, report, ...reported }: Handling,
 ): ReportReply {
-  const { report } = reported;
   const job = tx.job(key);
   const verdict = judgeReport(job, report);
   if (verdict !== 'apply' || !job) return verdict === 'apply' ? APPLIED : verdict;
   if (report.kind === 'chunks' && report.first !== job.chunkCount) {
     throw refuse(report, `chunk ${report.first} follows ${job.chunkCount} chunks`);
   }
+  if (report.kind === 'step') {
+    keepStep(tx, step, { job, report });
+    return APPLIED;
+  }
   const outgrown = findOutgrownType(tx, job, report, gpuTypeOf);
-  applyReport(tx, step, { ...reported, job, outgrown });
+  applyReport(tx, step, { ...reported, report, job, outgrown });
   return APPLIED;
+}
+
+function keepStep(
+  tx: Transaction,
+  step: StepOn,
+  { job, report }: { job: StoredJob; report: Extract<Report, { kind: 'step' }> },
+): void {
+  const known = job.links?.memo ?? NO_MEMO;
+  const body = composeEntry({ kind: 'step', name: report.name }, report.body);
+  const memo = addEntry(known, body);
+  // The worker's own checks come first.
+  if (memo.entries > LIMITS.stepsOfJob) {
+    throw refuse(report, `the job has ${memo.entries} steps, the limit is ${LIMITS.stepsOfJob}`);
+  }
+  if (memo.bytes > LIMITS.memoBytes) {
+    throw refuse(report, `the steps have ${memo.bytes} bytes, the limit is ${LIMITS.memoBytes}`);
+  }
+  putEntry(tx, job, known.entries, body);
+  step(job, { type: 'step', seq: report.seq, memo });
 }
 
 /** @returns whether the report would be applied now */
@@ -292,7 +350,7 @@ function keyOf({ endpointId, id }: StoredJob): { endpointId: string; id: string 
 
 function toEvent(
   job: StoredJob,
-  report: Report,
+  report: Exclude<Report, { kind: 'step' }>,
   { maxLogBytes, maxOutputBytes }: QueueSettings,
   outgrown: string | undefined,
 ): JobEvent {
@@ -321,6 +379,12 @@ function toEvent(
 /** @throws LinkError `invalid` if the body does not match the header */
 function checkBody(report: Report): void {
   if (report.kind === 'progress') checkProgress(report);
+  if (report.kind === 'step' && report.body.length > LIMITS.stepBytes) {
+    throw refuse(
+      report,
+      `the step has ${report.body.length} bytes, the limit is ${LIMITS.stepBytes}`,
+    );
+  }
   if (report.kind !== 'chunks') return;
   const bytes = report.sizes.reduce((sum, size) => sum + size, report.sizes.length - 1);
   if (bytes !== report.body.length) {

@@ -155,6 +155,8 @@ export function describeFailure(outcome: Outcome): FailureFacts | undefined {
       return { code: 'cancelled', message: 'the attempt was stopped' };
     case 'released':
       return { code: `released_${outcome.reason}`, message: RELEASED[outcome.reason] };
+    case 'waiting':
+      return { code: 'wait_failed', message: 'a job on RunPod cannot wait for children' };
   }
 }
 

@@ -285,6 +285,8 @@ class LeaseKeepingLink implements RunPodLink {
         return { answer: 'applied' };
       case 'log':
       case 'pause':
+      // The worker reports none to a platform that keeps none.
+      case 'step':
         return { answer: 'applied' };
       case 'outcome': {
         const reply = await this.#settle(held, report);

@@ -145,10 +145,10 @@ const timelineEntry = z.object({
     .describe(
       '`queued`: again, after a failure. `due`: the job may start then. `worker_started`, `worker_woken`: the job waited until ' +
         'this worker was ready, or back from being parked. `lease_lost`: the worker did not renew the ' +
-        'lease. `released`: the worker gave the job back. `postponed`: the handler asked for a later attempt, without a failure. `stopped`: the worker stopped the handler, after a cancel or a timeout. ' +
+        'lease. `released`: the worker gave the job back. `postponed`: the handler asked for a later attempt, without a failure. `waiting`: the attempt ended because its handler waits for children or sleeps. `stopped`: the worker stopped the handler, after a cancel or a timeout. ' +
         '`retried`: a client retried the job. `model_wait`: the attempt waited for the start of a model process. ' +
         '`suspended`: the attempt stands still, because a more urgent job has its GPU. `resumed`: it goes on, or has ended. `ended`: the job has its last status. Of each event of earlier runs, and of each ' +
-        'of `worker_started`, `worker_woken`, `first_chunk`, `model_wait`, `suspended`, `resumed`, `stopped`, `released`, `postponed`, `retried` and the events of the webhook, the last 5',
+        'of `worker_started`, `worker_woken`, `first_chunk`, `model_wait`, `suspended`, `resumed`, `stopped`, `released`, `waiting`, `postponed`, `retried` and the events of the webhook, the last 5',
     ),
   attempt: count
     .exactOptional()
@@ -224,6 +224,17 @@ export const jobDetails = jobSummary.extend({
     )
     .exactOptional()
     .describe('Jobs that must end before this one starts'),
+  awaits: z
+    .array(
+      linked.extend({
+        name: z.string().describe('Under which the handler has started it'),
+        ended: z.enum(PARENT_ENDS).exactOptional().describe('Absent while it has not ended'),
+      }),
+    )
+    .exactOptional()
+    .describe(
+      'Children that the handler has started and waits for; the job runs again when they have ended',
+    ),
   children: z.array(linked).exactOptional().describe('Jobs that wait for the end of this one'),
   flow: linked
     .exactOptional()

@@ -16,6 +16,7 @@ import {
   type RunJobsRequest,
   type RunRequest,
 } from './job.ts';
+import type { Wait } from './memo.ts';
 import { jobRetry } from './retry-schemas.ts';
 
 export const executionTimeoutMs = z
@@ -224,6 +225,32 @@ export const flowRequest = z.strictObject({
     .describe(`In any order; with at most ${LIMITS.edgesOfFlow} edges`),
   idempotencyKey: wellFormedText.min(1).max(MAX_IDEMPOTENCY_KEY).exactOptional(),
 }) satisfies z.ZodType<FlowRequest>;
+
+const stepNames = wellFormedText.min(1).max(LIMITS.stepNameCharacters);
+const longestWait = LIMITS.parentWaitMs;
+
+/** What an attempt that ends as waiting waits for: the body of its outcome. */
+export const waitList = z
+  .array(
+    z.union([
+      z.strictObject({
+        kind: z.literal('child'),
+        name: stepNames,
+        digest: z.string().max(64),
+        endpoint: reference.exactOptional(),
+        input: runRequest.shape.input,
+        policy: jobPolicy.exactOptional(),
+      }),
+      z.strictObject({
+        kind: z.literal('sleep'),
+        name: stepNames,
+        forMs: z.int().min(0).max(longestWait),
+      }),
+      z.strictObject({ kind: z.literal('sleep'), name: stepNames, until: time }),
+    ]),
+  )
+  .min(1)
+  .max(LIMITS.stepsOfJob) satisfies z.ZodType<Wait[]>;
 
 export const flowSelection = z.strictObject({
   jobs: z

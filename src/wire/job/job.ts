@@ -52,6 +52,19 @@ export const LIMITS = {
   flowRetentionMs: 86_400_000,
   /** Longest wait of a job for its parents, ms: 30 days. */
   parentWaitMs: 2_592_000_000,
+  /** Steps, children and sleeps of one job, over all of its attempts. */
+  stepsOfJob: 1_000,
+  stepNameCharacters: 128,
+  /** JSON of the result of one step, or the output of one child for its parent. */
+  stepBytes: MB,
+  /** All that a job remembers of its steps, children and sleeps. */
+  memoBytes: 4 * MB,
+  /** Children that a job starts and awaits at once. */
+  awaitedChildren: 100,
+  /** JSON of what they are, with their inputs. */
+  waitBytes: 4 * MB,
+  /** A job that no handler has started has the depth 0, its children 1. */
+  childDepth: 8,
   groupCharacters: 64,
   tagsOfJob: 10,
   /** Longest time for which a handler may pause the group of its job. */
@@ -102,6 +115,7 @@ export const ERROR_CODES = [
   'lease_expired',
   'released_too_often',
   'parent_failed',
+  'wait_failed',
 ] as const;
 export type ErrorCode = (typeof ERROR_CODES)[number];
 
@@ -126,6 +140,7 @@ export const TIMELINE_EVENTS = [
   'failed',
   'lease_lost',
   'released',
+  'waiting',
   'postponed',
   'retried',
   'ended',
@@ -247,6 +262,10 @@ export interface RunJobsRequest {
 export const WAIT_CODES = [
   /** A parent of the job has not ended. */
   'waits_for_parent',
+  /** Its handler waits for children that have not ended. */
+  'waits_for_child',
+  /** Its handler sleeps. */
+  'sleeping',
   /** The delay of the job's policy is not over. */
   'delayed',
   /** The last attempt failed; the next one comes later. */

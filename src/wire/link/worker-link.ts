@@ -27,7 +27,7 @@ export const PROTOCOL_VERSION = 1;
  * Features of the platform beyond the bare protocol that a worker may require in `hello`. A feature
  * that both sides must know is a new protocol version instead.
  */
-export const CAPABILITIES = ['progress', 'log', 'solo', 'trace', 'pause'] as const;
+export const CAPABILITIES = ['progress', 'log', 'solo', 'trace', 'pause', 'steps'] as const;
 
 /**
  * The calls of a worker to one endpoint's queue. Each call rejects with a LinkError. After
@@ -237,11 +237,13 @@ const leaseHeader = record({
   s3Config: optional(text({ min: 1, max: MAX_S3_CONFIG_LENGTH })),
   /** The schedule that made the job, if one did. */
   schedule: optional(leaseSchedule),
+  /** Bytes behind the input: what the job remembers of earlier attempts, as memo.ts describes it. Default 0. */
+  memoBytes: optional(whole()),
 });
 export type LeaseHeader = TypeOf<typeof leaseHeader>;
 export const leaseHeaders = list(leaseHeader);
 
-/** The right to run one attempt, and the JSON bytes of its input. */
+/** The right to run one attempt, and the JSON bytes of its input; behind it, `memoBytes` of its memo. */
 export type Lease = LeaseHeader & { input: Uint8Array };
 
 /** What moves the memory of a worker's model processes to the host: hooks of their programs, or the GPU's driver. */
@@ -343,6 +345,11 @@ export const attemptOutcome = union('kind', {
   timed_out: { executionMs, error: attemptError, stopped },
   cancelled: { executionMs, stopped },
   released: { reason: word(RELEASE_REASONS) },
+  /**
+   * The handler waits for child jobs, or for a time: the job runs again then. The report's body says what for, as memo.ts
+   * describes it. Only to a platform with the capability `steps`.
+   */
+  waiting: { executionMs },
 });
 export type Outcome = TypeOf<typeof attemptOutcome>;
 
@@ -357,6 +364,9 @@ const ofReport = {
   seq: whole({ min: 1 }),
 };
 
+/** Of a step, a child or a sleep; unique in its job. */
+export const stepName = text({ min: 1, max: LIMITS.stepNameCharacters });
+
 /** Header of a report; its payload, if any, is the body. */
 const reportHeader = union('kind', {
   chunks: {
@@ -369,6 +379,8 @@ const reportHeader = union('kind', {
   progress: ofReport,
   /** Holds back the other jobs of the job's group for this time. Only to a platform with the capability `pause`. */
   pause: { ...ofReport, forMs: whole({ min: 1, max: LIMITS.pauseGroupMs }) },
+  /** A step has ended: the body is its result, JSON, which later attempts get. Only to a platform with the capability `steps`. */
+  step: { ...ofReport, name: stepName },
   log: {
     ...ofReport,
     /** Lines that the worker dropped before these. The body is NDJSON. */

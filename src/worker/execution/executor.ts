@@ -29,13 +29,15 @@ export interface ExecutionSink {
   progress(value: Uint8Array): void;
   /** The job's group is to be paused so long, ms. Absent: pauses have no effect. */
   pauseGroup?(forMs: number): void;
+  /** The result of a step, JSON; `Execution.kept` acknowledges it. Absent: the platform keeps none. */
+  step?(name: string, result: Uint8Array): void;
   /** NDJSON. `dropped`: number of lines that were dropped before these. */
   log(lines: Uint8Array, dropped: number): void;
   /** Called when the attempt begins or stops waiting for a model process to start. */
   held?(isHeld: boolean): void;
 }
 
-/** How an attempt ended, and the JSON bytes of its output if that is not in chunks. */
+/** How an attempt ended, and the JSON bytes of its output if that is not in chunks, or of what it waits for. */
 export interface ExecutionEnd {
   outcome: Outcome;
   output: Uint8Array | undefined;
@@ -56,6 +58,8 @@ export interface Execution {
   stop(reason: StopReason, detail?: string): void;
   /** Reports that this many bytes of chunks were delivered, so the generator may continue. */
   grant(bytes: number): void;
+  /** The platform has stored so many further results of steps. */
+  kept(count: number): void;
 }
 
 /**
@@ -182,6 +186,7 @@ export function countSlots(config: LoadedConfig, concurrency: number | undefined
 interface JobCarrier {
   stop(reason: StopReason, detail: string | undefined): void;
   grant(bytes: number): void;
+  kept(count: number): void;
   /** The grace period is over and the handler has not ended. */
   kill(): void;
 }
@@ -230,6 +235,10 @@ export class ManagedExecution implements Execution {
     return this.#stopReason;
   }
 
+  get keepsSteps(): boolean {
+    return this.#options.sink.step !== undefined;
+  }
+
   /** Receives the attempt's output until it is settled. */
   get sink(): ExecutionSink | undefined {
     return this.#isSettled ? undefined : this.#options.sink;
@@ -271,6 +280,10 @@ export class ManagedExecution implements Execution {
 
   grant(bytes: number): void {
     if (!this.#isSettled) this.#carrier?.grant(bytes);
+  }
+
+  kept(count: number): void {
+    if (!this.#isSettled) this.#carrier?.kept(count);
   }
 
   /** The first end counts; later ones are ignored. */

@@ -222,18 +222,21 @@ export class InlineExecutor implements Executor {
 
   #run(job: ManagedExecution): void {
     const { devices, windowBytes, limits, clock } = this.#options;
-    const { jobId, attempt, input, traceparent, tracestate, s3Config, schedule, solo } = job.lease;
+    const { jobId, attempt, input, memoBytes, traceparent, tracestate } = job.lease;
+    const { s3Config, schedule, solo } = job.lease;
     const { timeoutMs } = job;
     const number = this.#nextNumber++;
     const trace = { traceparent, tracestate };
     const lent = { timeoutMs, devices, windowBytes, limits, clock };
-    const call = { number, jobId, attempt, input, s3Config, schedule, solo, ...trace, ...lent };
+    const given = { input, memoBytes, s3Config, schedule, solo };
+    const call = { number, jobId, attempt, ...given, ...trace, ...lent };
     const running = invoke(this.#bound.handler, call, this.#createSink(job));
     this.#running.set(job, running);
     this.#standing?.push(running.standStill());
     job.begin({
       stop: (reason, detail) => running.stop(reason, detail),
       grant: (bytes) => running.grant(bytes),
+      kept: (count) => running.kept(count),
       // This timer fired, so no code of the handler is running.
       kill: () => {
         job.settleStopped('thread', { state: 'waiting' });
@@ -252,6 +255,7 @@ export class InlineExecutor implements Executor {
       chunks: (batch) => job.takeChunks(batch),
       progress: (value) => job.sink?.progress(value),
       pauseGroup: (forMs) => job.sink?.pauseGroup?.(forMs),
+      ...(job.keepsSteps && { step: (name, result) => job.sink?.step?.(name, result) }),
       held: (isHeld) => job.takeHold(isHeld),
       log: (lines, dropped) => {
         this.#options.logDestination?.write(lines);

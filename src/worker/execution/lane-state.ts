@@ -101,7 +101,10 @@ function addUp(model: ModelStart | undefined): number {
   return (model?.interpreterMs ?? 0) + (model?.importMs ?? 0) + (model?.setupMs ?? 0);
 }
 
-type JobOutput = Extract<FromThread, { kind: 'chunks' | 'progress' | 'pause' | 'log' | 'held' }>;
+type JobOutput = Extract<
+  FromThread,
+  { kind: 'chunks' | 'progress' | 'pause' | 'step' | 'log' | 'held' }
+>;
 
 /** NDJSON. */
 type WriteLog = (lines: Uint8Array) => void;
@@ -152,6 +155,9 @@ export class LaneJobs {
         return;
       case 'pause':
         job?.sink?.pauseGroup?.(message.forMs);
+        return;
+      case 'step':
+        job?.sink?.step?.(message.name, payload);
         return;
       case 'held':
         job?.takeHold(message.isHeld);

@@ -174,12 +174,22 @@ export class Lane {
 
   run(job: ManagedExecution): void {
     const { lease, timeoutMs } = job;
-    const { jobId, attempt, traceparent, tracestate, s3Config, schedule, solo } = lease;
+    const {
+      jobId,
+      attempt,
+      memoBytes = 0,
+      traceparent,
+      tracestate,
+      s3Config,
+      schedule,
+      solo,
+    } = lease;
     const number = this.#jobs.add(job);
     this.#capacity?.send(number);
     job.begin({
       stop: (reason, detail) => this.#stopJob(number, reason, detail),
       grant: (bytes) => this.#outbox.push({ kind: 'grant', number, bytes }),
+      kept: (count) => this.#outbox.push({ kind: 'kept', number, count }),
       kill: () => this.kill(),
     });
     this.#outbox.push(
@@ -194,6 +204,8 @@ export class Lane {
         s3Config,
         schedule,
         solo,
+        memoBytes,
+        keepsSteps: job.keepsSteps,
       },
       lease.input,
     );
@@ -346,7 +358,8 @@ export class Lane {
     { contextLoss, recycle, number, outcome }: Extract<FromThread, { kind: 'end' }>,
     payload: Uint8Array,
   ): void {
-    const hasOutput = outcome.kind === 'completed' && outcome.output === 'value';
+    const hasOutput =
+      outcome.kind === 'waiting' || (outcome.kind === 'completed' && outcome.output === 'value');
     const end = { outcome, output: hasOutput ? payload : undefined, recycle, contextLoss };
     this.#jobs.remove(number);
     this.#hasServed = true;

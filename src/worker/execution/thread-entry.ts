@@ -204,6 +204,9 @@ class ThreadLane implements ConsoleOwner {
       case 'grant':
         this.#attempts.get(message.number)?.grant(message.bytes);
         return;
+      case 'kept':
+        this.#attempts.get(message.number)?.kept(message.count);
+        return;
       case 'parking':
         void this.#park(message);
         return;
@@ -217,19 +220,24 @@ class ThreadLane implements ConsoleOwner {
     const { devices, endpointId, windowBytes, limits, tempParent } = this.#task;
     const { number, jobId, attempt, timeoutMs, traceparent, tracestate, s3Config, schedule, solo } =
       job;
+    const { keepsSteps, memoBytes } = job;
     this.#received = number;
     const outbox = this.#outbox;
     const sink: AttemptSink = {
       chunks: ({ sizes, bytes }) => outbox.push({ kind: 'chunks', number, sizes }, bytes),
       progress: (value) => outbox.push({ kind: 'progress', number }, value),
       pauseGroup: (forMs) => outbox.push({ kind: 'pause', number, forMs }),
+      ...(keepsSteps && {
+        step: (name, result) => outbox.push({ kind: 'step', number, name }, result),
+      }),
       log: (lines, dropped) => outbox.push({ kind: 'log', number, dropped }, lines),
       held: (isHeld) => outbox.push({ kind: 'held', number, isHeld }),
     };
     const clock = monotonicClock;
     const trace = { traceparent, tracestate };
     const lent = { endpointId, timeoutMs, devices, windowBytes, limits, clock, tempParent };
-    const call = { number, jobId, attempt, input, s3Config, schedule, solo, ...trace, ...lent };
+    const given = { input, memoBytes, s3Config, schedule, solo };
+    const call = { number, jobId, attempt, ...given, ...trace, ...lent };
     const running = invoke(this.#handler, call, sink);
     this.#attempts.set(number, running);
     this.#standing?.push(running.standStill());

@@ -26,6 +26,7 @@ import {
   type Device,
   type LeaseSchedule,
   PARK_WAYS,
+  stepName,
 } from '../../wire/link/worker-link.ts';
 import type { Packet } from './port-outbox.ts';
 
@@ -50,7 +51,7 @@ export interface LaneTask {
 
 /** `number` identifies an attempt within its thread. */
 export type ToThread =
-  /** Payload: the input. */
+  /** Payload: the input, and behind it the memo. */
   | {
       kind: 'job';
       number: number;
@@ -62,7 +63,11 @@ export type ToThread =
       s3Config: string | undefined;
       schedule: LeaseSchedule | undefined;
       solo: boolean;
+      memoBytes: number;
+      /** The platform keeps the results of steps. */
+      keepsSteps: boolean;
     }
+  | { kind: 'kept'; number: number; count: number }
   | { kind: 'stop'; number: number; reason: StopReason; detail: string | undefined }
   | { kind: 'grant'; number: number; bytes: number }
   /** About the model processes of the thread; answered by `parking` with the same number. */
@@ -115,6 +120,8 @@ const fromThread = union('kind', {
   /** Payload: JSON. */
   progress: { number: count },
   pause: { number: count, forMs: count },
+  /** Payload: the result of the step, JSON. */
+  step: { number: count, name: stepName },
   held: { number: count, isHeld: flag },
   /** Payload: NDJSON. Without a number it belongs to the thread, not to an attempt. */
   log: { number: maybe(count), dropped: count },

@@ -138,7 +138,14 @@ function registerAttempts(registry: Registry) {
     labelNames: ['outcome'],
     registers,
   });
-  const kinds: Outcome['kind'][] = ['completed', 'failed', 'timed_out', 'cancelled', 'released'];
+  const kinds: Outcome['kind'][] = [
+    'completed',
+    'failed',
+    'timed_out',
+    'cancelled',
+    'released',
+    'waiting',
+  ];
   // Prometheus misses the first event of a counter that has no earlier value, so all start at 0.
   for (const outcome of kinds) ended.inc({ outcome }, 0);
   return {

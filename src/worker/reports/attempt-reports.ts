@@ -150,6 +150,11 @@ export class AttemptReports {
       this.#openPause = this.#push({ ...this.#number(), kind: 'pause' as const, forMs }, NO_BODY);
   }
 
+  addStep(name: string, result: Uint8Array): void {
+    if (this.#ended || this.#muted) return;
+    this.#push({ ...this.#number(), kind: 'step' as const, name }, result);
+  }
+
   addLog(lines: Uint8Array, dropped: number): void {
     if (this.#ended || this.#muted) return;
     const open = this.#openLog;
@@ -209,16 +214,18 @@ export class AttemptReports {
     return sentReport.round === this.#round;
   }
 
-  /** Removes all reports up to this one. @returns bytes of the chunks among them */
-  acknowledge(seq: number): number {
+  /** Removes all reports up to this one. @returns bytes of the chunks among them, and number of the steps */
+  acknowledge(seq: number): { chunkBytes: number; steps: number } {
     let chunkBytes = 0;
+    let steps = 0;
     for (let first = this.#entries[0]; first && first.header.seq <= seq; first = this.#entries[0]) {
       this.#entries.shift();
       this.#bytes -= first.bytes;
       if (this.#sent > 0) this.#sent--;
       if (first.header.kind === 'chunks') chunkBytes += sum(first.header.sizes);
+      if (first.header.kind === 'step') steps++;
     }
-    return chunkBytes;
+    return { chunkBytes, steps };
   }
 
   /**

@@ -22,6 +22,8 @@ const BATCH = { maxReports: MAX_REPORTS, maxBytes: 4 * 1_048_576, maxChunks: MAX
 interface ReportListener {
   /** This many bytes of chunks were delivered. */
   onDelivered(bytes: number): void;
+  /** The results of so many steps are stored. */
+  onKept(count: number): void;
   /** The platform does not want this attempt to continue. */
   onSuperseded(): void;
   /** The outcome is acknowledged or not wanted: the lease is over. */
@@ -83,6 +85,9 @@ export class Reporter {
         const { capabilities } = this.#parts.session.terms;
         if (capabilities?.includes('pause')) add(() => attempt.addPause(forMs));
       },
+      ...(this.#parts.session.terms.capabilities?.includes('steps') && {
+        step: (name, result) => add(() => attempt.addStep(name, result)),
+      }),
       log: (lines, dropped) => add(() => attempt.addLog(lines, dropped)),
       end: (end) => add(() => attempt.addOutcome(end)),
     };
@@ -241,8 +246,9 @@ export class Reporter {
   }
 
   #confirm(attempt: AttemptReports, seq: number): void {
-    const chunkBytes = attempt.acknowledge(seq);
+    const { chunkBytes, steps } = attempt.acknowledge(seq);
     if (chunkBytes > 0) this.#listeners.get(attempt)?.onDelivered(chunkBytes);
+    if (steps > 0) this.#listeners.get(attempt)?.onKept(steps);
   }
 
   #giveUp(attempt: AttemptReports): void {

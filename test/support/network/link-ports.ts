@@ -46,7 +46,7 @@ export async function openGrpcPort({ clock, queue, store }: Platform): Promise<C
   const endpoints = await Endpoints.open({ store, clock });
   const server = createGrpcServer({
     ...{ ...PLACE, keys, endpoints, clock, log: silentLog },
-    linkTo: (id, podId) => (id === ENDPOINT ? queue.link(id, podId) : undefined),
+    linkTo: (id, holder) => (id === ENDPOINT ? queue.link(id, holder?.podId) : undefined),
     noteCrash: () => {},
     isClosing: () => queue.isClosing,
   });

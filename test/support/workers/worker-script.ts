@@ -102,6 +102,8 @@ export class ScriptedExecution implements Execution {
   readonly stops: StopReason[] = [];
   stopDetail: string | undefined;
   granted = 0;
+  /** Acknowledged ones. */
+  steps = 0;
   finish: (end: ExecutionEnd) => void = () => {};
 
   constructor(lease: Lease, timeoutMs: number, sink: ExecutionSink) {
@@ -127,6 +129,10 @@ export class ScriptedExecution implements Execution {
 
   grant(bytes: number): void {
     this.granted += bytes;
+  }
+
+  kept(count: number): void {
+    this.steps += count;
   }
 }
 

@@ -138,7 +138,12 @@ describe('bodies that are checked', () => {
       platform.isReached = true;
       return [];
     };
-    const checked = checkReports({ ...link, report }, { owner: 'me', maxDepth: 10 });
+    const checked = checkReports(
+      { ...link, report },
+      {
+        ...{ owner: 'me', maxDepth: 10, resolveChild: (given: string) => given },
+      },
+    );
     await checked.report({ ...WORKER, reports }).catch((error: unknown) => {
       expect(error).toMatchObject({ code: 'invalid', errors: [expect.stringMatching(/^reports/)] });
     });

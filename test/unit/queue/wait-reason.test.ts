@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import type { PresentWorker } from '../../../src/queue/leases/presence.ts';
 import { countWorkers, describeWait, type WaitFacts } from '../../../src/queue/waits.ts';
-import type { StoredJob } from '../../../src/store/store.ts';
+import type { JobParent, StoredJob } from '../../../src/store/store.ts';
 import { WAIT_CODES } from '../../../src/wire/job/job.ts';
 import type { WaitReason } from '../../../src/wire/job/job-records.ts';
 import type { ScalingFacts } from '../../../src/wire/resources/scaling.ts';
@@ -42,6 +42,11 @@ interface Case {
 
 const laterGpus = { outgrown: 'l4', types: ['h200'] };
 
+function awaited(id: string, ended?: 'COMPLETED'): JobParent {
+  const step = { name: `step ${id}`, digest: '' };
+  return { endpointId: 'other', id, onFailure: 'run', step, ...(ended && { ended }) };
+}
+
 const CASES: Record<string, Case> = {
   'memory that was not enough, without a worker of a later GPU type': {
     job: { solo: true, queuedAt: T0 },
@@ -73,6 +78,40 @@ const CASES: Record<string, Case> = {
     is: {
       ...{ code: 'waits_for_parent', since: T0 },
       message: 'The job waits for the end of job other/b; 1 of 2 have ended.',
+    },
+  },
+  'a child of its handler that has not ended': {
+    job: {
+      ...{ delayed: true, availableAt: NOW + 9_000 },
+      links: {
+        parents: [
+          { endpointId: 'e', id: 'a', onFailure: 'fail', ended: 'COMPLETED' },
+          awaited('b', 'COMPLETED'),
+          awaited('c'),
+          awaited('d'),
+        ],
+        ...{ children: [], delayMs: 0, wait: { since: T0 + 5, leftMs: 1 } },
+      },
+    },
+    facts: { workers: FREE },
+    is: {
+      ...{ code: 'waits_for_child', since: T0 + 5 },
+      message:
+        'The handler of the job waits for the end of child "step c", job other/c and 1 other child; 1 of 3 have ended.',
+    },
+  },
+  'a handler that sleeps': {
+    job: {
+      ...{ delayed: true, availableAt: NOW + 9_000 },
+      links: {
+        ...{ parents: [], children: [], delayMs: 0 },
+        wait: { since: T0 + 5, leftMs: 1, until: NOW + 9_000 },
+      },
+    },
+    facts: { workers: FREE },
+    is: {
+      ...{ code: 'sleeping', since: T0 + 5, until: NOW + 9_000 },
+      message: 'The handler of the job sleeps until 2026-01-01T00:01:14.000Z.',
     },
   },
   'a delay that is not over': {

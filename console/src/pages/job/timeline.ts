@@ -68,6 +68,8 @@ function describe(entry: TimelineEntry, details: JobDetails): TimelineEvent {
       return { at, text: `${which} lost its worker${on}`, tone: 'bad', note: message };
     case 'released':
       return { at, text: `${which} was given back${on}`, tone: 'warn' };
+    case 'waiting':
+      return { at, text: `${which} ${message}`, tone: 'plain' };
     case 'postponed':
       return { at, text: `${which} asked for a later one`, tone: 'warn', note: message };
     case 'retried':

@@ -296,7 +296,7 @@ describe('a lost file', () => {
 
   it('keeps its job from the worker, and no other job', async () => {
     await addJob(makeJob({ id: 'b', position: 2 }), 2);
-    const leases = await completeLeases(ENDPOINT, ['a', 'b'].map(leaseOf), payloads);
+    const leases = await completeLeases(ENDPOINT, ['a', 'b'].map(leaseOf), { payloads, store });
     expect(leases.map(({ jobId }) => jobId)).toEqual(['b']);
     expect(Buffer.compare(leases[0]?.input ?? Buffer.from(''), makeBytes(2))).toBe(0);
   });

@@ -20,6 +20,7 @@ it('leaves the wait for a model process out of the run time of a killed attempt'
   execution.begin({
     stop: () => {},
     grant: () => {},
+    kept: () => {},
     kill: () => execution.settleStopped('thread'),
   });
   await clock.advance(100);

@@ -1,0 +1,194 @@
+// Starts the children that a handler waits for, in the commit that ends its attempt. The ID of a child follows from the job
+// and the name, so each name has one child, however often it is asked for: one that exists already is only awaited.
+import { nameUuidV7 } from '../base/id.ts';
+import type {
+  JobKey,
+  JobParent,
+  Payload,
+  Reader,
+  StoredEndpoint,
+  StoredJob,
+  Transaction,
+} from '../store/store.ts';
+import { LIMITS } from '../wire/job/job.ts';
+import type { Wait } from '../wire/job/memo.ts';
+import { ProblemError } from '../wire/problem.ts';
+import { chooseTurn, createJob, readQueue, type Submission } from './admission.ts';
+import type { StepOn } from './changes.ts';
+import type { BegunWait } from './lifecycle/handler-wait.ts';
+import { hasFailed } from './lifecycle/lifecycle.ts';
+import { describeEnd, type EndedParent, NO_LINKS } from './lifecycle/links.ts';
+import { addEntry, composeEntry, NO_MEMO, putEntry } from './memo.ts';
+
+/** A wait as the outcome of an attempt asks for it. */
+export interface AskedWait {
+  sleeps: readonly Extract<Wait, { kind: 'sleep' }>[];
+  children: readonly AskedChild[];
+}
+
+export interface AskedChild extends JobKey, Omit<Extract<Wait, { kind: 'child' }>, 'input'> {
+  input: Payload;
+  /** Of the child, if it is new. */
+  position: number;
+}
+
+export interface StartedWait {
+  wait: BegunWait;
+  inserted: StoredJob[];
+  /** Of children that have ended before. */
+  ends: EndedParent[];
+}
+
+/** The job cannot wait for this. `isTemporary`: it may be able to later. */
+export class WaitRefusal extends Error {
+  override readonly name = 'WaitRefusal';
+  readonly isTemporary: boolean;
+
+  constructor(message: string, { isTemporary = false } = {}) {
+    super(message);
+    this.isTemporary = isTemporary;
+  }
+}
+
+export function keyOfChild(
+  { endpointId, id, submittedAt }: Pick<StoredJob, 'endpointId' | 'id' | 'submittedAt'>,
+  { endpoint = endpointId, name }: { endpoint?: string | undefined; name: string },
+): JobKey {
+  return { endpointId: endpoint, id: nameUuidV7(submittedAt, `${endpointId}/${id}/${name}`) };
+}
+
+/** @throws WaitRefusal; then nothing has changed */
+export function startWait(
+  tx: Transaction,
+  step: StepOn,
+  { asked, job, now }: { job: StoredJob; asked: AskedWait; now: number },
+): StartedWait {
+  const until = findEnd(asked.sleeps, now);
+  const found = findChildren(tx, job, asked);
+  let memo = job.links?.memo ?? NO_MEMO;
+  for (const { name } of asked.sleeps) {
+    const body = composeEntry({ kind: 'sleep', name });
+    putEntry(tx, job, memo.entries, body);
+    memo = addEntry(memo, body);
+  }
+  const parent = { endpointId: job.endpointId, id: job.id, reads: true } as const;
+  const inserted: StoredJob[] = [];
+  const ends: EndedParent[] = [];
+  for (const { child, endpoint, known } of found) {
+    const { endpointId, id } = child;
+    if (!known) {
+      const created = createChild(job, { child, endpoint, now });
+      const links = { ...NO_LINKS, children: [parent], depth: (job.links?.depth ?? 0) + 1 };
+      const linked = { ...created, linked: true, links };
+      tx.insertJob(linked, child.input);
+      inserted.push(linked);
+      continue;
+    }
+    // It has no parents that it would wait for again.
+    if (hasFailed(known)) step(known, { type: 'retry' });
+    const again = tx.job(child) ?? known;
+    step(again, { type: 'child_added', child: parent });
+    const status = describeEnd(again);
+    if (status !== undefined) ends.push({ parent: { endpointId, id }, status });
+  }
+  const children = asked.children.map(
+    ({ digest, endpointId, id, name }): JobParent => ({
+      ...{ endpointId, id, onFailure: 'run', step: { name, digest } },
+    }),
+  );
+  return { wait: { children, until, memo }, inserted, ends };
+}
+
+function findEnd(sleeps: AskedWait['sleeps'], now: number): number | undefined {
+  if (sleeps.length === 0) return undefined;
+  const ends = sleeps.map((sleep) => ('until' in sleep ? sleep.until : now + sleep.forMs));
+  const last = Math.max(now, ...ends);
+  if (last - now <= LIMITS.parentWaitMs) return last;
+  const days = LIMITS.parentWaitMs / 86_400_000;
+  throw new WaitRefusal(`ctx.sleep: ${new Date(last).toISOString()} is in more than ${days} days`);
+}
+
+interface FoundChild {
+  child: AskedChild;
+  endpoint: StoredEndpoint;
+  /** Undefined: it is new. */
+  known: StoredJob | undefined;
+}
+
+/** @throws WaitRefusal */
+function findChildren(tx: Reader, job: StoredJob, { children, sleeps }: AskedWait): FoundChild[] {
+  const { chunkCount, links } = job;
+  if (chunkCount > 0) throw new WaitRefusal('a handler that has yielded cannot wait');
+  if (children.length > LIMITS.awaitedChildren) {
+    throw new WaitRefusal(
+      `the handler waits for ${children.length} children at once; the limit is ${LIMITS.awaitedChildren}`,
+    );
+  }
+  const entries = (links?.memo?.entries ?? 0) + children.length + sleeps.length;
+  if (entries > LIMITS.stepsOfJob) {
+    throw new WaitRefusal(
+      `the job has ${entries} steps, children and sleeps; the limit is ${LIMITS.stepsOfJob}`,
+    );
+  }
+  if (children.length > 0 && (links?.depth ?? 0) >= LIMITS.childDepth) {
+    throw new WaitRefusal(
+      `the job is nested ${LIMITS.childDepth} levels deep, the limit: it can start no children`,
+    );
+  }
+  const known = tx.each(children, (child) => {
+    const endpoint = tx.endpoint(child.endpointId);
+    return endpoint && tx.job(child);
+  });
+  const owner = tx.endpoint(job.endpointId)?.userId;
+  const added = new Map<string, number>();
+  return children.map((child, index) => {
+    const endpoint = findQueue(tx, child, owner);
+    const isNew = known[index] === undefined;
+    const count = (added.get(endpoint.id) ?? endpoint.inQueue) + (isNew ? 1 : 0);
+    added.set(endpoint.id, count);
+    const { maxQueued } = endpoint.settings;
+    if (isNew && count > maxQueued) {
+      const message = `child "${child.name}": the queue of endpoint ${endpoint.id} is full; maxQueued is ${maxQueued}`;
+      throw new WaitRefusal(message, { isTemporary: true });
+    }
+    return { child, endpoint, known: known[index] };
+  });
+}
+
+function findQueue(
+  tx: Reader,
+  { endpointId, name }: AskedChild,
+  owner: string | undefined,
+): StoredEndpoint {
+  try {
+    const endpoint = readQueue(tx, endpointId);
+    if (endpoint.userId === owner) return endpoint;
+  } catch (error) {
+    if (!(error instanceof ProblemError)) throw error;
+    throw new WaitRefusal(`child "${name}": ${error.message}`);
+  }
+  throw new WaitRefusal(`child "${name}": endpoint ${endpointId} not found`);
+}
+
+/** It belongs to the group of its parent unless it names one. */
+function createChild(
+  job: StoredJob,
+  { child, endpoint, now }: { child: AskedChild; endpoint: StoredEndpoint; now: number },
+): StoredJob {
+  const { endpointId, id, policy = {}, position } = child;
+  const { group = job.group ?? undefined } = policy;
+  const trace =
+    job.traceparent === null
+      ? undefined
+      : {
+          traceparent: job.traceparent,
+          ...(job.tracestate !== null && { tracestate: job.tracestate }),
+        };
+  const submission: Submission = {
+    ...{ endpointId, input: new Uint8Array(0), idempotency: undefined, trace },
+    mode: 'run',
+    policy: { ...policy, ...(group !== undefined && { group }) },
+  };
+  const turn = chooseTurn(submission.policy, { isChild: false });
+  return createJob(submission, endpoint, { id, now, position, turn });
+}
