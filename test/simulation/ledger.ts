@@ -7,6 +7,7 @@ import { isTerminal, type ParentEnd } from '../../src/wire/job/job.ts';
 import type { LeaseRef, Report, ReportReply, WorkerLink } from '../../src/wire/link/worker-link.ts';
 import type { RateLimit } from '../../src/wire/resources/field.ts';
 import type { RemainingReports } from '../../src/worker/reports/attempt-reports.ts';
+import type { BulkChange } from './bulk-change.ts';
 import { GPU_TYPES } from './job-plan.ts';
 
 const LEASE_MS = 15_000;
@@ -53,6 +54,10 @@ export const EVENTS = [
   'child_leased',
   'parent_failed',
   'filled',
+  'bulk_cancel',
+  'bulk_retry',
+  'bulk_delete',
+  'bulk_repeated',
 ] as const;
 export type WorldEvent = (typeof EVENTS)[number];
 
@@ -81,6 +86,13 @@ export class Ledger {
   readonly ticks = new Map<string, Set<number>>();
   /** IDs of jobs that a client retried. */
   readonly retried = new Set<string>();
+  /** Jobs as they are stored, by ID. */
+  readonly stored = new Map<string, StoredJob>();
+  /** Jobs that a change of many has cancelled or deleted, by ID. */
+  readonly bulkCancelled = new Set<string>();
+  readonly bulkDeleted = new Set<string>();
+  /** The change of many jobs whose requests run now. */
+  bulk: BulkChange | undefined;
   readonly #clock: Clock;
   readonly #toleranceMs: number;
   readonly #jobs = new Map<string, JobNotes>();
@@ -139,6 +151,8 @@ export class Ledger {
     this.#countLease(before, -1);
     this.#countLease(after, 1);
     const id = (after ?? before)?.id ?? '';
+    if (after) this.stored.set(id, after);
+    else this.stored.delete(id);
     if (after?.status === 'IN_QUEUE' && !after.delayed) this.#ready.set(id, after);
     else this.#ready.delete(id);
   }
@@ -199,6 +213,7 @@ export class Ledger {
     const name = this.#nameOf(before.id);
     const now = this.#clock.now();
     this.trace.push(`${now} ${name} ${before.status} → ${after?.status} ${after?.attempt}`);
+    this.#noteBulk(before, after);
     if (!after) {
       this.count('removed');
       return;
@@ -210,6 +225,17 @@ export class Ledger {
     }
     this.#noteEnd(notes, before, after);
     notes.last = after;
+  }
+
+  #noteBulk(before: StoredJob, after: StoredJob | undefined): void {
+    const { bulk } = this;
+    if (!bulk?.isOne(before, after, this.#clock.now())) return;
+    this.count(`bulk_${bulk.change}`);
+    if (bulk.change === 'retry') this.retried.add(before.id);
+    if (bulk.change === 'cancel') this.bulkCancelled.add(before.id);
+    if (bulk.change === 'delete') this.bulkDeleted.add(before.id);
+    const flaw = bulk.judge(before);
+    if (flaw !== undefined) this.faults.push(`job ${before.id}: ${before.status}: ${flaw}`);
   }
 
   /** Wraps the platform's link and records every report and its answer. */

@@ -6,6 +6,7 @@ import { NO_GROUP, type Store } from '../../src/store/store.ts';
 import { isTerminal } from '../../src/wire/job/job.ts';
 import type { JobRecord } from '../../src/wire/job/job-records.ts';
 import { createRandom } from '../support/random.ts';
+import { playBulkChange } from './bulk-change.ts';
 import { CALM, type Weather } from './flaky-link.ts';
 import type { WorldEvent } from './ledger.ts';
 import { MemoryStore } from './memory-store.ts';
@@ -16,6 +17,9 @@ import { World } from './world.ts';
 const STORM_STEPS = 40;
 /** Share of the seeds that pause the endpoint and groups. */
 const PAUSE_ONE_IN = 3;
+/** Share of the seeds that change many jobs at once, and the steps from one time to the next. */
+const BULK_ONE_IN = 4;
+const BULK_EVERY = 9;
 const CALM_LIMIT_MS = 2_400_000;
 const CALM_STEP_MS = 5_000;
 /** One seed in this many is a sheltered world: only jobs cause faults. */
@@ -110,16 +114,25 @@ async function play(world: World, commits: { fail: boolean }, seed: number): Pro
   for (let step = 0; step < STORM_STEPS; step++) {
     await playStep(world);
     if (seed % PAUSE_ONE_IN === 0) await playPause(world, step);
+    if (seed % BULK_ONE_IN === 0 && step % BULK_EVERY === BULK_EVERY - 1) {
+      await playBulkChange(world, seed / BULK_ONE_IN + Math.floor(step / BULK_EVERY));
+    }
   }
   commits.fail = false;
   for (const target of PAUSED) await world.resume(target);
   world.weather = CALM;
   const records = await waitForAll(world);
   const faults: string[] = [];
-  for (const [id, { parents, plan, stream, isCancelled, isDoomed }] of world.jobs) {
+  const { bulkCancelled, bulkDeleted } = world.ledger;
+  for (const [id, { parents, plan, stream, ...known }] of world.jobs) {
     const streamed = stream?.outputs;
     const record = records.get(id);
-    const job = { id, parents, plan, record, isCancelled, isDoomed, streamed };
+    const isCancelled = known.isCancelled || bulkCancelled.has(id);
+    const isDeleted = bulkDeleted.has(id);
+    if (isDeleted && record) faults.push(`job ${id}: is stored, though it was deleted`);
+    const isDoomed = known.isDoomed || isDeleted;
+    const isOrphan = parents.some((parent) => bulkDeleted.has(parent.id));
+    const job = { id, parents, plan, record, isCancelled, isDoomed, isOrphan, streamed };
     faults.push(...(await judgeJob(world, job)));
   }
   for (const schedule of await world.readSchedules()) {

@@ -23,8 +23,10 @@ export interface PlayedJob {
   isCancelled: boolean;
   /** A client did not learn what became of its cancel. Default: false. */
   mayBeCancelled?: boolean;
-  /** A client set a short TTL. */
+  /** A client set a short TTL, or deleted the job. */
   isDoomed: boolean;
+  /** A client deleted a parent, perhaps with an output that the job needs. Default: false. */
+  isOrphan?: boolean;
   /** The chunks that a client read; undefined if no client read the stream. */
   streamed: readonly unknown[] | undefined;
 }
@@ -48,14 +50,15 @@ export async function judgeJob(world: JudgedWorld, job: PlayedJob): Promise<stri
 
 function* judgeEnd(
   world: JudgedWorld,
-  { id, parents = [], plan, isCancelled, mayBeCancelled = false }: PlayedJob,
+  { id, parents = [], plan, isCancelled, isOrphan = false, mayBeCancelled = false }: PlayedJob,
   record: JobRecord,
 ): Generator<string> {
   const { status } = record;
   if (!isTerminal(status)) return yield 'has not ended';
   if (record.error?.code === 'parent_failed') {
     if (parents.length === 0) yield 'failed because of a parent that it does not have';
-    if (status === 'FAILED' && parents.every(({ onFailure }) => onFailure === 'run'))
+    const runsOn = !isOrphan && parents.every(({ onFailure }) => onFailure === 'run');
+    if (status === 'FAILED' && runsOn)
       yield 'failed because of a parent, though it runs nevertheless';
     return;
   }

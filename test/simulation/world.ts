@@ -2,6 +2,7 @@
 // them, and actions of clients, operators and faults. The seed determines everything.
 import { type ResumableClock, SteadyTime } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
+import type { ChangePage, ChangeRequest } from '../../src/queue/job-changes.ts';
 import { Queue } from '../../src/queue/queue.ts';
 import { type Store, StoreUnavailableError, type UnusedPayload } from '../../src/store/store.ts';
 import { PARENT_POLICIES, type ParentReference } from '../../src/wire/job/job.ts';
@@ -12,6 +13,7 @@ import { type EndpointDeployment, endpointSettings } from '../../src/wire/resour
 import type { RateLimit } from '../../src/wire/resources/field.ts';
 import type { StoredSchedule } from '../../src/wire/resources/schedule.ts';
 import { USUAL_DEPLOYMENT } from '../support/store/stored-jobs.ts';
+import { BULK_TAG } from './bulk-change.ts';
 import { CALM, type Weather } from './flaky-link.ts';
 import { choosePlan, GPU_TYPES, type JobPlan, SHORT_TIMEOUT_MS, TIMEOUT_MS } from './job-plan.ts';
 import { Ledger } from './ledger.ts';
@@ -171,11 +173,12 @@ export class World {
   }
 
   /** Takes no random number, as below. */
-  #choosePlace(): { priority: number; group?: string } {
+  #choosePlace(): { priority: number; group?: string; tags?: string[] } {
     const n = this.jobs.size;
     // The first group has twice the jobs of the second one.
     const group = n % 5 < 2 ? 'a' : n % 5 === 2 ? 'b' : undefined;
-    return { priority: n % PRIORITIES, ...(group !== undefined && { group }) };
+    const tags = n % 2 === 0 && { tags: [BULK_TAG] };
+    return { priority: n % PRIORITIES, ...(group !== undefined && { group }), ...tags };
   }
 
   async cancel(id: string): Promise<void> {
@@ -187,6 +190,12 @@ export class World {
   async retry(id: string): Promise<void> {
     this.ledger.retried.add(id);
     await this.#ask((key) => this.queue.jobs.retry(key), id);
+  }
+
+  /** Undefined: nothing happened. */
+  changeMany(request: Omit<ChangeRequest, 'endpointId'>): Promise<ChangePage | undefined> {
+    const { endpointId } = this;
+    return this.#unlessUnavailable(this.queue.jobs.changeMany({ endpointId, ...request }));
   }
 
   /** A group, or the endpoint for null. */
