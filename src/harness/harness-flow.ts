@@ -1,5 +1,5 @@
 // A flow in the harness: a graph of jobs that a test submits at once, changes and awaits.
-import type { NewFlowJob } from '../queue/flows/flows.ts';
+import type { NewFlowJob } from '../queue/flows/flow-insertion.ts';
 import type { Queue } from '../queue/queue.ts';
 import type { FlowRecord } from '../wire/job/flow-records.ts';
 import type { FlowJobRequest } from '../wire/job/job.ts';

@@ -37,6 +37,8 @@ export const SLICE_LOG_BYTES = 1_048_576;
 export interface Change {
   before: StoredJob;
   transition: Transition;
+  /** All jobs of its flow are cancelled. */
+  isWholeFlow?: boolean;
 }
 
 /** What one commit does. */
@@ -122,13 +124,17 @@ export class Changes {
     const messages: AddressedMessage[] = [];
     const step: StepOn = Object.assign(
       (job: StoredJob, event: JobEvent) => apply(tx, { job, event, moment, changes }),
-      { send: (shard: number, message: HandoverMessage) => messages.push({ shard, message }) },
+      {
+        send: (shard: number | undefined, message: HandoverMessage) => {
+          messages.push({ shard: shard ?? peers.shard, message });
+        },
+      },
     );
     const result = operation(tx, step, moment.now);
     if (changes.some(({ before }) => before.links)) {
       tellChildren(tx, step, { changes, shard: peers.shard });
       releaseOutputs(step, changes);
-      noteFlows(tx, changes, moment.now);
+      noteFlows(tx, step, { changes, now: moment.now });
       noteBatchEnds(tx, changes, moment.now);
       for (const { before, transition } of changes) {
         if (isFilling(transition.job) && !isFilling(before)) requestFill(tx, before);
@@ -231,8 +237,8 @@ function findOutput(tx: Reader, job: StoredJob, maxBytes: number): RecordPiece |
 export interface StepOn {
   /** Decides with lifecycle.ts and, unless the event is refused, stores the result. */
   (job: StoredJob, event: JobEvent): Decision;
-  /** Writes a message to a shard, which may be this one; it is delivered after the commit. */
-  send(shard: number, message: HandoverMessage): void;
+  /** Writes a message to a shard, by default this one; it is delivered after the commit. */
+  send(shard: number | undefined, message: HandoverMessage): void;
 }
 
 interface Application {
@@ -259,6 +265,7 @@ function apply(tx: Transaction, { job, event, moment, changes }: Application): D
     if (decision.dropOutput) tx.dropOutput(job);
     forget(tx, job, after);
   }
-  changes.push({ before: job, transition: decision });
+  const isWholeFlow = event.type === 'cancel' && event.isWholeFlow === true;
+  changes.push({ before: job, transition: decision, ...(isWholeFlow && { isWholeFlow }) });
   return decision;
 }

@@ -44,7 +44,7 @@ export interface ChangePage {
 const MAX_CHANGED = 1_000;
 
 export async function changeJobs(
-  options: Pick<QueueParts, 'changes' | 'clock' | 'remoteParents' | 'store'>,
+  options: Pick<QueueParts, 'changes' | 'clock' | 'remoteJobs' | 'store'>,
   { asOf: given = Number.MAX_SAFE_INTEGER, ...request }: ChangeRequest,
 ): Promise<ChangePage> {
   const asOf = Math.min(given, options.clock.now());
@@ -105,11 +105,11 @@ interface SliceChange {
 
 /** @returns the number of jobs that have changed */
 async function changeSlice(
-  { changes, remoteParents, store }: Pick<QueueParts, 'changes' | 'remoteParents' | 'store'>,
+  { changes, remoteJobs, store }: Pick<QueueParts, 'changes' | 'remoteJobs' | 'store'>,
   { change: type, isWanted, slice }: SliceChange,
 ): Promise<number> {
   const linked = type === 'retry' ? slice.filter((job) => job.linked) : [];
-  const remote = await remoteParents.ofJobs(
+  const remote = await remoteJobs.ofJobs(
     linked.length > 0 ? await store.read((tx) => tx.each(linked, (job) => tx.job(job))) : [],
   );
   return changes.inSlice(() =>

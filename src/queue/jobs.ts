@@ -12,7 +12,7 @@ import type { JobDetailsHead, JobSummary, WaitReason } from '../wire/job/job-rec
 import { ProblemError } from '../wire/problem.ts';
 import type { StepOn } from './changes.ts';
 import { readEndpoint } from './endpoint-removal.ts';
-import { NO_REMOTE } from './handover/remote-parents.ts';
+import { NO_REMOTE } from './handover/remote-jobs.ts';
 import { type ChangePage, type ChangeRequest, changeJobs } from './job-changes.ts';
 import {
   describePreviews,
@@ -102,7 +102,7 @@ type JobsOptions = Pick<
   | 'outputs'
   | 'payloads'
   | 'positions'
-  | 'remoteParents'
+  | 'remoteJobs'
   | 'removal'
   | 'settings'
   | 'signals'
@@ -319,11 +319,11 @@ export class Jobs {
   }
 
   async #put(key: JobKey, event: Extract<JobEvent, { type: keyof typeof DONE }>): Promise<JobRef> {
-    const { changes, removal, remoteParents, store } = this.#options;
+    const { changes, removal, remoteJobs, store } = this.#options;
     removal.refuseGone(key.endpointId);
     const isRetry = event.type === 'retry';
     const read = isRetry ? await store.read((tx) => tx.job(key)) : undefined;
-    const remote = read?.linked ? await remoteParents.ofJobs([read]) : NO_REMOTE;
+    const remote = read?.linked ? await remoteJobs.ofJobs([read]) : NO_REMOTE;
     const put = (tx: Transaction, step: StepOn) => {
       const job = tx.job(key);
       if (!job) return undefined;

@@ -12,7 +12,8 @@ import { LIMITS, type ParentEnd, type ParentReference } from '../wire/job/job.ts
 import { ProblemError } from '../wire/problem.ts';
 import type { Submission } from './admission.ts';
 import type { StepOn } from './changes.ts';
-import { type FoundParents, nameParentKey, type RemoteParent } from './handover/remote-parents.ts';
+import { cut } from './handover/messages.ts';
+import { type FoundParents, nameParentKey, type RemoteParent } from './handover/remote-jobs.ts';
 import {
   describeEnd,
   isObstacle,
@@ -149,16 +150,45 @@ export const RETRIABLE: ReadonlySet<ParentEnd | undefined> = new Set([
   'SKIPPED',
 ]);
 
-/** Queues the job again: it waits for those of its parents that run again. `remote`: its parents of other shards. */
+interface RetriedJob {
+  job: StoredJob;
+  /** Its parents of other shards. */
+  remote: FoundParents;
+  /** Number of the retry of its flow. */
+  run?: number | undefined;
+}
+
+/** Retries the job with others of its flow. If it cannot be retried, its children that are retried are told. @returns whether it is retried */
+export function retryFlowJob(
+  tx: Transaction,
+  step: StepOn,
+  retried: RetriedJob & { run: number },
+): boolean {
+  const { job, run } = retried;
+  if (!('refused' in retryJob(tx, step, retried))) return true;
+  const { endpointId, id, links } = job;
+  const status = describeEnd(job);
+  const ofShards = Map.groupBy(links?.children ?? [], (child) => child.shard);
+  for (const [shard, children] of ofShards) {
+    if (status === undefined) break;
+    for (const told of cut(children)) {
+      step.send(shard, { type: 'ended', parent: { endpointId, id }, status, children: told });
+    }
+  }
+  step(job, { type: 'flow_retry_missed', run });
+  return false;
+}
+
+/** Queues the job again: it waits for those of its parents that run again. */
 export function retryJob(
   tx: Transaction,
   step: StepOn,
-  { job, remote }: { job: StoredJob; remote: FoundParents },
+  { job, remote, run }: RetriedJob,
 ): Decision {
   // A job that is not retried must not become a child of its parents again.
   const isRetriable = RETRIABLE.has(describeEnd(job)) && job.links !== null;
   const parents = isRetriable ? renewParents(tx, step, { job, remote }) : undefined;
-  return parents && 'refused' in parents ? parents : step(job, { type: 'retry', parents });
+  return parents && 'refused' in parents ? parents : step(job, { type: 'retry', parents, run });
 }
 
 /** The parents as they are now. Undefined for a job without parents. */
@@ -228,14 +258,15 @@ function renewRemote(
   step: StepOn,
   { found, job, messages, parent }: RenewedEdge & { found: RemoteParent; messages: (() => void)[] },
 ): JobParent {
-  const { shard, state } = found;
+  const { run, shard, state } = found;
   if (!state) return noteGone(parent);
   const { ended: _, ...open } = parent;
   const round = (parent.round ?? 0) + 1;
   const { endpointId, id } = parent;
   const child = { ...toChild(job, parent.as), round };
   if (state.status === undefined || child.reads) {
-    messages.push(() => step.send(shard, { type: 'child', parent: { endpointId, id }, child }));
+    const edge = { parent: { endpointId, id }, child, ...(run !== undefined && { run }) };
+    messages.push(() => step.send(shard, { type: 'child', ...edge }));
   }
   return { ...open, round, ...(state.status !== undefined && { ended: state.status }) };
 }

@@ -9,7 +9,7 @@ import { Changes } from './changes.ts';
 import { EndpointRemoval } from './endpoint-removal.ts';
 import { Outbox } from './handover/outbox.ts';
 import { ALONE, type Peers } from './handover/peers.ts';
-import { RemoteParents } from './handover/remote-parents.ts';
+import { RemoteJobs } from './handover/remote-jobs.ts';
 import { History } from './history/history.ts';
 import type { HistoryTarget } from './history/history-files.ts';
 import { InputSchemas } from './input-schemas.ts';
@@ -60,7 +60,7 @@ export interface QueueParts {
   owns: (endpointId: string) => boolean;
   peers: Peers;
   outbox: Outbox;
-  remoteParents: RemoteParents;
+  remoteJobs: RemoteJobs;
   presence: Presence;
   pauses: Pauses;
   rates: Rates;
@@ -133,7 +133,7 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
     jobTimes: new JobTimes(),
     gpuTotals: new GpuTotals(clock.now()),
     inputSchemas: new InputSchemas(store),
-    remoteParents: new RemoteParents({ clock, closing, outbox, peers, store }),
+    remoteJobs: new RemoteJobs({ clock, closing, outbox, peers, store }),
   };
   const deliveries = new Deliveries(basic);
   const positions = new Positions(clock);

@@ -40,7 +40,7 @@ type SubmissionsOptions = Pick<
   | 'clock'
   | 'payloads'
   | 'positions'
-  | 'remoteParents'
+  | 'remoteJobs'
   | 'signals'
   | 'store'
   | 'tracing'
@@ -107,10 +107,10 @@ export class Submissions {
     submission: Submission,
     { id, input }: { id: string; input: Payload },
   ): Promise<JobRef> {
-    const { arrivals, changes, clock, positions, remoteParents, signals, store, tracing } =
+    const { arrivals, changes, clock, positions, remoteJobs, signals, store, tracing } =
       this.#options;
     const { after, endpointId } = submission;
-    const remote = after && (await remoteParents.ofSubmission(endpointId, after));
+    const remote = after && (await remoteJobs.ofSubmission(endpointId, after));
     const arrival = {
       id,
       input,
@@ -209,11 +209,11 @@ interface Candidate {
 
 /** Adds the jobs of one request with one operation, so that one commit has all of them. Resolves as Submissions.submitMany. */
 async function submitBatch(context: BatchContext, batch: SubmissionBatch): Promise<Submitted[]> {
-  const { changes, payloads, remoteParents, signals, store, tracing } = context;
+  const { changes, payloads, remoteJobs, signals, store, tracing } = context;
   if (batch.newJobs) context.chosen.note(batch.newJobs.id);
   const jobs = batch.jobs.map((job, index) => createCandidate(context, { batch, index, job }));
   const parents = batch.jobs.flatMap(({ after = [] }) => after);
-  const remote = await remoteParents.ofSubmission(batch.endpointId, parents);
+  const remote = await remoteJobs.ofSubmission(batch.endpointId, parents);
   for (const job of jobs) if ('arrival' in job) job.arrival.remote = remote;
   const staged = await storeInputs(context, jobs);
   try {

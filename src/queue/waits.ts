@@ -198,6 +198,10 @@ function describeParents(job: StoredJob): WaitReason {
       'The parents of the job have ended; their outputs are being put into its input.';
     return { code: 'waits_for_parent', message, since: job.submittedAt };
   }
+  if (job.links?.held) {
+    const message = 'The flow of the job is being added: it has jobs in other shards.';
+    return { code: 'waits_for_parent', message, since: job.submittedAt };
+  }
   const [first, ...others] = parents.filter(isOpen);
   const rest = others.length > 0 ? ` and ${count(others.length, 'other parent')}` : '';
   const all =

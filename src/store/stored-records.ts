@@ -81,6 +81,8 @@ export interface JobChild extends JobKey {
   shard?: number;
   /** As of the parent of this child. */
   round?: number;
+  /** It is of the same flow. */
+  sibling?: true;
 }
 
 /** A child whose input gets the output. */
@@ -90,6 +92,10 @@ export type JobReader = Pick<JobChild, 'endpointId' | 'id' | 'shard'>;
 export interface FlowPlace extends JobKey {
   /** Of the job, in the order of the flow's record. */
   index: number;
+  /** That keeps the record, if it is another one than the job's. */
+  shard?: number;
+  /** Number of the flow's last retry that has reached the job. Default: 0. */
+  run?: number;
 }
 
 /** Where a job is in a batch. */
@@ -113,6 +119,8 @@ export interface JobLinks {
   filling?: true;
   /** They are there. */
   filled?: true;
+  /** Jobs of its flow are yet to be added in other shards. */
+  held?: true;
   /** Delay of the job's policy; it begins when the last parent has ended, ms. */
   delayMs: number;
   /** Absent: the job is of no flow. */
@@ -569,7 +577,7 @@ export function outgrownNumber(job: QueuedJob): number {
   return type === undefined ? 0 : numberGpuType(type);
 }
 
-/** Whether the job cannot start because a parent has not ended, or its output is yet to be put into the input. Such a job is `delayed` without a time. */
+/** Whether the job cannot start because a parent has not ended, its output is yet to be put into the input, or its flow is not complete. Such a job is `delayed` without a time. */
 export function isWaiting({
   delayed,
   links,
@@ -579,7 +587,7 @@ export function isWaiting({
     status === 'IN_QUEUE' &&
     delayed &&
     links !== null &&
-    (links.filling === true || links.parents.some(isOpen))
+    (links.filling === true || links.held === true || links.parents.some(isOpen))
   );
 }
 

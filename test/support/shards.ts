@@ -102,6 +102,8 @@ export class Shards {
     return {
       receive: (batch) => call('receive', (to) => to.receive(structuredClone(batch))),
       describeParents: (asked) => call('describeParents', (to) => to.describeParents(asked)),
+      judgeJobs: (asked) => call('judgeJobs', (to) => to.judgeJobs(asked)),
+      describeJobs: (asked) => call('describeJobs', (to) => to.describeJobs(asked)),
       readOutput: (asked) => call('readOutput', (to) => to.readOutput(asked)),
     };
   }
@@ -157,7 +159,10 @@ export class Shards {
   }
 
   countMessages(shard: number): Promise<number> {
-    return this.store(shard).read((tx) => tx.resources({ kind: 'handover', limit: 9_999 }).length);
+    return this.store(shard).read((tx) => {
+      const all = tx.resources({ kind: 'handover', limit: 9_999 });
+      return all.filter(({ parent }) => !this.away.has(Number(parent))).length;
+    });
   }
 
   /** Until no message waits for a shard that is served. */

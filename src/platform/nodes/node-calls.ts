@@ -5,9 +5,9 @@ import { NodeCallError, type NodeClient } from '../../api/nodes/node-client.ts';
 import { sessionChange } from '../../control/keys/sessions.ts';
 import { handoverMessage } from '../../queue/handover/messages.ts';
 import type { OutputPart, ParentState } from '../../queue/handover/peers.ts';
-import { MAX_ASKED } from '../../queue/handover/remote-parents.ts';
+import { MAX_ASKED } from '../../queue/handover/remote-jobs.ts';
 import type { ScheduleCall } from '../../queue/schedules/schedules.ts';
-import { ERROR_CODES, PARENT_ENDS } from '../../wire/job/job.ts';
+import { ERROR_CODES, JOB_STATUSES, PARENT_ENDS } from '../../wire/job/job.ts';
 import { jobSummary, problem } from '../../wire/job/job-records.ts';
 import { describeIssues, ProblemError } from '../../wire/problem.ts';
 import { endpointActivity, FAILED_LIMIT } from '../../wire/resources/activity.ts';
@@ -101,6 +101,7 @@ const parentState: z.ZodType<ParentState> = z.object({
   status: z.enum(PARENT_ENDS).exactOptional(),
   isFull: z.boolean(),
 });
+const jobCount = z.object({ endpointId: z.string(), count: z.int() });
 const outputPart: z.ZodType<OutputPart> = z.discriminatedUnion('kind', [
   z.object({ kind: z.enum(['gone', 'lost', 'none']) }),
   z.object({ kind: z.literal('part'), part: z.string(), totalBytes: z.number() }),
@@ -142,6 +143,20 @@ export const NODE_CALLS = {
     'parents',
     z.object({ shard: z.int(), userId: z.string(), keys: z.array(jobKey).max(MAX_ASKED) }),
     z.array(parentState.nullable()),
+    5_000,
+  ),
+  /** Whether a flow may have so many jobs at endpoints; for the owner of their shard. */
+  judgeJobs: call(
+    'judgeJobs',
+    z.object({ shard: z.int(), userId: z.string(), jobs: z.array(jobCount) }),
+    z.object({ problem: problem.nullable() }),
+    5_000,
+  ),
+  /** How jobs of a flow are; for the owner of their shard. */
+  jobStates: call(
+    'jobStates',
+    z.object({ shard: z.int(), keys: z.array(jobKey).max(MAX_ASKED) }),
+    z.array(z.enum(['WAITING', ...JOB_STATUSES]).nullable()),
     5_000,
   ),
   /** A part of the output of a job; for the owner of its shard. */

@@ -35,6 +35,9 @@ function reachShard({ client, owners, queues }: NodePeersOptions, shard: number)
   return {
     receive: async (batch) => (await ask(NODE_CALLS.handover, { shard, ...batch })).taken,
     describeParents: (asked) => ask(NODE_CALLS.parents, { shard, ...asked }),
+    judgeJobs: async (asked) =>
+      (await ask(NODE_CALLS.judgeJobs, { shard, ...asked, jobs: [...asked.jobs] })).problem,
+    describeJobs: (asked) => ask(NODE_CALLS.jobStates, { shard, keys: [...asked.keys] }),
     readOutput: (asked) => ask(NODE_CALLS.output, { shard, ...asked }),
   };
 }

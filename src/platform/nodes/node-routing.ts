@@ -141,6 +141,12 @@ function answerCalls(node: JoinedNode, routing: Routing): void {
   calls.answer(NODE_CALLS.parents, async ({ shard, ...asked }) =>
     serviceOf(shard).describeParents(asked),
   );
+  calls.answer(NODE_CALLS.judgeJobs, async ({ shard, ...asked }) => ({
+    problem: await serviceOf(shard).judgeJobs(asked),
+  }));
+  calls.answer(NODE_CALLS.jobStates, async ({ shard, ...asked }) =>
+    serviceOf(shard).describeJobs(asked),
+  );
   calls.answer(NODE_CALLS.output, async ({ shard, ...asked }) =>
     serviceOf(shard).readOutput(asked),
   );

@@ -10,11 +10,14 @@ import type {
 } from '../../store/store.ts';
 import type { FlowReference, FlowStatus, FlowSummary } from '../../wire/job/flow-records.ts';
 import { isTerminal, type ParentEnd, type ParentPolicy } from '../../wire/job/job.ts';
-import type { Change } from '../changes.ts';
+import type { Change, StepOn } from '../changes.ts';
+import { cut } from '../handover/messages.ts';
 import { describeEnd } from '../lifecycle/links.ts';
 
 export interface FlowNode extends JobKey {
   name: string;
+  /** Of the job, if it is another one than that of the flow's record. */
+  shard?: number;
   /** `job`: index of the parent. */
   after: readonly { job: number; onFailure: ParentPolicy; as?: string }[];
 }
@@ -28,6 +31,8 @@ export interface StoredFlow {
   createdAt: number;
   /** Of the request with an idempotency key. */
   requestHash: string | null;
+  /** Shard of the record. */
+  home: number;
   /** Parents before their children. */
   nodes: readonly FlowNode[];
 }
@@ -36,13 +41,17 @@ export interface FlowProgress {
   /** How each job has ended, in the order of the nodes. */
   letters: string;
   endedAt: number | null;
+  /** Jobs that are yet to be added in other shards. Default: 0. */
+  toAdd?: number | undefined;
+  /** Number of the last retry that a client has asked for. Default: 0. */
+  run?: number | undefined;
 }
 
 const KINDS = { open: 'flow', progress: 'flow_progress', ended: 'flow_ended' } as const;
 
 const VERSION = 1;
-const OPEN = '.';
-const LETTERS: Readonly<Record<ParentEnd, string>> = {
+export const OPEN = '.';
+export const LETTERS: Readonly<Record<ParentEnd, string>> = {
   COMPLETED: 'C',
   FAILED: 'F',
   TIMED_OUT: 'T',
@@ -60,7 +69,9 @@ export function endOf({ letters }: FlowProgress, index: number): ParentEnd | und
 }
 
 export function insertFlow(tx: Transaction, flow: StoredFlow): void {
-  putOpen(tx, flow, { letters: OPEN.repeat(flow.nodes.length), endedAt: null });
+  const toAdd = flow.nodes.filter(({ shard }) => shard !== undefined).length;
+  const letters = OPEN.repeat(flow.nodes.length);
+  putOpen(tx, flow, { letters, endedAt: null, ...(toAdd > 0 && { toAdd }) });
 }
 
 function putOpen(tx: Transaction, flow: StoredFlow, progress: FlowProgress): void {
@@ -78,6 +89,10 @@ function toResource(kind: string, flow: FlowHead, body: object): StoredResource 
   const { endpointId, id, position, userId } = flow;
   const text = JSON.stringify({ v: VERSION, ...body });
   return { kind, id, userId, parent: endpointId, position, body: text };
+}
+
+export function toKey({ endpointId, id }: JobKey): JobKey {
+  return { endpointId, id };
 }
 
 export interface FoundFlow {
@@ -133,20 +148,61 @@ export function findOldFlows(tx: Reader, before: number): StoredResource[] {
 }
 
 /** Takes in how jobs of flows have ended, or that a client has retried them. */
-export function noteFlows(tx: Transaction, changes: readonly Change[], now: number): void {
-  const byFlow = new Map<string, Map<number, string>>();
+export function noteFlows(
+  tx: Transaction,
+  step: StepOn,
+  { changes, now }: { changes: readonly Change[]; now: number },
+): void {
+  const byFlow = new Map<string, { place: FlowPlace; job: JobKey; letters: Map<number, string> }>();
   for (const { before, transition } of changes) {
     const place = before.links?.flow;
     if (!place) continue;
     const letter = letterAfter(before, transition);
     if (letter === letterOf(before)) continue;
-    const letters = byFlow.get(place.id) ?? new Map<number, string>();
-    byFlow.set(place.id, letters.set(place.index, letter));
+    const known = byFlow.get(place.id) ?? { place, job: before, letters: new Map() };
+    known.letters.set(place.index, letter);
+    byFlow.set(place.id, known);
   }
-  for (const [id, letters] of byFlow) noteLetters(tx, id, { letters, now });
+  for (const { job, letters, place } of byFlow.values()) {
+    const { endpointId, id, shard } = place;
+    if (shard === undefined) noteLetters(tx, id, { letters, now });
+    else {
+      const flow = { endpointId, id };
+      const ofJobs = { endpointId: job.endpointId, letters: [...letters] };
+      step.send(shard, { type: 'flow_letters', flow, ...ofJobs });
+    }
+  }
 }
 
-function letterOf(job: StoredJob): string {
+/** Jobs of the flow are added in other shards; with the last one, its first jobs start. @returns false if the flow is gone */
+export function noteAdded(
+  tx: Transaction,
+  step: StepOn,
+  { count, flow: key }: { count: number; flow: JobKey },
+): boolean {
+  const found = readFlow(tx, key);
+  if (!found) return false;
+  const { flow, progress } = found;
+  // All of its jobs have been cancelled.
+  if (progress.endedAt !== null) return true;
+  const toAdd = Math.max(0, (progress.toAdd ?? 0) - count);
+  putProgress(tx, flow, { ...progress, toAdd });
+  if (toAdd > 0) return true;
+  const first = flow.nodes.filter(({ after }) => after.length === 0);
+  for (const [shard, nodes] of Map.groupBy(first, (node) => node.shard)) {
+    for (const part of cut(nodes)) {
+      const jobs = part.map(({ endpointId, id }) => ({ endpointId, id }));
+      step.send(shard, {
+        type: 'flow_started',
+        flow: { endpointId: key.endpointId, id: key.id },
+        jobs,
+      });
+    }
+  }
+  return true;
+}
+
+export function letterOf(job: StoredJob): string {
   const end = describeEnd(job);
   return end === undefined ? OPEN : LETTERS[end];
 }
@@ -156,10 +212,11 @@ function letterAfter(before: StoredJob, { job, removed }: Change['transition']):
   return isTerminal(before.status) ? letterOf(before) : LETTERS.REMOVED;
 }
 
-function noteLetters(
+/** `run`: number of the retry of which the letters are. */
+export function noteLetters(
   tx: Transaction,
   id: FlowPlace['id'],
-  { letters, now }: { letters: ReadonlyMap<number, string>; now: number },
+  { letters, now, run }: { letters: ReadonlyMap<number, string>; now: number; run?: number },
 ): void {
   const open = tx.resource({ kind: KINDS.progress, id });
   const ended = open ? undefined : tx.resource({ kind: KINDS.ended, id });
@@ -170,8 +227,13 @@ function noteLetters(
   const all = [...before.letters];
   for (const [index, letter] of letters) all[index] = letter;
   const isOver = !all.includes(OPEN);
-  const progress = { letters: all.join(''), endedAt: isOver ? now : null };
-  if (ended) {
+  const { run: lastRun, toAdd } = before;
+  const known = { run: run ?? lastRun, toAdd };
+  const progress = { letters: all.join(''), endedAt: isOver ? now : null, ...known };
+  if (ended && isOver) {
+    const flow = { ...parse<StoredFlow>(ended), ...progress, endedAt: before.endedAt };
+    tx.putResource(toResource(KINDS.ended, flow, flow));
+  } else if (ended) {
     tx.removeResource(ended);
     putOpen(tx, parse<StoredFlow>(ended), progress);
   } else if (!isOver) {

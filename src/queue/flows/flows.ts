@@ -1,65 +1,39 @@
-// Flows: graphs of jobs that one request submits. One commit inserts all jobs of a flow with its record.
+// Flows: graphs of jobs that one request submits, on endpoints of any shard.
 import { hash } from 'node:crypto';
 import { createUuidV7, deriveUuidV7 } from '../../base/id.ts';
-import {
-  isWaiting,
-  type JobChild,
-  type JobKey,
-  type JobLinks,
-  type Payload,
-  type Reader,
-  type StoredJob,
-  type Transaction,
-} from '../../store/store.ts';
-import type {
-  FlowJob,
-  FlowRecord,
-  FlowReference,
-  FlowSummary,
-} from '../../wire/job/flow-records.ts';
-import { LIMITS, type ParentPolicy, QUEUE_FULL_RETRY_MS } from '../../wire/job/job.ts';
+import type { JobKey, Transaction } from '../../store/store.ts';
+import type { FlowRecord, FlowReference, FlowSummary } from '../../wire/job/flow-records.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { TraceContext } from '../../wire/trace-context.ts';
-import { chooseTurn, createJob, judgeWebhook, readQueue, type Submission } from '../admission.ts';
+import { judgeWebhook, readQueue } from '../admission.ts';
 import type { StepOn } from '../changes.ts';
-import { readEndpoint } from '../endpoint-removal.ts';
-import { NO_REMOTE } from '../handover/remote-parents.ts';
-import { waitForParents } from '../lifecycle/links.ts';
-import { findRepeated, RETRIABLE, retryJob, toChild } from '../parents.ts';
+import { cut } from '../handover/messages.ts';
+import type { JobCount } from '../handover/peers.ts';
+import { findRepeated } from '../parents.ts';
 import type { QueueParts } from '../queue-parts.ts';
-import { REFUSING, stageInputs } from '../submissions.ts';
+import { MAX_WRITTEN_BYTES, REFUSING, stageInputs } from '../submissions.ts';
 import { checkGraph } from './flow-graph.ts';
 import {
-  countOpenFlows,
+  type Candidate,
+  findFirst,
+  insertAll,
+  judge,
+  type NewFlow,
+  type NewFlowJob,
+  putInput,
+  refuse,
+} from './flow-insertion.ts';
+import {
   describeFlow,
   describeReference,
   endOf,
-  type FlowNode,
-  type FlowProgress,
   type FoundFlow,
-  findOldFlows,
-  insertFlow,
   listFlows,
   readFlow,
   type StoredFlow,
+  toKey,
 } from './flow-record.ts';
-
-/** A job of a flow that is submitted. */
-export interface NewFlowJob extends Pick<Submission, 'input' | 'policy' | 'webhook'> {
-  name: string;
-  endpointId: string;
-  after: readonly { job: string; onFailure: ParentPolicy; as?: string }[];
-}
-
-export interface NewFlow {
-  /** Keeps the record of the flow. */
-  endpointId: string;
-  jobs: readonly NewFlowJob[];
-  idempotency: Submission['idempotency'];
-  trace?: TraceContext | undefined;
-  /** ID that the caller has chosen for the flow; the IDs of its jobs follow from it. Default: the queue chooses it. */
-  newFlow?: { id: string } | undefined;
-}
+import { retryFlow } from './flow-retry.ts';
+import { describeJobs, judgeState, readStates } from './flow-states.ts';
 
 export interface FlowSelection {
   /** Of the jobs. Default: all jobs of the flow. */
@@ -73,20 +47,15 @@ type FlowsOptions = Pick<
   | 'changes'
   | 'clock'
   | 'payloads'
+  | 'peers'
   | 'positions'
+  | 'remoteJobs'
   | 'removal'
   | 'signals'
   | 'store'
   | 'tracing'
   | 'webhooks'
 >;
-
-interface Candidate {
-  job: NewFlowJob;
-  node: FlowNode;
-  input: Payload;
-  position: number;
-}
 
 /** Methods with the ID of a flow throw ProblemError `not_found` without one. */
 export class Flows {
@@ -107,10 +76,14 @@ export class Flows {
     // Without this, a flow that is refused would be stored first.
     const known = await store.read((tx) => findFirst(tx, flow) ?? judge(tx, flow));
     if (known) return describeReference(known, names);
-    const staged = await stageInputs(payloads, candidates, ({ node }) => node);
+    await this.#judgeElsewhere(flow);
+    await this.#storeInputs(flow, candidates);
+    const here = candidates.filter(({ node }) => node.shard === undefined);
+    const staged = await stageInputs(payloads, here, ({ node }) => node);
     try {
       const now = clock.now();
-      const submit = (tx: Transaction) => insertAll(tx, { candidates, flow, given, now });
+      const submit = (tx: Transaction, step: StepOn) =>
+        insertAll(tx, step, { candidates, flow, given, now });
       const options = { ...REFUSING, weight: candidates.length };
       const inserted = await changes.commit(submit, options);
       for (const job of inserted.jobs) {
@@ -125,7 +98,7 @@ export class Flows {
 
   /** @throws ProblemError `invalid` */
   #compose(given: NewFlow): { flow: StoredFlow; candidates: Candidate[] } {
-    const { clock, positions, webhooks } = this.#options;
+    const { clock, peers, positions, webhooks } = this.#options;
     const { endpointId, idempotency, jobs, newFlow } = given;
     const graph = checkGraph(
       jobs.map(({ after, name }) => ({ name, parents: after.map(({ job }) => job) })),
@@ -152,26 +125,69 @@ export class Flows {
         ...describeEdge(job.after[at]),
       }));
       const { endpointId, input, name } = job;
-      const node = { endpointId, id: deriveUuidV7(base, place), name, after };
+      const shard = peers.shardOf(endpointId) ?? peers.shard;
+      const node = {
+        ...{ endpointId, id: deriveUuidV7(base, place), name, after },
+        ...(shard !== peers.shard && { shard }),
+      };
       return [{ job, node, input, position: positions.next() }];
     });
     const flow: StoredFlow = {
       ...{ endpointId, id, userId: '', position: positions.next(), createdAt: now },
       requestHash: idempotency?.requestHash ?? null,
+      home: peers.shard,
       nodes: candidates.map(({ node }) => node),
     };
     return { flow, candidates };
   }
 
+  /** @throws ProblemError */
+  async #judgeElsewhere({ endpointId, nodes }: StoredFlow): Promise<void> {
+    const { remoteJobs, store } = this.#options;
+    const others = nodes.filter(({ shard }) => shard !== undefined);
+    if (others.length === 0) return;
+    const { userId } = await store.read((tx) => readQueue(tx, endpointId));
+    const ofShards = new Map<number, JobCount[]>();
+    for (const [id, jobs] of Map.groupBy(others, (node) => node.endpointId)) {
+      const shard = jobs[0]?.shard ?? 0;
+      ofShards.set(shard, [...(ofShards.get(shard) ?? []), { endpointId: id, count: jobs.length }]);
+    }
+    await remoteJobs.judge(userId, ofShards);
+  }
+
+  /** Stores the inputs of jobs of other shards before the flow, if they are large together. */
+  async #storeInputs(flow: JobKey, candidates: readonly Candidate[]): Promise<void> {
+    const { store } = this.#options;
+    let writtenBytes = 0;
+    for (const candidate of candidates) {
+      if (candidate.node.shard === undefined) continue;
+      writtenBytes += candidate.job.input.length;
+      if (writtenBytes <= MAX_WRITTEN_BYTES) continue;
+      await store.write((tx) => putInput(tx, flow, candidate), REFUSING);
+      candidate.isStored = true;
+    }
+  }
+
+  /** @throws ProblemError `unavailable` if nobody serves the shard of one of its jobs */
   async read(key: JobKey): Promise<FlowRecord> {
-    const { removal, store } = this.#options;
+    const { remoteJobs, removal, store } = this.#options;
     removal.refuseGone(key.endpointId);
-    const found = await store.read((tx) => {
-      const flow = readFlow(tx, key);
-      return flow && { ...flow, jobs: describeJobs(tx, flow) };
+    const read = await store.read((tx) => {
+      const found = readFlow(tx, key);
+      return found && { ...found, states: readStates(tx, found) };
     });
-    const { jobs, ...flow } = found ?? raiseNoFlow(key);
-    return { ...describeFlow(flow), jobs };
+    const { states, ...found } = read ?? raiseNoFlow(key);
+    const { flow, progress } = found;
+    const others = flow.nodes
+      .map((node, index) => ({ node, index }))
+      .filter(({ index, node }) => node.shard !== undefined && !endOf(progress, index));
+    for (const [shard, nodes] of Map.groupBy(others, ({ node }) => node.shard)) {
+      if (shard === undefined) continue;
+      const asked = nodes.map(({ node }) => node);
+      const found = await remoteJobs.states(shard, asked);
+      for (const [at, { index }] of nodes.entries()) states[index] = judgeState(found[at]);
+    }
+    return { ...describeFlow(found), jobs: describeJobs(flow, states) };
   }
 
   /** Newest first. */
@@ -194,13 +210,23 @@ export class Flows {
 
   /** Cancels the jobs that have not ended, or those of them with these names. @returns their number */
   cancel(key: JobKey, selection: FlowSelection = {}): Promise<number> {
+    const isWhole = selection.names === undefined;
     return this.#change(key, selection, (tx, step, { flow, progress, selected }) => {
       const open = flow.nodes.filter(
         (node, index) => selected.has(node.name) && endOf(progress, index) === undefined,
       );
-      const jobs = tx.each(open, (node) => tx.job(node));
+      const here = open.filter(({ shard }) => shard === undefined);
+      const event = { type: 'cancel', ...(isWhole && { isWholeFlow: true as const }) } as const;
+      const jobs = tx.each(here, (node) => tx.job(node));
       // All of them before their children are told: those are cancelled too, and do not fail.
-      return jobs.filter((job) => job && !('refused' in step(job, { type: 'cancel' }))).length;
+      const cancelled = jobs.filter((job) => job && !('refused' in step(job, event))).length;
+      const others = open.filter(({ shard }) => shard !== undefined);
+      for (const [shard, nodes] of Map.groupBy(others, (node) => node.shard)) {
+        for (const part of cut(nodes.map(toKey))) {
+          step.send(shard, { type: 'flow_cancel', flow: toKey(flow), jobs: part, isWhole });
+        }
+      }
+      return cancelled + others.length;
     });
   }
 
@@ -209,25 +235,10 @@ export class Flows {
    * @throws ProblemError `conflict` if none can be retried
    */
   async retry(key: JobKey, selection: FlowSelection = {}): Promise<number> {
-    const retried = await this.#change(key, selection, (tx, step, { flow, progress, selected }) => {
-      const wanted = new Set<number>();
-      const failed: FlowNode[] = [];
-      for (const [index, node] of flow.nodes.entries()) {
-        const follows = node.after.some(({ job }) => wanted.has(job));
-        if (!follows && !selected.has(node.name)) continue;
-        wanted.add(index);
-        if (RETRIABLE.has(endOf(progress, index))) failed.push(node);
-      }
-      tx.each(failed, (node) => tx.job(node));
-      let count = 0;
-      // Parents first: then their children wait for them again.
-      for (const node of failed) {
-        const job = tx.job(node);
-        if (!job) continue;
-        if (!('refused' in retryJob(tx, step, { job, remote: NO_REMOTE }))) count += 1;
-      }
-      return count;
-    });
+    const { clock } = this.#options;
+    const retried = await this.#change(key, selection, (tx, step, found) =>
+      retryFlow(tx, step, { ...found, now: clock.now() }),
+    );
     if (retried > 0) return retried;
     const detail = `flow ${key.id} has no job that can be retried: FAILED, TIMED_OUT or SKIPPED, with a record that has not expired`;
     throw new ProblemError('conflict', detail);
@@ -262,13 +273,6 @@ export class Flows {
 /** A record has up to some 100 KB. */
 const MAX_LISTED = 100;
 
-function refuse(errors: readonly string[]): ProblemError {
-  const detail = `The flow is invalid: ${errors[0]}`;
-  return new ProblemError('invalid', detail, { errors: errors.slice(0, MAX_ERRORS) });
-}
-
-const MAX_ERRORS = 100;
-
 function raiseNoFlow({ id }: JobKey): never {
   throw new ProblemError('not_found', `flow ${id} not found or expired`);
 }
@@ -278,121 +282,9 @@ function nameByKey(endpointId: string, key: string): string {
   return `key-${hash('sha256', `${endpointId}/${key}`).slice(0, 32)}`;
 }
 
-/** Returns the flow that came before with the same ID or idempotency key. @throws ProblemError `conflict` */
-function findFirst(
-  tx: Reader,
-  { endpointId, id, requestHash }: StoredFlow,
-): StoredFlow | undefined {
-  const first = readFlow(tx, { endpointId, id })?.flow;
-  if (first && first.requestHash !== requestHash) {
-    throw new ProblemError(
-      'conflict',
-      `the idempotencyKey was used with another body, for flow ${id}`,
-    );
-  }
-  return first;
-}
-
-/** @throws ProblemError if the flow is refused */
-function judge(tx: Reader, { endpointId, nodes }: StoredFlow): undefined {
-  const { userId } = readQueue(tx, endpointId);
-  const ofEndpoints = Map.groupBy(nodes, (node) => node.endpointId);
-  for (const [id, jobs] of ofEndpoints) {
-    if (readEndpoint(tx, id).userId !== userId) {
-      throw new ProblemError('not_found', `endpoint ${id} not found`);
-    }
-    const { inQueue, settings } = readQueue(tx, id);
-    const free = settings.maxQueued - inQueue;
-    if (jobs.length <= free) continue;
-    const detail = `endpoint ${id} has room for ${Math.max(0, free)} more jobs, and the flow has ${jobs.length} for it; maxQueued is ${settings.maxQueued}`;
-    throw new ProblemError('queue_full', detail, { retryAfterMs: QUEUE_FULL_RETRY_MS });
-  }
-  if (countOpenFlows(tx, userId, LIMITS.openFlowsOfUser) < LIMITS.openFlowsOfUser) return;
-  const detail = `${LIMITS.openFlowsOfUser} flows of the user have not ended, the most that may`;
-  throw new ProblemError('queue_full', detail, { retryAfterMs: QUEUE_FULL_RETRY_MS });
-}
-
-interface FlowInsertion {
-  flow: StoredFlow;
-  candidates: readonly Candidate[];
-  given: NewFlow;
-  now: number;
-}
-
-function insertAll(
-  tx: Transaction,
-  { candidates, flow, given, now }: FlowInsertion,
-): { flow: StoredFlow; jobs: StoredJob[] } {
-  const first = findFirst(tx, flow);
-  if (first) return { flow: first, jobs: [] };
-  judge(tx, flow);
-  const { userId } = readQueue(tx, flow.endpointId);
-  const old = findOldFlows(tx, (now - LIMITS.flowRetentionMs) * 1_000);
-  const children = listChildren(flow.nodes);
-  const jobs = candidates.map(({ input, job, node, position }, index) => {
-    const { endpointId, id } = node;
-    const parents = node.after.flatMap(({ job: parent, ...edge }) => {
-      const { endpointId, id } = flow.nodes[parent] ?? {};
-      return endpointId === undefined || id === undefined ? [] : [{ endpointId, id, ...edge }];
-    });
-    const links: JobLinks = {
-      parents,
-      children: children[index] ?? [],
-      delayMs: job.policy.delay ?? 0,
-      flow: { endpointId: flow.endpointId, id: flow.id, index },
-    };
-    const { policy, webhook } = job;
-    const submission: Submission = {
-      ...{ endpointId, mode: 'run', input: job.input, policy, webhook, trace: given.trace },
-      idempotency: undefined,
-    };
-    const turn = chooseTurn(policy, { isChild: parents.length > 0 });
-    const plain = createJob(submission, readQueue(tx, endpointId), {
-      ...{ id, now, position, turn },
-    });
-    const linked = { ...plain, linked: true, links };
-    const inserted = parents.length > 0 ? waitForParents(linked, { now }) : linked;
-    tx.insertJob(inserted, input);
-    return inserted;
-  });
-  for (const each of old) tx.removeResource(each);
-  insertFlow(tx, { ...flow, userId });
-  return { flow, jobs };
-}
-
 function describeEdge(
   edge: NewFlowJob['after'][number] | undefined,
 ): Pick<NewFlowJob['after'][number], 'as' | 'onFailure'> {
   const { as, onFailure = 'fail' } = edge ?? {};
   return { onFailure, ...(as !== undefined && { as }) };
-}
-
-function listChildren(nodes: readonly FlowNode[]): JobChild[][] {
-  const children = nodes.map((): JobChild[] => []);
-  for (const node of nodes) {
-    for (const { as, job } of node.after) children[job]?.push(toChild(node, as));
-  }
-  return children;
-}
-
-function describeJobs(tx: Reader, { flow, progress }: FoundFlow): FlowJob[] {
-  const states = tx.each(flow.nodes.entries(), ([index, node]) =>
-    readState(tx, node, { index, progress }),
-  );
-  return flow.nodes.map(({ after, endpointId: endpoint, id, name }, index) => ({
-    ...{ name, endpoint, id, state: states[index] ?? 'REMOVED' },
-    after: after.map(({ job, ...edge }) => ({ job: flow.nodes[job]?.name ?? '', ...edge })),
-  }));
-}
-
-function readState(
-  tx: Reader,
-  node: FlowNode,
-  { index, progress }: { index: number; progress: FlowProgress },
-): FlowJob['state'] {
-  const end = endOf(progress, index);
-  if (end !== undefined) return end;
-  const job = tx.job(node);
-  if (!job) return 'REMOVED';
-  return isWaiting(job) ? 'WAITING' : job.status;
 }

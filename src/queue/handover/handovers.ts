@@ -2,13 +2,32 @@
 // in once. One loop for each receiver, so that none waits for another one.
 import { backoffMs } from '../../base/backoff.ts';
 import { AT_ONCE, Loop, NEVER } from '../../base/loop.ts';
-import { type JobKey, logLevelOf, type Reader } from '../../store/store.ts';
+import {
+  ENDING,
+  type JobKey,
+  logLevelOf,
+  type Reader,
+  type StoredJob,
+  type UploadedPayload,
+} from '../../store/store.ts';
+import { type Problem, ProblemError } from '../../wire/problem.ts';
+import { judgeCount } from '../flows/flow-insertion.ts';
+import { nameInput, noteJobsAdded } from '../flows/flow-messages.ts';
+import { describeState } from '../flows/flow-states.ts';
 import { describeEnd } from '../lifecycle/links.ts';
 import { isFull } from '../parents.ts';
 import { readWholeOutput } from '../payloads/outputs.ts';
 import type { QueueParts } from '../queue-parts.ts';
+import type { HandoverMessage } from './messages.ts';
 import { putSeen, readSeen } from './outbox.ts';
-import type { NumberedMessage, OutputPart, ParentState, ShardService } from './peers.ts';
+import type {
+  JobCount,
+  JobState,
+  NumberedMessage,
+  OutputPart,
+  ParentState,
+  ShardService,
+} from './peers.ts';
 import { takeIn } from './take-in.ts';
 
 /** Pauses between attempts to deliver to a shard that nobody serves, or that refuses. */
@@ -25,9 +44,12 @@ type HandoversOptions = Pick<
   | 'outbox'
   | 'payloads'
   | 'peers'
+  | 'positions'
   | 'random'
   | 'settings'
+  | 'signals'
   | 'store'
+  | 'tracing'
 >;
 
 interface Channel {
@@ -106,12 +128,21 @@ export class Handovers implements ShardService {
   /** @returns whether no message is left */
   async #deliver(shard: number): Promise<boolean> {
     const { changes, outbox, peers, store } = this.#options;
-    const next = await store.read((tx) => outbox.next(tx, shard));
+    const next = await store.read((tx) => {
+      const found = outbox.next(tx, shard);
+      return tx.each(found, (each) => ({ ...each, message: addInput(tx, each.message) }));
+    });
     if (next.length === 0) return true;
-    const messages = next.map(({ message, number }) => ({ message, number }));
-    const taken = await peers.at(shard).receive({ from: peers.shard, messages });
-    const done = next.filter(({ number }) => number <= taken);
-    await changes.commit((tx) => outbox.remove(tx, shard, done));
+    const messages = next.flatMap(({ message, number }) => (message ? [{ message, number }] : []));
+    const [first] = messages;
+    const taken = first && (await peers.at(shard).receive({ from: peers.shard, messages }));
+    // Those before the first one are of flows that are gone.
+    const done = next.filter(({ message, number }) => !message || number <= (taken ?? 0));
+    await changes.commit((tx, step) => {
+      const removed = done.flatMap(({ message }) => (message ? [{ shard, message }] : []));
+      noteJobsAdded(tx, step, removed);
+      outbox.remove(tx, shard, done);
+    });
     outbox.removed(done);
     return false;
   }
@@ -119,13 +150,14 @@ export class Handovers implements ShardService {
   async #deliverHere(channel: Channel): Promise<number> {
     if (!channel.isAsked) return NEVER;
     channel.isAsked = false;
-    const { changes, outbox, peers } = this.#options;
+    const { changes, outbox, peers, positions } = this.#options;
+    const taking = { nextPosition: () => positions.next(), uploads: NO_UPLOADS, added: [] };
     try {
       const taken = await changes.inSlice(() =>
-        changes.commit((tx, step) => {
+        changes.commit((tx, step, now) => {
           const next = outbox.next(tx, peers.shard);
           const messages = next.map(({ message }) => message);
-          takeIn(tx, step, { from: peers.shard, messages });
+          takeIn(tx, step, { ...taking, from: peers.shard, now, messages });
           outbox.remove(tx, peers.shard, next);
           return next;
         }),
@@ -140,24 +172,53 @@ export class Handovers implements ShardService {
     }
   }
 
-  receive({
+  async receive({
     from,
     messages,
   }: {
     from: number;
     messages: readonly NumberedMessage[];
   }): Promise<number> {
-    const { changes } = this.#options;
-    return changes.inSlice(() =>
-      changes.commit((tx, step) => {
-        const seen = readSeen(tx, from);
-        const fresh = messages.filter(({ number }) => number > seen);
-        const last = fresh.at(-1)?.number ?? seen;
-        takeIn(tx, step, { from, messages: fresh.map(({ message }) => message) });
-        if (last > seen) putSeen(tx, from, last);
-        return last;
-      }),
-    );
+    const { changes, payloads, positions, signals, store, tracing } = this.#options;
+    const seen = await store.read((tx) => readSeen(tx, from));
+    const uploads = await this.#upload(messages.filter(({ number }) => number > seen));
+    try {
+      const taken = await changes.inSlice(() =>
+        changes.commit((tx, step, now) => {
+          const seen = readSeen(tx, from);
+          const fresh = messages.filter(({ number }) => number > seen);
+          const last = fresh.at(-1)?.number ?? seen;
+          const added: StoredJob[] = [];
+          const nextPosition = () => positions.next();
+          const given = fresh.map(({ message }) => message);
+          takeIn(tx, step, { from, now, nextPosition, uploads, added, messages: given });
+          if (last > seen) putSeen(tx, from, last);
+          return { last, added };
+        }),
+      );
+      for (const job of taken.added) {
+        signals.inserted(job);
+        tracing?.submitted(job, job.submittedAt);
+      }
+      return taken.last;
+    } finally {
+      for (const payload of uploads.values()) payloads.release(payload);
+    }
+  }
+
+  /** Stores the large inputs of new jobs before them. */
+  async #upload(messages: readonly NumberedMessage[]): Promise<Map<string, UploadedPayload>> {
+    const { payloads } = this.#options;
+    const uploads = new Map<string, UploadedPayload>();
+    for (const { message } of messages) {
+      if (message.type !== 'flow_job' || message.input === undefined) continue;
+      const bytes = Buffer.from(message.input, 'base64');
+      if (!payloads.isLarge(bytes)) continue;
+      const { endpointId, id } = message.job;
+      const key = { endpointId, id };
+      uploads.set(id, await payloads.upload({ kind: 'input', key, bytes, options: ENDING }));
+    }
+    return uploads;
   }
 
   describeParents({
@@ -170,6 +231,33 @@ export class Handovers implements ShardService {
     return this.#options.store.read((tx) => tx.each(keys, (key) => describe(tx, key, userId)));
   }
 
+  async judgeJobs({
+    jobs,
+    userId,
+  }: {
+    userId: string;
+    jobs: readonly JobCount[];
+  }): Promise<Problem | null> {
+    try {
+      await this.#options.store.read((tx) => {
+        for (const each of jobs) judgeCount(tx, userId, each);
+      });
+      return null;
+    } catch (error) {
+      if (error instanceof ProblemError) return error.toProblem();
+      throw error;
+    }
+  }
+
+  describeJobs({ keys }: { keys: readonly JobKey[] }): Promise<(JobState | null)[]> {
+    return this.#options.store.read((tx) =>
+      tx.each(keys, (key) => {
+        const job = tx.job(key);
+        return job ? describeState(job) : null;
+      }),
+    );
+  }
+
   async readOutput({ at, key }: { key: JobKey; at: number }): Promise<OutputPart> {
     const output = await readWholeOutput(this.#options, key);
     if (typeof output === 'string') return { kind: output };
@@ -180,6 +268,15 @@ export class Handovers implements ShardService {
       totalBytes: output.length,
     };
   }
+}
+
+const NO_UPLOADS: ReadonlyMap<string, UploadedPayload> = new Map();
+
+/** Undefined: the flow of the job is gone, and the job is not to be added. */
+function addInput(tx: Reader, message: HandoverMessage): HandoverMessage | undefined {
+  if (message.type !== 'flow_job') return message;
+  const stored = tx.resource(nameInput(message.flow, message.job));
+  return stored && { ...message, input: stored.body };
 }
 
 function describe(tx: Reader, key: JobKey, userId: string): ParentState | null {

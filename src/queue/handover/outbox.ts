@@ -3,7 +3,7 @@
 import type { Reader, Store, StoredResource, Transaction } from '../../store/store.ts';
 import { QUEUE_FULL_RETRY_MS } from '../../wire/job/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { type AddressedMessage, type HandoverMessage, weigh } from './messages.ts';
+import { type AddressedMessage, findSender, type HandoverMessage, weigh } from './messages.ts';
 import type { NumberedMessage, Peers } from './peers.ts';
 
 /** `last`: the highest number of a message that was delivered. `seen`: that of the last one taken in, by sender. */
@@ -13,6 +13,8 @@ const KINDS = { message: 'handover', last: 'handover_last', seen: 'handover_seen
 const MAX_MESSAGES = 128;
 /** Jobs that the messages of one delivery may change: some milliseconds of work. */
 const MAX_WEIGHT = 256;
+/** Bytes of the inputs of one delivery, unless it has only one. */
+const MAX_INPUT_BYTES = 4 * 1_048_576;
 /** With so many messages that wait, a user gets no new edges to other shards. */
 const MAX_WAITING = 10_000;
 const PAGE = 1_000;
@@ -23,7 +25,9 @@ export interface Sent {
   userId: string;
 }
 
-export interface WaitingMessage extends NumberedMessage {
+type StoredMessage = Pick<WaitingMessage, 'resource'>;
+
+interface WaitingMessage extends NumberedMessage {
   resource: StoredResource;
 }
 
@@ -63,7 +67,7 @@ export class Outbox {
     return messages.map(({ message, shard }) => {
       // Again with each run of the operation: numbers grow in the order of the commits.
       const number = ++this.#last;
-      const userId = findUser(tx, message);
+      const userId = tx.endpoint(findSender(message))?.userId ?? '';
       tx.putResource({
         kind: KINDS.message,
         id: String(number),
@@ -87,16 +91,19 @@ export class Outbox {
   next(tx: Reader, shard: number): WaitingMessage[] {
     const found = list(tx, { parent: String(shard), limit: MAX_MESSAGES });
     let weight = 0;
+    let inputBytes = 0;
     return found.flatMap((resource) => {
       const message: HandoverMessage = JSON.parse(resource.body);
       weight += weigh(message);
-      const isWithin = weight <= MAX_WEIGHT || resource === found[0];
+      inputBytes += message.type === 'flow_job' ? message.inputBytes : 0;
+      const isLight = weight <= MAX_WEIGHT && inputBytes <= MAX_INPUT_BYTES;
+      const isWithin = isLight || resource === found[0];
       return isWithin ? [{ number: -resource.position, message, resource }] : [];
     });
   }
 
   /** Part of an operation: the receiver has taken them in. */
-  remove(tx: Transaction, shard: number, messages: readonly WaitingMessage[]): void {
+  remove(tx: Transaction, shard: number, messages: readonly StoredMessage[]): void {
     for (const { resource } of messages) tx.removeResource(resource);
     if (shard === this.#peers.shard) return;
     const { last } = KINDS;
@@ -104,7 +111,7 @@ export class Outbox {
     tx.putResource({ kind: last, id: last, userId: '', parent: '', position: 0, body });
   }
 
-  removed(messages: readonly WaitingMessage[]): void {
+  removed(messages: readonly StoredMessage[]): void {
     for (const { resource } of messages) this.#count(resource.userId, -1);
   }
 
@@ -120,12 +127,6 @@ export class Outbox {
     if (count > 0) this.#waiting.set(userId, count);
     else this.#waiting.delete(userId);
   }
-}
-
-/** All jobs of a message have one owner; those of a message of this shard to itself are all here. */
-function findUser(tx: Reader, message: HandoverMessage): string {
-  const own = message.type === 'ended' ? message.parent : message.child;
-  return tx.endpoint(own.endpointId)?.userId ?? '';
 }
 
 function list(

@@ -1,6 +1,7 @@
 // The shards of the platform as the queue of one of them reaches the others.
 import type { JobKey } from '../../store/store.ts';
-import type { ParentEnd } from '../../wire/job/job.ts';
+import type { JobStatus, ParentEnd } from '../../wire/job/job.ts';
+import type { Problem } from '../../wire/problem.ts';
 import type { HandoverMessage } from './messages.ts';
 
 export interface NumberedMessage {
@@ -22,6 +23,15 @@ export type OutputPart =
   /** `gone`: there is no such job. `none`: it has no output. `lost`: the output cannot be read whole. */
   { kind: 'gone' | 'lost' | 'none' } | { kind: 'part'; part: string; totalBytes: number };
 
+/** Jobs that are to be added to an endpoint. */
+export interface JobCount {
+  endpointId: string;
+  count: number;
+}
+
+/** What a job does. `WAITING`: it is IN_QUEUE, and waits for other jobs. */
+export type JobState = JobStatus | 'WAITING';
+
 /** What the queue of a shard does for the other ones. */
 export interface ShardService {
   /** Takes in messages of a shard, each once, in their order. @returns the number of the last one that it has taken in */
@@ -31,6 +41,10 @@ export interface ShardService {
     userId: string;
     keys: readonly JobKey[];
   }): Promise<(ParentState | null)[]>;
+  /** Why the user may not add so many jobs to these endpoints; null: nothing is against it. */
+  judgeJobs(asked: { userId: string; jobs: readonly JobCount[] }): Promise<Problem | null>;
+  /** In the order of the keys; null: there is no such job. */
+  describeJobs(asked: { keys: readonly JobKey[] }): Promise<(JobState | null)[]>;
   /** `at`: bytes before the part. */
   readOutput(asked: { key: JobKey; at: number }): Promise<OutputPart>;
 }

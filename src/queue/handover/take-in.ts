@@ -1,17 +1,20 @@
 // Takes in messages between shards, and tells the children of jobs that have ended. Parts of operations.
-import { isWaiting, type JobChild, type JobKey, type Transaction } from '../../store/store.ts';
+import { isWaiting, type JobKey, type Transaction } from '../../store/store.ts';
 import type { Change, StepOn } from '../changes.ts';
+import { type FlowMessage, type TakingIn, takeInOfFlow } from '../flows/flow-messages.ts';
 import { describeEnd, type EndedParent, findEnd } from '../lifecycle/links.ts';
-import { type EndedMessage, type HandoverMessage, MAX_TOLD } from './messages.ts';
+import { cut, type EndedMessage, type HandoverMessage, MAX_TOLD } from './messages.ts';
 
 type EndOfParent = Pick<EndedMessage, 'parent' | 'status' | 'children'>;
+type EdgeMessage = Exclude<HandoverMessage, EndedMessage | FlowMessage>;
 
-/** `from`: the shard that has sent them. */
 export function takeIn(
   tx: Transaction,
   step: StepOn,
-  { from, messages }: { from: number; messages: readonly HandoverMessage[] },
+  { messages, ...taking }: TakingIn & { messages: readonly HandoverMessage[] },
 ): void {
+  // All at once: otherwise, the operation would run again for each job.
+  tx.each(messages.flatMap(listKeys), (key) => tx.job(key));
   let ends: EndedMessage[] = [];
   for (const message of messages) {
     if (message.type === 'ended') {
@@ -20,27 +23,51 @@ export function takeIn(
     }
     endParents(tx, step, ends);
     ends = [];
-    takeInOne(tx, step, { from, message });
+    if (message.type === 'child' || message.type === 'reader_left') {
+      takeInEdge(tx, step, { from: taking.from, message });
+    } else takeInOfFlow(tx, step, { ...taking, message });
   }
   endParents(tx, step, ends);
 }
 
-function takeInOne(
+/** The jobs that the message changes. */
+function listKeys(message: HandoverMessage): readonly JobKey[] {
+  switch (message.type) {
+    case 'ended':
+      return message.children;
+    case 'child':
+    case 'reader_left':
+      return [message.parent];
+    case 'flow_started':
+    case 'flow_cancel':
+      return message.jobs;
+    case 'flow_retry':
+      return [message.job];
+    case 'flow_job':
+    case 'flow_job_missing':
+    case 'flow_letters':
+      return [];
+  }
+}
+
+function takeInEdge(
   tx: Transaction,
   step: StepOn,
-  { from, message }: { from: number; message: Exclude<HandoverMessage, EndedMessage> },
+  { from, message }: { from: number; message: EdgeMessage },
 ): void {
   const parent = tx.job(message.parent);
   if (message.type === 'reader_left') {
     if (parent) step(parent, { type: 'reader_left', reader: message.child });
     return;
   }
-  const { parent: key } = message;
+  const { parent: key, run = 0 } = message;
   const child = { ...message.child, shard: from };
-  // Refused for a parent that has ended, and whose output is not read.
-  if (parent) step(parent, { type: 'child_added', child, isAccepted: true });
   const status = parent ? describeEnd(parent) : 'REMOVED';
-  if (status === undefined) return;
+  // The retry of the flow that has sent the child will reach the parent.
+  const isAhead = status !== 'COMPLETED' && (parent?.links?.flow?.run ?? 0) < run;
+  // Refused for a parent that has ended, and whose output is not read.
+  if (parent) step(parent, { type: 'child_added', child, isAccepted: true, isAhead });
+  if (status === undefined || (parent && isAhead)) return;
   step.send(from, { type: 'ended', parent: key, status, children: [child] });
 }
 
@@ -71,12 +98,7 @@ export function tellChildren(
   let left = MAX_TOLD;
   // A child may end by that: the list grows meanwhile.
   for (let from = 0; from < changes.length; ) {
-    const ended = changes.slice(from).flatMap(({ before, transition }): EndOfParent[] => {
-      const children = before.links?.children ?? [];
-      const status = children.length > 0 ? findEnd(before, transition) : undefined;
-      const { endpointId, id } = before;
-      return status === undefined ? [] : [{ parent: { endpointId, id }, status, children }];
-    });
+    const ended = changes.slice(from).flatMap(listEnded);
     from = changes.length;
     const here: EndOfParent[] = [];
     for (const { children, ...end } of ended) {
@@ -94,11 +116,13 @@ export function tellChildren(
   }
 }
 
-function cut(children: readonly JobChild[]): JobChild[][] {
-  const parts = Math.ceil(children.length / MAX_TOLD);
-  return Array.from({ length: parts }, (_, part) =>
-    children.slice(part * MAX_TOLD, (part + 1) * MAX_TOLD),
-  );
+function listEnded({ before, isWholeFlow, transition }: Change): EndOfParent[] {
+  const all = before.links?.children ?? [];
+  // The others of its flow are cancelled as well, here and in other shards, and do not fail.
+  const children = isWholeFlow ? all.filter(({ sibling }) => !sibling) : all;
+  const status = children.length > 0 ? findEnd(before, transition) : undefined;
+  const { endpointId, id } = before;
+  return status === undefined ? [] : [{ parent: { endpointId, id }, status, children }];
 }
 
 /** Parents in other shards keep their outputs until the child has its input, or waits no more. */

@@ -233,7 +233,7 @@ export function settle(
 /** The end of a job tells its children, once. Some will read its output. */
 function endLinks(links: JobLinks | null, status: TerminalStatus): JobLinks | null {
   if (!links) return null;
-  const { filling: _, memo, ...rest } = dropWait(links);
+  const { filling: _, held: __, memo, ...rest } = dropWait(links);
   const readers = links.children.filter(({ reads }) => reads).map(toReader);
   const isRead = status === 'COMPLETED' && readers.length > 0;
   // A retry by a client goes on from what the job remembers.

@@ -4,7 +4,6 @@ import {
   isDeadLetter,
   isOpen,
   isWaiting,
-  type JobChild,
   type JobKey,
   type JobNote,
   type JobParent,
@@ -45,6 +44,7 @@ import {
 } from './attempt-end.ts';
 import { type BegunWait, beginWait, forgetFailures } from './handler-wait.ts';
 import {
+  type AddedChild,
   addChild,
   describeEnd,
   type EndedParent,
@@ -57,6 +57,7 @@ import {
   nameParent,
   needsFilling,
   removeReader,
+  startFlow,
   waitForParents,
 } from './links.ts';
 import { inheritRetry, readWish } from './retry.ts';
@@ -100,13 +101,18 @@ export type JobEvent =
   | { type: 'resumed' }
   /** The attempt has ended; the worker or its successor will deliver the outcome. */
   | { type: 'awaiting_delivery'; incarnation: number }
-  | { type: 'cancel' }
-  /** `parents`: how they are now, if the job has any. */
-  | { type: 'retry'; parents?: readonly JobParent[] | undefined }
+  /** `isWholeFlow`: with all jobs of its flow. */
+  | { type: 'cancel'; isWholeFlow?: true }
+  /** `parents`: how they are now, if the job has any. `run`: number of the retry of its flow. */
+  | { type: 'retry'; parents?: readonly JobParent[] | undefined; run?: number | undefined }
+  /** All jobs of its flow have been added. */
+  | { type: 'flow_started' }
+  /** A retry of its flow has reached the job, which cannot be retried: its children are told. */
+  | { type: 'flow_retry_missed'; run: number }
   /** Parents of the job have ended. */
   | { type: 'parents_ended'; ends: readonly EndedParent[] }
   /** Another job waits for this one. */
-  | { type: 'child_added'; child: JobChild; isAccepted?: boolean }
+  | ({ type: 'child_added' } & AddedChild)
   /** It does not need the output of this one any more. */
   | { type: 'reader_left'; reader: JobKey }
   /** The outputs of the parents are in the input, the ends of children in the memo. */
@@ -194,7 +200,11 @@ function decide(job: StoredJob, event: JobEvent, moment: Moment): Decision {
     case 'cancel':
       return cancel(job, moment);
     case 'retry':
-      return retry(job, event.parents, moment);
+      return retry(job, event, moment);
+    case 'flow_started':
+      return startFlow(job, moment);
+    case 'flow_retry_missed':
+      return missRetry(job, event.run);
     case 'parents_ended':
       return endParents(job, event.ends, moment);
     case 'child_added':
@@ -428,7 +438,7 @@ function cancel(job: StoredJob, moment: Moment): Decision {
 
 function retry(
   job: StoredJob,
-  parents: readonly JobParent[] | undefined,
+  { parents, run }: Extract<JobEvent, { type: 'retry' }>,
   moment: Moment,
 ): Decision {
   if (job.links?.batch) {
@@ -447,7 +457,7 @@ function retry(
     };
   }
   const ready = { ...requeue(job, 0, moment), expiresAt: moment.now + job.ttlMs };
-  const again = parents ? waitAgain(ready, parents, moment) : ready;
+  const again = noteRun(parents ? waitAgain(ready, parents, moment) : ready, run);
   return change(
     {
       ...again,
@@ -470,6 +480,19 @@ function retry(
     },
     { retried: 1, dropChunks: true, dropOutput: true, stopWorker: job.lease !== null },
   );
+}
+
+function noteRun(job: StoredJob, run: number | undefined): StoredJob {
+  const { links } = job;
+  if (run === undefined || !links?.flow) return job;
+  return { ...job, links: { ...links, flow: { ...links.flow, run } } };
+}
+
+function missRetry(job: StoredJob, run: number): Decision {
+  if (!job.links) return { refused: 'it is of no flow' };
+  const noted = noteRun(job, run);
+  if (!isTerminal(job.status) || !noted.links) return change(noted);
+  return change({ ...noted, links: { ...noted.links, children: [] } });
 }
 
 /** The job waits for those of its parents that run again. */

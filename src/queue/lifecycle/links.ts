@@ -63,12 +63,19 @@ function proceed(job: StoredJob, moment: Moment): Transition {
   const parents = links?.parents ?? [];
   const obstacle = parents.find(isObstacle);
   if (obstacle) return change(endFor(job, obstacle, moment));
-  if (!links || parents.some(isOpen)) return change(job);
+  if (!links || links.held || parents.some(isOpen)) return change(job);
   return change(
     needsFilling(links)
       ? { ...job, links: { ...links, filling: true } }
       : admitToQueue(job, moment),
   );
+}
+
+/** All jobs of its flow have been added. */
+export function startFlow(job: StoredJob, moment: Moment): Decision {
+  if (!job.links?.held || !isWaiting(job)) return { refused: 'it does not wait for its flow' };
+  const { held: _, ...links } = job.links;
+  return proceed({ ...job, links }, moment);
 }
 
 /** Whether outputs of the parents are yet to be put into the input, or the ends of children into the memo. */
@@ -143,9 +150,9 @@ export const END_TEXTS: Record<ParentEnd, string> = {
 /** The job has waited as long as a job may. */
 export function giveUpWaiting(job: StoredJob, moment: Moment): Transition {
   const open = job.links?.parents.find(isOpen);
-  const name = open ? nameParent(job, open) : '';
-  const who = open?.step ? `child ${nameChild(open)}` : `parent ${name}`;
-  const message = `${who} did not end within ${LIMITS.parentWaitMs / 86_400_000} days`;
+  const what = open?.step ? `child ${nameChild(open)}` : open && `parent ${nameParent(job, open)}`;
+  const subject = what === undefined ? 'its flow did not start' : `${what} did not end`;
+  const message = `${subject} within ${LIMITS.parentWaitMs / 86_400_000} days`;
   const kept = { ...job, expiresAt: moment.now + job.ttlMs };
   const code = open?.step ? 'wait_failed' : 'parent_failed';
   return change(settle(kept, 'FAILED', moment, { code, message }));
@@ -156,13 +163,21 @@ export function nameParent({ endpointId }: StoredJob, parent: JobKey): string {
   return parent.endpointId === endpointId ? parent.id : `${parent.endpointId}/${parent.id}`;
 }
 
-/** Another job waits for this one, or for its output. `isAccepted`: whatever their number. A second call replaces the first. */
+export interface AddedChild {
+  child: JobChild;
+  /** Whatever their number. */
+  isAccepted?: boolean;
+  /** The job has ended, and runs again soon. */
+  isAhead?: boolean;
+}
+
+/** Another job waits for this one, or for its output. A second call replaces the first. */
 export function addChild(
   job: StoredJob,
-  { child, isAccepted = false }: { child: JobChild; isAccepted?: boolean | undefined },
+  { child, isAccepted = false, isAhead = false }: AddedChild,
 ): Decision {
   const links = job.links ?? NO_LINKS;
-  if (isTerminal(job.status)) {
+  if (isTerminal(job.status) && !isAhead) {
     const { reads } = child;
     if (!reads || job.status !== 'COMPLETED') return { refused: `its status is ${job.status}` };
     const readers = [...without(links.readers, child), toReader(child)];

@@ -96,7 +96,7 @@ export class SqlTables extends SqlReader implements Tables {
     yield { sql: 'delete from delivery where endpoint_id = ?', params: [id] };
     yield {
       sql: `delete from resource where kind in ('batch', 'batch_end', 'batch_ended', 'decision', 'file', 'file_removed',
-          'file_upload', 'flow', 'flow_ended', 'flow_progress', 'gpu_use',
+          'file_upload', 'flow', 'flow_ended', 'flow_input', 'flow_progress', 'gpu_use',
           'input_schema', 'pause', 'rate', 'schedule', 'series', 'version')
         and parent = ?`,
       params: [id],

@@ -46,7 +46,7 @@ export const jobTag = z
 
 const jobTags = z.array(jobTag).max(LIMITS.tagsOfJob, `must have at most ${LIMITS.tagsOfJob} tags`);
 
-const jobPolicy = z.strictObject({
+export const jobPolicy = z.strictObject({
   executionTimeout: executionTimeoutMs.exactOptional(),
   ttl: ttlMs
     .describe(

@@ -1,6 +1,6 @@
 // Flows: what is accepted, what their record shows, and cancel and retry of all or some of their jobs.
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import type { NewFlow, NewFlowJob } from '../../../src/queue/flows/flows.ts';
+import type { NewFlow, NewFlowJob } from '../../../src/queue/flows/flow-insertion.ts';
 import { LargePayloads } from '../../../src/queue/payloads/large-payloads.ts';
 import { PayloadFileError } from '../../../src/store/store.ts';
 import { LIMITS, type ParentPolicy } from '../../../src/wire/job/job.ts';
@@ -393,8 +393,7 @@ describe('a flow that is refused', () => {
     await submit(all('a'));
     expect(await refused(all('b'))).toMatchObject({
       code: 'queue_full',
-      message:
-        'endpoint e has room for 700 more jobs, and the flow has 800 for it; maxQueued is 1500',
+      message: 'endpoint e can take 700 more jobs, and the flow has 800 for it; maxQueued is 1500',
     });
     expect((await platform.health()).jobs.inQueue).toBe(800);
   });

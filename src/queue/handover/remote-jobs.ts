@@ -1,12 +1,19 @@
-// Asks the queues of other shards how parents are, before a job that is to wait for them is added or retried.
+// Asks the queues of other shards about their jobs: how parents are, before a job that is to wait for them is added or
+// retried; whether a flow may have jobs there, and how those are.
 import { sleep } from '../../base/clock.ts';
 import type { JobKey, StoredJob } from '../../store/store.ts';
-import type { ParentReference } from '../../wire/job/job.ts';
+import { type ParentReference, QUEUE_FULL_RETRY_MS } from '../../wire/job/job.ts';
+import { ProblemError } from '../../wire/problem.ts';
 import type { QueueParts } from '../queue-parts.ts';
-import type { ParentState } from './peers.ts';
+import type { JobCount, JobState, ParentState } from './peers.ts';
 
 /** A parent in another shard as it was a moment ago. Null: there is no such job of the user. */
-export type RemoteParent = { shard: number; state: ParentState | null };
+export interface RemoteParent {
+  shard: number;
+  state: ParentState | null;
+  /** It is retried too, by this retry of their flow. */
+  run?: number;
+}
 
 /** By `nameParentKey`. Parents of the own shard are not in it. */
 export type FoundParents = ReadonlyMap<string, RemoteParent>;
@@ -24,12 +31,12 @@ export const MAX_ASKED = 1_000;
 const WAIT_MS = 12_000;
 const PAUSE_MS = 250;
 
-type RemoteParentsOptions = Pick<QueueParts, 'clock' | 'closing' | 'outbox' | 'peers' | 'store'>;
+type RemoteJobsOptions = Pick<QueueParts, 'clock' | 'closing' | 'outbox' | 'peers' | 'store'>;
 
-export class RemoteParents {
-  readonly #options: RemoteParentsOptions;
+export class RemoteJobs {
+  readonly #options: RemoteJobsOptions;
 
-  constructor(options: RemoteParentsOptions) {
+  constructor(options: RemoteJobsOptions) {
     this.#options = options;
   }
 
@@ -85,6 +92,31 @@ export class RemoteParents {
     });
     await Promise.all(asked);
     return found;
+  }
+
+  /** Whether the user may add so many jobs to endpoints of other shards. @throws ProblemError */
+  async judge(userId: string, ofShards: ReadonlyMap<number, readonly JobCount[]>): Promise<void> {
+    const { outbox, peers } = this.#options;
+    outbox.refuseFull(userId);
+    const judged = [...ofShards].map(([shard, jobs]) =>
+      this.#untilServed(() => peers.at(shard).judgeJobs({ userId, jobs: [...jobs] })),
+    );
+    const refusal = (await Promise.all(judged)).find((each) => each !== null);
+    if (!refusal) return;
+    const { code, detail } = refusal;
+    const isFull = code === 'queue_full';
+    throw new ProblemError(code, detail, isFull ? { retryAfterMs: QUEUE_FULL_RETRY_MS } : {});
+  }
+
+  /** How jobs of another shard are now, in the order of the keys. @throws ProblemError `unavailable` */
+  async states(shard: number, keys: readonly JobKey[]): Promise<(JobState | null)[]> {
+    const states: (JobState | null)[] = [];
+    for (const part of cut(keys)) {
+      const asked = part.map(({ endpointId, id }) => ({ endpointId, id }));
+      const peer = this.#options.peers.at(shard);
+      states.push(...(await this.#untilServed(() => peer.describeJobs({ keys: asked }))));
+    }
+    return states;
   }
 
   /** A shard that moves to another node answers soon. */
