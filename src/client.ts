@@ -161,6 +161,7 @@ export type { PodAction, PodRecord, PodStatus } from './wire/resources/pod.ts';
 export type { RegistryRecord } from './wire/resources/registry.ts';
 export type { DecisionRecord } from './wire/resources/scaling.ts';
 export type { ScheduleRecord } from './wire/resources/schedule.ts';
+export type { SharedLimitRecord } from './wire/resources/shared-limit.ts';
 export type { TemplateRecord } from './wire/resources/template.ts';
 export type { VersionRecord } from './wire/resources/version.ts';
 export { composeTopic, type TopicKind } from './wire/routes/event-topics.ts';

@@ -54,6 +54,11 @@ export class Waiters {
     return this.#entries.size === 0;
   }
 
+  /** Open waiters of the key. */
+  count(key: string): number {
+    return this.#entries.get(key)?.size ?? 0;
+  }
+
   /** Whether a waiter of the key is open. */
   has(key: string): boolean {
     return this.#entries.has(key);

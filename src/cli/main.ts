@@ -116,6 +116,10 @@ export const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'limits what pods, endpoints and network volumes may cost',
     load: async () => (await import('./resources/usage.ts')).budgetsCommands,
   },
+  'shared-limits': {
+    summary: 'limits the jobs of several endpoints together',
+    load: async () => (await import('./resources/shared-limits.ts')).sharedLimitsCommands,
+  },
   billing: {
     summary: 'prints what pods, endpoints and network volumes cost',
     load: async () => (await import('./resources/usage.ts')).billingCommand,

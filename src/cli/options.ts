@@ -2,7 +2,7 @@
 // the help from them. Reads files that options name.
 import { readFileSync } from 'node:fs';
 import { cleanKey as clean } from '../base/api-key.ts';
-import type { RateLimit } from '../wire/resources/field.ts';
+import { parseRate, type RateLimit } from '../wire/resources/field.ts';
 
 /** Wrong usage: reported without a stack, exit code 2. */
 export class UsageError extends Error {
@@ -219,26 +219,15 @@ export function time(options: ValueOption<number | undefined>): Option<number | 
   return describeOption(options, { kind: 'value', placeholder, fallback: undefined, parse });
 }
 
-const MS_OF_UNIT = new Map([
-  ['ms', 1],
-  ['s', 1_000],
-  ['m', 60_000],
-  ['h', 3_600_000],
-  ['d', 86_400_000],
-]);
-
 /** `100/1m`: at most 100 in any minute; it may be left out. */
 export function rate(options: ValueOption<RateLimit | undefined>): Option<RateLimit | undefined> {
   const { placeholder = 'MAX/TIME' } = options;
   const parse = (texts: readonly string[]) => {
     const given = texts.at(-1) ?? '';
-    const [, max, time, unit = 's'] = /^(\d+)\/(\d*)(ms|s|m|h|d)$/.exec(given) ?? [];
-    if (max === undefined) {
-      const form = 'must be MAX/TIME, such as 100/1m or 5/500ms';
-      throw new UsageError(`${form}, got ${JSON.stringify(given)}`);
-    }
-    const perMs = Number(time === '' ? 1 : time) * (MS_OF_UNIT.get(unit) ?? 1);
-    return { max: Number(max), perMs };
+    const read = parseRate(given);
+    if (read) return read;
+    const form = 'must be MAX/TIME, such as 100/1m or 5/500ms';
+    throw new UsageError(`${form}, got ${JSON.stringify(given)}`);
   };
   return describeOption(options, { kind: 'value', placeholder, fallback: undefined, parse });
 }

@@ -5,6 +5,7 @@ import type { Resource } from '../wire/operations/resource.ts';
 import { budgets as budgetResource } from '../wire/resources/budget.ts';
 import { networkVolumes as networkVolumeResource } from '../wire/resources/network-volume.ts';
 import { registries as registryResource } from '../wire/resources/registry.ts';
+import { sharedLimits as sharedLimitResource } from '../wire/resources/shared-limit.ts';
 import { templates as templateResource } from '../wire/resources/template.ts';
 import type { ResourceOutline } from '../wire/routes/route.ts';
 import type { BudgetFindings } from './billing/budget-judge.ts';
@@ -13,6 +14,7 @@ import { type Catalog, UserCatalog } from './endpoints/catalog.ts';
 import { openTemplates, type Templates, type TemplatesOptions } from './endpoints/templates.ts';
 import { hideVariables } from './keys/rights.ts';
 import type { UseSource } from './limits/quotas.ts';
+import { openSharedLimits, type SharedLimits, showSharedLimit } from './limits/shared-limits.ts';
 import { Registries } from './registries/registries.ts';
 import { SecretSealer } from './registries/sealed-secret.ts';
 import { type CallerResources, forCallers, type NamedRecords } from './user-resources.ts';
@@ -31,6 +33,7 @@ export interface SpecResources {
   templates: Templates;
   networkVolumes: NetworkVolumeService;
   registries: Registries;
+  sharedLimits: SharedLimits;
 }
 
 export interface SpecResourcesOptions
@@ -55,7 +58,8 @@ export async function openSpecResources(options: SpecResourcesOptions): Promise<
     registry: (userId, id) => registries.login(userId, id),
   });
   const templates = await openTemplates({ ...options, catalog: userCatalog, sealer });
-  return { userCatalog, templates, networkVolumes, registries };
+  const sharedLimits = await openSharedLimits(options);
+  return { userCatalog, templates, networkVolumes, registries, sharedLimits };
 }
 
 /** A described resource with its service, whatever its schemas are. */
@@ -75,6 +79,7 @@ export function listServed(
     budgets,
     networkVolumes,
     registries,
+    sharedLimits,
     templates,
   }: Omit<SpecResources, 'userCatalog'> & { budgets: Budgets },
   users: VolumeUsers,
@@ -89,6 +94,7 @@ export function listServed(
     ),
     serve(networkVolumeResource, networkVolumes, new CallerVolumes(networkVolumes, users)),
     serve(registryResource, registries, forCallers(registries)),
+    serve(sharedLimitResource, sharedLimits, forCallers(sharedLimits, showSharedLimit)),
     serve(budgetResource, budgets, new CallerBudgets(budgets)),
   ];
 }

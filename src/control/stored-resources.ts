@@ -246,6 +246,19 @@ export class StoredResources<Creation, Update, Item extends { id: string; name?:
     return changed.item;
   }
 
+  /**
+   * Changes a record within an operation of another resource; `change` returns the same object for no change. Call the
+   * returned function when the operation is on disk. @throws ProblemError `not_found`
+   */
+  changeIn(tx: Transaction, id: string, change: (before: Item) => Item): () => void {
+    const stored = tx.resource({ kind: this.#kind, id }) ?? this.#raiseUnknown(id);
+    const before = this.#read(stored);
+    const after = { ...before, item: change(before.item) };
+    if (after.item === before.item) return () => {};
+    tx.putResource(this.#toStored(after));
+    return () => this.#keep(after);
+  }
+
   async remove(userId: string, id: string): Promise<void> {
     this.#requireOwn(userId, id);
     const key = { kind: this.#kind, id };

@@ -51,8 +51,8 @@ export interface UserResources<Creation, Update, Item extends { id: string } = {
 /** Adapts resources of which a key changes nothing but what `showTo` leaves out. Default: nothing. */
 export function forCallers<Creation, Update, Item extends { id: string }>(
   resources: UserResources<Creation, Update, Item>,
-  showTo: (caller: Rights, item: Item) => Item = (_caller, item) => item,
-): CallerResources<Creation, Update, Item> {
+  showTo: (caller: Rights, item: Item) => { id: string } = (_caller, item) => item,
+): CallerResources<Creation, Update, { id: string }> {
   return {
     async list(caller, page) {
       const { next, records } = await resources.list({ ...page, userId: caller.userId });

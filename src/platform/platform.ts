@@ -34,6 +34,7 @@ import {
   type PlatformOptions,
 } from './platform-options.ts';
 import { declare, type PlatformSeams, type RunningPlatform } from './running-platform.ts';
+import { createLimitSources } from './shared-limit-source.ts';
 import { openTraces } from './trace-exporter.ts';
 
 /** @throws PlatformOptionError */
@@ -123,7 +124,8 @@ async function openAlone(
   stack.defer(() => compute.close());
   const { endpoints } = compute;
   const findScaling = given.findScaling ?? ((id) => compute.scalingOf(id));
-  const queue = createQueue({ ...options, ...given, ...ofStore, findScaling });
+  const sharedLimits = createLimitSources(compute)();
+  const queue = createQueue({ ...options, ...given, ...ofStore, findScaling, sharedLimits });
   stack.defer(() => queue.close());
   await queue.start();
   const declareEndpoint = (id: string) => declare(endpoints, id, options.maxAttempts);

@@ -21,6 +21,7 @@ type EndpointRemovalOptions = Pick<
   | 'pauses'
   | 'presence'
   | 'rates'
+  | 'sharedLimits'
   | 'schedules'
   | 'signals'
 >;
@@ -96,6 +97,7 @@ export class EndpointRemoval {
     this.#options.inputSchemas.forgetEndpoint(endpointId);
     this.#options.pauses.forgetEndpoint(endpointId);
     this.#options.rates.forgetEndpoint(endpointId);
+    this.#options.sharedLimits.forgetEndpoint(endpointId);
   }
 
   /** @returns whether all jobs are removed */

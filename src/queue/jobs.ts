@@ -380,7 +380,7 @@ export function readWait(
     group:
       group === null || limit === undefined || limit === null
         ? undefined
-        : { limit, leases: tx.countGroupLeases(endpointId, group) },
+        : { limit, leases: tx.countLeases(endpointId, group) },
     ...(outgrown !== undefined && types.length > 0 && { laterGpus: { outgrown, types } }),
     rates: endpoint?.settings,
   };

@@ -20,6 +20,7 @@ import { GpuTotals, WorkerLoads } from './leases/worker-loads.ts';
 import { Limits } from './limits/limits.ts';
 import { Pauses } from './limits/pauses.ts';
 import { Rates } from './limits/rates.ts';
+import { SharedLimits } from './limits/shared/shared-limits.ts';
 import { LargePayloads } from './payloads/large-payloads.ts';
 import { FreshOutputs } from './payloads/outputs.ts';
 import type { QueueOptions } from './queue.ts';
@@ -64,6 +65,7 @@ export interface QueueParts {
   presence: Presence;
   pauses: Pauses;
   rates: Rates;
+  sharedLimits: SharedLimits;
   limits: Limits;
   signals: Signals;
   deliveries: Deliveries;
@@ -106,6 +108,8 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
   const tracing = options.tracing && new JobTracing(options.tracing, clock);
   const pauses = new Pauses({ clock, signals, store });
   const rates = new Rates({ clock, closing, log, signals, store });
+  const source = options.sharedLimits;
+  const sharedLimits = new SharedLimits({ clock, closing, log, signals, source, store });
   const basic = {
     store,
     recordedTime,
@@ -126,7 +130,8 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
     presence,
     pauses,
     rates,
-    limits: new Limits({ pauses, rates }),
+    sharedLimits,
+    limits: new Limits({ pauses, rates, sharedLimits }),
     signals,
     closing,
     absence: new Absence({ store, clock, log }),

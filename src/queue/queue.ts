@@ -30,6 +30,8 @@ import { isHeldBack, type PresentWorker } from './leases/presence.ts';
 import { Renewals } from './leases/renewals.ts';
 import { drainWorker, type GpuTotals, type WorkerLoads } from './leases/worker-loads.ts';
 import type { Pauses } from './limits/pauses.ts';
+import type { SharedLimitSource } from './limits/shared/buckets.ts';
+import type { SharedLimits } from './limits/shared/shared-limits.ts';
 import { createParts, type QueueParts } from './queue-parts.ts';
 import type { RecordFormats } from './records.ts';
 import { Reports } from './reports/reports.ts';
@@ -68,6 +70,8 @@ export interface QueueOptions {
   owns?: ((endpointId: string) => boolean) | undefined;
   /** The other shards of the platform. Default: there is one. */
   peers?: Peers | undefined;
+  /** Default: no limits are shared. */
+  sharedLimits?: SharedLimitSource | undefined;
   /** Default: no spans. */
   tracing?: TracingOptions | undefined;
   /** Wraps the link of an endpoint, between the carriers and the queue. Default: nothing does. */
@@ -94,6 +98,7 @@ export class Queue {
   readonly schedules: Schedules;
   readonly removal: EndpointRemoval;
   readonly pauses: Pick<Pauses, 'list' | 'pause' | 'resume'>;
+  readonly sharedLimits: Pick<SharedLimits, 'lend'>;
   readonly settings: QueueSettings;
   readonly #parts: QueueParts;
   readonly #leases: Leases;
@@ -115,6 +120,7 @@ export class Queue {
     this.schedules = parts.schedules;
     this.removal = parts.removal;
     this.pauses = parts.pauses;
+    this.sharedLimits = parts.sharedLimits;
     this.workerLoads = parts.workerLoads;
     this.submissions = new Submissions(parts);
     this.jobs = new Jobs(parts);
@@ -140,11 +146,12 @@ export class Queue {
   /** Continues an earlier run: extends leases and deadlines by `leaseMs`, then starts the sweeper. */
   async start(): Promise<void> {
     const { absence, clock, deliveries, histories, pauses, positions } = this.#parts;
-    const { presence, rates, recordedTime, store } = this.#parts;
+    const { presence, rates, recordedTime, sharedLimits, store } = this.#parts;
     const wasSetBack = await recordedTime.resume();
     await positions.resume(store);
     await pauses.load();
     await rates.load();
+    await sharedLimits.load();
     for (const worker of await store.read((tx) => tx.workers())) {
       presence.arrive(worker, clock.now());
     }

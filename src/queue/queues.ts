@@ -5,6 +5,7 @@ import type { LeaseRef, WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { ShardService } from './handover/peers.ts';
 import { mergeFailed } from './job-lists.ts';
+import type { LoanAnswer, LoanMessage } from './limits/shared/loans.ts';
 import { type Queue, StoreUnavailableError, type WebhookCounts } from './queue.ts';
 import { cutSchedules } from './schedules/schedules.ts';
 import type { QueueSettings } from './settings.ts';
@@ -86,6 +87,13 @@ export class ShardedQueues implements Queues {
     const queue = this.#served.get(shard);
     if (queue) return queue;
     throw new StoreUnavailableError(`another node serves endpoint ${endpointId}`);
+  }
+
+  /** Lends starts of limits that belong to a shard. @throws StoreUnavailableError if another node serves it */
+  async lend(message: LoanMessage): Promise<LoanAnswer> {
+    const queue = this.#served.get(message.home);
+    if (queue) return queue.sharedLimits.lend(message);
+    throw new StoreUnavailableError(`another node serves shard ${message.home}`);
   }
 
   /** Undefined if another node serves the endpoint, or it does not exist. */

@@ -21,6 +21,8 @@ export class Signals {
   readonly #workListeners = new Set<(endpointId: string) => void>();
   readonly #dueListeners = new Set<(dueAt: number) => void>();
   readonly #queuedListeners = new Set<(endpointId: string) => void>();
+  /** Called after the commit with a job whose valid lease has ended. Undefined: no endpoint has shared limits. */
+  onLeaseEnd: ((before: StoredJob) => void) | undefined;
   /** Called after the commit if a job waits for outputs of its parents in its input. */
   onFilling: () => void = () => {};
   /** Called after the commit with the batch of a job that has ended. */
@@ -103,6 +105,7 @@ export class Signals {
     if (before.group !== null && before.lease && this.#blocked.has(job.endpointId)) {
       this.wakeTaker(job.endpointId);
     }
+    if (this.onLeaseEnd && hasEnded(before, removed ? undefined : job)) this.onLeaseEnd(before);
     if (stopWorker && before.lease) this.callWorker(job.endpointId, before.lease.workerId);
     const ended = removed || (isTerminal(job.status) && !isTerminal(before.status));
     if (ended) this.#waiters.wake(`end ${key}`);
@@ -148,6 +151,11 @@ export class Signals {
     this.#waiters.wake(`barred ${endpointId}`);
   }
 
+  /** Takes of the endpoint that wait for jobs. */
+  countTakers(endpointId: string): number {
+    return this.#waiters.count(`ready ${endpointId}`);
+  }
+
   /** One waiting taker is enough for one job; barred takers do not count. */
   wakeTaker(endpointId: string): void {
     this.#waiters.wake(`ready ${endpointId}`, 1);
@@ -186,6 +194,12 @@ export class Signals {
   reportDue(dueAt: number): void {
     for (const listener of this.#dueListeners) listener(dueAt);
   }
+}
+
+/** Whether the valid lease that the job had before is over. */
+function hasEnded({ lease: before }: StoredJob, after: StoredJob | undefined): boolean {
+  if (!before || before.lost !== null) return false;
+  return after?.lease?.token !== before.token || after.lease.lost !== null;
 }
 
 function nameJob({ endpointId, id }: JobKey): string {

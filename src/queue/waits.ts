@@ -9,6 +9,7 @@ import type { KnownScaling, ScalingFacts } from '../wire/resources/scaling.ts';
 import { isHeldBack, type Presence } from './leases/presence.ts';
 import { nameChild } from './lifecycle/handler-wait.ts';
 import { nameParent } from './lifecycle/links.ts';
+import type { SharedHold } from './limits/shared/shared-limits.ts';
 import type { QueueParts } from './queue-parts.ts';
 
 /** Status reads are frequent: the workers of an endpoint are counted once in this time, ms. */
@@ -21,7 +22,7 @@ export type FindScaling = (endpointId: string) => KnownScaling | Promise<KnownSc
 
 type WaitsOptions = Pick<
   QueueParts,
-  'clock' | 'findScaling' | 'pauses' | 'presence' | 'rates' | 'settings'
+  'clock' | 'findScaling' | 'pauses' | 'presence' | 'rates' | 'settings' | 'sharedLimits'
 >;
 
 export class Waits {
@@ -41,11 +42,12 @@ export class Waits {
     const { laterGpus } = facts;
     const paused = this.#findPause(job);
     const rate = facts.rates && this.#findRate(job, facts.rates);
+    const shared = facts.rates && this.#options.sharedLimits.explain(job, facts.rates.limits);
     const scaling = await findScaling(job.endpointId);
     const workers = laterGpus
       ? this.#countOfTypes(job.endpointId, laterGpus.types)
       : this.#countWorkers(job.endpointId);
-    return describeWait(job, { workers, scaling, paused, rate, ...facts }, clock.now());
+    return describeWait(job, { workers, scaling, paused, rate, shared, ...facts }, clock.now());
   }
 
   #findRate(
@@ -141,9 +143,11 @@ export interface WaitFacts {
   /** The pause of the endpoint, or else of the job's group. Default: none holds. */
   paused?: Pause | undefined;
   /** What the endpoint limits. Default: nothing. */
-  rates?: Pick<EndpointSettings, 'groupRateLimit' | 'rateLimit'> | undefined;
+  rates?: Pick<EndpointSettings, 'groupRateLimit' | 'limits' | 'rateLimit'> | undefined;
   /** The rate limit that holds the job back. Default: none does. */
   rate?: { limit: RateLimit; until: number; ofGroup: boolean } | undefined;
+  /** The shared limit that holds the job back. Default: none does. */
+  shared?: SharedHold | undefined;
   /** Undefined if the job has no group, or groups have no limit. */
   group: { limit: number; leases: number } | undefined;
   /** Undefined if any worker may take the job. Otherwise `workers` are those of the later types. */
@@ -166,13 +170,14 @@ export function describeWait(job: StoredJob, facts: WaitFacts, now: number): Wai
 
 function findJobReason(
   job: StoredJob,
-  { group, laterGpus, paused, rate, scaling, workers }: WaitFacts,
+  { group, laterGpus, paused, rate, scaling, shared, workers }: WaitFacts,
   now: number,
 ): WaitReason | undefined {
   if (isWaiting(job)) return job.links?.wait ? describeChildren(job) : describeParents(job);
   if (job.delayed && job.availableAt > now) return describeDelay(job);
   if (paused) return describePause(paused);
   if (rate) return describeRate(job, rate);
+  if (shared) return describeShared(job, shared);
   if (group && group.leases >= group.limit) {
     const message = `Group ${job.group} has ${count(group.leases, 'running job')}, and groupConcurrency of the endpoint is ${group.limit}.`;
     return { code: 'group_at_limit', message };
@@ -252,6 +257,22 @@ function describeRate(
   const whose = ofGroup ? `group ${group} (groupRateLimit)` : 'the endpoint (rateLimit)';
   const message = `${count(max, 'job')} of ${whose} started in the last ${describeLength(perMs)}, the most that may; the next one may at ${isoTime(until)}.`;
   return { code: 'rate_limited', message, until };
+}
+
+function describeShared({ group }: StoredJob, { isPaused, limit, until }: SharedHold): WaitReason {
+  const { concurrency, key, name, rateLimit } = limit;
+  const whose = key === null ? '' : ` for group ${group}`;
+  const next = until === undefined ? '' : ` until ${isoTime(until)}`;
+  const terms = [
+    ...(rateLimit
+      ? [`${count(rateLimit.max, 'start')} in ${describeLength(rateLimit.perMs)}`]
+      : []),
+    ...(concurrency === null ? [] : [`${count(concurrency, 'running job')}`]),
+  ];
+  const message = isPaused
+    ? `A handler has paused the shared limit ${name}${whose}${next}.`
+    : `The shared limit ${name} (${terms.join(' and ')} over all its endpoints${key === null ? '' : ', for each group'}) is used up${whose}${next}.`;
+  return { code: 'shared_limit', message, ...(until !== undefined && { until }) };
 }
 
 function describeLength(ms: number): string {

@@ -279,8 +279,8 @@ export interface Reader {
   queuedJobs(endpointId: string, limit: number, upTo?: number): StoredJob[];
   /** Jobs whose lease, valid or expired, names the worker. */
   jobsOfWorker(endpointId: string, workerId: string): StoredJob[];
-  /** Number of valid leases of the group. */
-  countGroupLeases(endpointId: string, group: string): number;
+  /** Number of valid leases of the endpoint, or of a group of it. */
+  countLeases(endpointId: string, group?: string): number;
   /** Every job that has a lease, over all endpoints. */
   leasedJobs(): StoredJob[];
   dueJobs(now: number, limit: number): StoredJob[];

@@ -70,7 +70,7 @@ export interface Tables
       | 'dueJobs'
       | 'nextDueAt'
       | 'takeableJobs'
-      | 'countGroupLeases'
+      | 'countLeases'
       | 'beginPayload'
       | 'beginFile'
     >

@@ -31,6 +31,7 @@ export const ROUTES: readonly PageRoute[] = [
   { path: '/templates', load: () => import('../pages/templates/page.tsx') },
   { path: '/network-volumes', load: () => import('../pages/network-volumes/page.tsx') },
   { path: '/registries', load: () => import('../pages/registries/page.tsx') },
+  { path: '/shared-limits', load: () => import('../pages/shared-limits/page.tsx') },
   { path: '/billing', load: () => import('../pages/billing/page.tsx') },
   { path: '/catalog', load: () => import('../pages/catalog/page.tsx') },
   { path: '/limits', load: () => import('../pages/limits/page.tsx') },

@@ -29,6 +29,7 @@ const GROUPS: readonly { name?: string; entries: readonly Entry[] }[] = [
     name: 'Resources',
     entries: [
       { path: '/schedules', name: 'Schedules', isShown: () => may('jobs:read') },
+      { path: '/shared-limits', name: 'Shared limits', isShown: () => may('endpoints:read') },
       { path: '/pods', name: 'Pods', isShown: () => may('pods:read') },
       { path: '/templates', name: 'Templates', isShown: () => may('endpoints:read') },
       { path: '/network-volumes', name: 'Network volumes', isShown: () => may('pods:read') },

@@ -30,6 +30,7 @@ import {
   requireRecordSize,
   requireWorkersMax,
 } from '../limits/quotas.ts';
+import { attachLimits, type SharedLimits } from '../limits/shared-limits.ts';
 import {
   cutNewest,
   type NamedRecords,
@@ -56,6 +57,8 @@ export interface EndpointsOptions {
   clock: Clock;
   /** Default: endpoints can only be declared; the platform starts no workers. */
   deploying?: Deploying;
+  /** Those that endpoints may name. Default: there are none. */
+  sharedLimits?: SharedLimits | undefined;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
   /** Returns the shard of a new endpoint. Default: 0. */
@@ -221,14 +224,19 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
       shard: this.#chooseShard(id),
       ...splitCreation(named),
     };
-    const { deploying } = this.#options;
+    const { deploying, sharedLimits } = this.#options;
     this.#checkQuotas(endpoint, creation);
     const release = this.#count.reserve(userId);
+    const { shard } = endpoint;
     try {
-      await this.#options.store.write((tx) => {
+      const noteAttached = await this.#options.store.write((tx) => {
         checkDeployment(tx, deploying, endpoint, endpoint.deployment);
+        const { limits: ids } = endpoint.settings;
+        const attached = attachLimits(sharedLimits, tx, { userId, ids, shard });
         tx.putEndpoint(endpoint);
+        return attached;
       });
+      noteAttached();
       this.#learn(endpoint);
     } finally {
       release();
@@ -243,17 +251,20 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   async update(userId: string, id: string, given: EndpointUpdate): Promise<EndpointRecord> {
     this.#require(userId, id);
     const update = this.#resolveNames(userId, given);
-    const { deploying } = this.#options;
+    const { deploying, sharedLimits } = this.#options;
     const checkQuotas = this.#checkQuotas.bind(this);
-    const changed = await this.#options.store.write((tx) => {
+    const { changed, noteAttached } = await this.#options.store.write((tx) => {
       const before = tx.endpoint(id);
       if (!before || before.deleted) throw unknownEndpoint(id);
       const after = applyUpdate(before, update);
       checkQuotas(after, update);
       checkDeployment(tx, deploying, after, splitUpdate(update).deployment);
+      const attached = { userId, ids: update.limits ?? [], shard: before.shard };
+      const noteAttached = attachLimits(sharedLimits, tx, attached);
       tx.putEndpoint(after);
-      return after;
+      return { changed: after, noteAttached };
     });
+    noteAttached();
     this.#learn(changed);
     return describeEndpoint(changed);
   }
@@ -313,19 +324,24 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     requireRecordSize(this.#quotas, JSON.stringify({ deployment, settings }));
   }
 
-  /** Template and network volume may be given by name; stored are IDs. @throws ProblemError `conflict` */
-  #resolveNames<Given extends Pick<EndpointUpdate, 'networkVolumeId' | 'templateId'>>(
+  /** Template, network volume and shared limits may be given by name; stored are IDs. @throws ProblemError `conflict` */
+  #resolveNames<Given extends Pick<EndpointUpdate, 'limits' | 'networkVolumeId' | 'templateId'>>(
     userId: string,
     given: Given,
   ): Given {
-    const { networkVolumeId, templateId } = given;
-    const { templates, volumes } = this.#options.deploying ?? {};
+    const { limits, networkVolumeId, templateId } = given;
+    const { deploying, sharedLimits } = this.#options;
+    const { templates, volumes } = deploying ?? {};
     return {
       ...given,
       ...(typeof templateId === 'string' &&
         templates && { templateId: templates.resolve(userId, templateId) }),
       ...(typeof networkVolumeId === 'string' &&
         volumes && { networkVolumeId: volumes.names.resolve(userId, networkVolumeId) }),
+      ...(limits &&
+        sharedLimits && {
+          limits: [...new Set(limits.map((each) => sharedLimits.resolve(userId, each)))],
+        }),
     };
   }
 

@@ -192,7 +192,7 @@ function openResources(base: Base): Promise<SpecResources> {
 
 function openEndpoints(
   base: Base,
-  { networkVolumes: names, templates, userCatalog }: SpecResources,
+  { networkVolumes: names, sharedLimits, templates, userCatalog }: SpecResources,
 ): Promise<Endpoints> {
   const { catalog, chooseShard, clock, hasHistory, quotas, runs, store } = base;
   const deploying = runs && {
@@ -202,10 +202,8 @@ function openEndpoints(
     admit: admit(base),
     volumes: describeVolumes({ catalog: userCatalog, engine: runs.engine, names }),
   };
-  return Endpoints.open({
-    ...{ store, clock, quotas, chooseShard, hasHistory },
-    ...(deploying && { deploying }),
-  });
+  const given = { store, clock, quotas, chooseShard, hasHistory, sharedLimits };
+  return Endpoints.open({ ...given, ...(deploying && { deploying }) });
 }
 
 function openBilling(

@@ -8,6 +8,7 @@ import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Templates } from '../../control/endpoints/templates.ts';
 import type { Keys } from '../../control/keys/keys.ts';
 import type { Amounts } from '../../control/limits/capacity.ts';
+import type { SharedLimits } from '../../control/limits/shared-limits.ts';
 import type { Pods } from '../../control/pods/pods.ts';
 import type { Registries } from '../../control/registries/registries.ts';
 import { resealVariables } from '../../control/registries/sealed-secret.ts';
@@ -42,6 +43,7 @@ export class Compute {
   readonly templates: Templates;
   readonly networkVolumes: NetworkVolumeService;
   readonly registries: Registries;
+  readonly sharedLimits: SharedLimits;
   readonly endpoints: Endpoints;
   readonly decisions: Decisions;
   readonly versions: Versions;
@@ -60,6 +62,7 @@ export class Compute {
     this.templates = parts.templates;
     this.networkVolumes = parts.networkVolumes;
     this.registries = parts.registries;
+    this.sharedLimits = parts.sharedLimits;
     this.endpoints = parts.endpoints;
     this.decisions = parts.decisions;
     this.versions = parts.versions;
@@ -81,7 +84,10 @@ export class Compute {
 
   /** Reads the records of the control plane again, without pods: another node has changed them. */
   async reload(): Promise<void> {
-    const services = [this.endpoints, ...this.served.map(({ service }) => service)];
+    const others = this.served.map(({ service }) => service);
+    // Queues look for the shared limits that an endpoint names as soon as they have the endpoint.
+    await this.sharedLimits.reload();
+    const services = [this.endpoints, ...others.filter((each) => each !== this.sharedLimits)];
     await Promise.all(services.map((service) => service.reload()));
   }
 

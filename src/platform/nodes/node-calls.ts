@@ -6,6 +6,7 @@ import { sessionChange } from '../../control/keys/sessions.ts';
 import { handoverMessage } from '../../queue/handover/messages.ts';
 import type { OutputPart, ParentState } from '../../queue/handover/peers.ts';
 import { MAX_ASKED } from '../../queue/handover/remote-jobs.ts';
+import { loanAnswer, loanMessage } from '../../queue/limits/shared/loans.ts';
 import type { ScheduleCall } from '../../queue/schedules/schedules.ts';
 import { ERROR_CODES, JOB_STATUSES, PARENT_ENDS } from '../../wire/job/job.ts';
 import { jobSummary, problem } from '../../wire/job/job-records.ts';
@@ -195,6 +196,8 @@ export const NODE_CALLS = {
     schedulePage,
     5_000,
   ),
+  /** Borrows starts of shared limits; for the owner of their shard. */
+  lend: call('lend', loanMessage, loanAnswer, 1_500),
   /** Version, start and store of the node. */
   self: call('self', z.null(), nodeSelf, 2_000),
   /** What a user uses of the quotas; for the leader. */

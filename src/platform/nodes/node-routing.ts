@@ -164,6 +164,7 @@ function answerCalls(node: JoinedNode, routing: Routing): void {
   calls.answer(NODE_CALLS.schedulePage, ({ userId, ...page }) =>
     queues.schedules.page(userId, page),
   );
+  calls.answer(NODE_CALLS.lend, (message) => queues.lend(message));
   calls.answer(NODE_CALLS.self, readSelf);
   calls.answer(NODE_CALLS.userUse, ({ userId }) =>
     countUse(userId, {

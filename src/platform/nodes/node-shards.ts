@@ -5,6 +5,7 @@ import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { LocalShards, type OpenShard } from '../../cluster/local-shards.ts';
 import type { Keys } from '../../control/keys/keys.ts';
+import type { LoanAnswer, LoanMessage } from '../../queue/limits/shared/loans.ts';
 import type { Queue } from '../../queue/queue.ts';
 import type { Compute } from '../compute/compute.ts';
 import type { EndpointDeletion, EndpointJobs } from '../compute/endpoint-remains.ts';
@@ -13,6 +14,7 @@ import { createQueue } from '../create-queue.ts';
 import type { MachineInfo } from '../machines/machine-agent.ts';
 import type { Machines } from '../machines/machines.ts';
 import { createWorkerHost, type NodeWork } from '../machines/node-work.ts';
+import { createLimitSources } from '../shared-limit-source.ts';
 import type { ControlStore } from './control-store.ts';
 import type { JoinedNode } from './joined-node.ts';
 import { askNode, NODE_CALLS } from './node-calls.ts';
@@ -70,6 +72,7 @@ function createOpener(node: ServingNode): ShardOpener {
   const { clock, compute, control, controlCopies, endpointCopies, membership, options } = node;
   const { placement, queues, status } = node;
   const { endpoints } = compute;
+  const limitSource = createLimitSources(compute);
   return new ShardOpener({
     clock,
     log: options.log,
@@ -98,10 +101,21 @@ function createOpener(node: ServingNode): ShardOpener {
         wrapLink: node.wrapLink,
         tracing: node.tracing,
         findScaling: node.findScaling,
+        sharedLimits: limitSource({ shard, lend: (message) => lend(node, message) }),
         owns: (id) => endpoints.find(id)?.shard === shard,
         peers: createPeers({ ...node, shardOf: (id) => endpoints.find(id)?.shard }, shard),
       }),
   });
+}
+
+/** On whichever node serves the shard of the limits. @throws if none does */
+async function lend(
+  { client, owners, queues }: Pick<ServingNode, 'client' | 'owners' | 'queues'>,
+  message: LoanMessage,
+): Promise<LoanAnswer> {
+  const owner = owners.find(message.home);
+  if (owner.kind === 'node') return askNode(client, owner.url, NODE_CALLS.lend, message);
+  return queues.lend(message);
 }
 
 /** Tells other nodes of this machine, too. */

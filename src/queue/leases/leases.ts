@@ -246,8 +246,8 @@ export class Leases {
     const running = new Set(request.held);
     const limit = request.max + presence.claimedCount;
     const { endpointId } = worker;
-    const found = limits.find(tx, worker, { limit, now });
-    const { hasMore, hasSearched, isAtLimit, isBlocked, jobs } = found;
+    const found = limits.find(tx, worker, { limit, now, isTake: true });
+    const { hasMore, isAtLimit, isBlocked, jobs } = found;
     signals.noteBlocked(endpointId, isBlocked);
     // The lease expired while this take waited: the worker still runs the job.
     const free = jobs.filter(({ lease }) => !lease || !running.has(lease.token));
@@ -261,7 +261,7 @@ export class Leases {
     // A worker that may take nothing needs no more jobs.
     const needsMore = hasMore && !choice.isBarred;
     const started = choice.chosen.map(({ job }) => job);
-    limits.noteGranted(tx, { endpointId, jobs: started, now, hasSearched });
+    limits.noteGranted(tx, { endpointId, jobs: started, now, search: found });
     return { leases, isBarred: choice.isBarred, isBlocked: isAtLimit, hasMore: needsMore };
   }
 

@@ -8,8 +8,9 @@ import {
 } from '../../store/store.ts';
 import { acceptOutgrown } from '../leases/presence.ts';
 import type { QueueParts } from '../queue-parts.ts';
+import type { SharedSearch } from './shared/shared-limits.ts';
 
-type LimitsOptions = Pick<QueueParts, 'pauses' | 'rates'>;
+type LimitsOptions = Pick<QueueParts, 'pauses' | 'rates' | 'sharedLimits'>;
 
 export interface Taker {
   endpointId: string;
@@ -20,14 +21,16 @@ interface Search {
   limit: number;
   /** Time of the operation. */
   now: number;
+  /** The jobs will start: the endpoint takes its turn at shared limits. Default: they are only counted. */
+  isTake?: boolean;
 }
 
 interface Granted {
   endpointId: string;
   jobs: readonly StoredJob[];
   now: number;
-  /** Of the search that found the jobs. */
-  hasSearched: boolean;
+  /** The search that found the jobs. */
+  search: Pick<Takeable, 'hasSearched' | 'shared'>;
 }
 
 export interface Takeable {
@@ -40,6 +43,8 @@ export interface Takeable {
   hasMore: boolean;
   /** It has learned which groups have more capacity; not if the whole endpoint starts no jobs. */
   hasSearched: boolean;
+  /** Undefined: no shared limit holds for the endpoint. */
+  shared?: { search: SharedSearch; wanted: number; isHeldBack: boolean } | undefined;
 }
 
 export const NOTHING_TAKEABLE: Takeable = {
@@ -59,14 +64,18 @@ export class Limits {
 
   /** Whether jobs may be ready that no worker may take now. */
   concerns({ id, settings }: Pick<StoredEndpoint, 'id' | 'settings'>): boolean {
-    const { groupConcurrency, groupRateLimit, rateLimit } = settings;
+    const { groupConcurrency, groupRateLimit, limits, rateLimit } = settings;
     const isLimited = groupConcurrency !== null || groupRateLimit !== null || rateLimit !== null;
-    return isLimited || this.#options.pauses.concernsGroups(id);
+    return isLimited || limits.length > 0 || this.#options.pauses.concernsGroups(id);
   }
 
   /** The best ready jobs that the worker may take. Call `noteGranted` at the end of the operation. */
-  find(tx: Transaction, { endpointId, gpuType }: Taker, { limit, now }: Search): Takeable {
-    const { pauses, rates } = this.#options;
+  find(
+    tx: Transaction,
+    { endpointId, gpuType }: Taker,
+    { isTake = false, limit, now }: Search,
+  ): Takeable {
+    const { pauses, rates, sharedLimits } = this.#options;
     // A resume wakes the take.
     if (pauses.find({ endpointId, group: null })) return NOTHING_TAKEABLE;
     const endpoint = tx.endpoint(endpointId);
@@ -78,17 +87,26 @@ export class Limits {
     const deployment = endpoint?.deployment ?? null;
     // Without a deployment, no job has outgrown a GPU type.
     const acceptsOutgrown = deployment === null ? undefined : acceptOutgrown(deployment, gpuType);
-    const gate = this.#createGate(endpoint, now);
+    const search = endpoint && sharedLimits.open(tx, endpoint, isTake);
+    const gate = this.#createGate(endpoint, search, now);
     const most = Math.min(limit, free);
-    const found = tx.takeableJobs({ endpointId, limit: most, groupLimit, gate, acceptsOutgrown });
+    const lent = Math.min(most, search?.free ?? most);
+    const request = { endpointId, groupLimit, gate, acceptsOutgrown };
+    // If shared limits let none start, one job tells that the endpoint waits for them.
+    const found = tx.takeableJobs({ ...request, limit: Math.max(1, lent) });
     const isAtLimit = found.isBlocked && groupLimit !== undefined;
-    return { ...found, isAtLimit, hasSearched: true };
+    const takeable = { ...found, isAtLimit, hasSearched: true };
+    if (!search) return takeable;
+    const isHeldBack = found.isBlocked || (lent === 0 && found.jobs.length > 0);
+    const jobs = lent === 0 ? [] : found.jobs;
+    return { ...takeable, jobs, shared: { search, wanted: most, isHeldBack } };
   }
 
   /** These jobs start with the operation, which cannot run again. */
-  noteGranted(tx: Transaction, { endpointId, hasSearched, jobs, now }: Granted): void {
-    const { pauses, rates } = this.#options;
-    if (hasSearched) {
+  noteGranted(tx: Transaction, { endpointId, jobs, now, search }: Granted): void {
+    const { pauses, rates, sharedLimits } = this.#options;
+    if (search.shared) sharedLimits.settle(tx, search.shared.search, { ...search.shared, jobs });
+    if (search.hasSearched) {
       pauses.noteLearned(endpointId);
       rates.noteLearned(endpointId);
     }
@@ -96,25 +114,38 @@ export class Limits {
     if (endpoint) rates.count(tx, endpoint, { jobs, now });
   }
 
-  #createGate(endpoint: StoredEndpoint | undefined, now: number): GroupGate | undefined {
+  #createGate(
+    endpoint: StoredEndpoint | undefined,
+    shared: SharedSearch | undefined,
+    now: number,
+  ): GroupGate | undefined {
     if (!endpoint) return undefined;
     const { id: endpointId, settings } = endpoint;
-    const { pauses, rates } = this.#options;
+    const { pauses, rates, sharedLimits } = this.#options;
     const { groupRateLimit } = settings;
     const hasPauses = pauses.concernsGroups(endpointId);
-    if (!hasPauses && !groupRateLimit) return undefined;
+    const freeOf = shared?.freeOf;
+    if (!hasPauses && !groupRateLimit && !freeOf) return undefined;
     const isPaused = (group: string) =>
       hasPauses && pauses.find({ endpointId, group }) !== undefined;
+    const terms = groupRateLimit
+      ? `${groupRateLimit.max}/${groupRateLimit.perMs}/${rates.roomChanges(endpointId)}`
+      : '';
     return {
       capacity: (group) => {
         if (isPaused(group)) return 0;
-        if (!groupRateLimit || group === NO_GROUP) return Number.POSITIVE_INFINITY;
-        return rates.free(endpointId, group, groupRateLimit, now);
+        if (group === NO_GROUP) return Number.POSITIVE_INFINITY;
+        const own = groupRateLimit
+          ? rates.free(endpointId, group, groupRateLimit, now)
+          : Number.POSITIVE_INFINITY;
+        return freeOf && own > 0 ? Math.min(own, freeOf(group)) : own;
       },
-      grown: [...pauses.resumed(endpointId), ...rates.freed(endpointId)],
-      terms: groupRateLimit
-        ? `${groupRateLimit.max}/${groupRateLimit.perMs}/${rates.roomChanges(endpointId)}`
-        : '',
+      grown: [
+        ...pauses.resumed(endpointId),
+        ...rates.freed(endpointId),
+        ...sharedLimits.grown(endpointId),
+      ],
+      terms: terms + (shared?.terms ?? ''),
     };
   }
 }

@@ -15,6 +15,8 @@ interface Held {
 export class LeasedJobs {
   readonly #endpoints = new Map<string, Map<string, Held>>();
   readonly #due = new DueHeap<Held>();
+  /** Jobs whose lease is no longer valid, by endpoint. */
+  readonly #lost = new Map<string, number>();
   /** Valid leases of each group, by endpoint. */
   readonly #groups = new Map<string, Map<string, number>>();
   /** The jobs that the database had at the start are here. */
@@ -38,11 +40,17 @@ export class LeasedJobs {
     }
     const known = ofEndpoint.get(job.id);
     const held = known ?? { job };
-    if (known) this.#countGroup(known.job, -1);
-    this.#countGroup(job, 1);
+    if (known) this.#count(known.job, -1);
+    this.#count(job, 1);
     held.job = job;
     ofEndpoint.set(job.id, held);
     this.#due.set(held, job.dueAt);
+  }
+
+  /** Number of valid leases of the endpoint. */
+  count(endpointId: string): number {
+    const all = this.#endpoints.get(endpointId)?.size ?? 0;
+    return all - (this.#lost.get(endpointId) ?? 0);
   }
 
   /** Number of valid leases of the group. */
@@ -50,9 +58,18 @@ export class LeasedJobs {
     return this.#groups.get(endpointId)?.get(group) ?? 0;
   }
 
-  #countGroup(job: StoredJob, times: number): void {
-    const { endpointId, group } = job;
-    if (group === null || !holdsValidLease(job)) return;
+  #count(job: StoredJob, times: number): void {
+    if (!holdsValidLease(job)) this.#countLost(job, times);
+    else if (job.group !== null) this.#countGroup(job.endpointId, job.group, times);
+  }
+
+  #countLost({ endpointId }: StoredJob, times: number): void {
+    const count = (this.#lost.get(endpointId) ?? 0) + times;
+    if (count > 0) this.#lost.set(endpointId, count);
+    else this.#lost.delete(endpointId);
+  }
+
+  #countGroup(endpointId: string, group: string, times: number): void {
     const ofEndpoint = this.#groups.get(endpointId) ?? new Map<string, number>();
     const count = (ofEndpoint.get(group) ?? 0) + times;
     if (count > 0) this.#groups.set(endpointId, ofEndpoint.set(group, count));
@@ -97,7 +114,7 @@ export class LeasedJobs {
     const ofEndpoint = this.#endpoints.get(endpointId);
     const held = ofEndpoint?.get(id);
     if (!ofEndpoint || !held) return;
-    this.#countGroup(held.job, -1);
+    this.#count(held.job, -1);
     ofEndpoint.delete(id);
     this.#due.delete(held);
     if (ofEndpoint.size === 0) this.#endpoints.delete(endpointId);

@@ -220,9 +220,10 @@ export class LiveReader implements Reader {
     );
   }
 
-  countGroupLeases(endpointId: string, group: string): number {
+  countLeases(endpointId: string, group?: string): number {
     this.loadLeased();
-    return this.live.leased.countOfGroup(endpointId, group);
+    const { leased } = this.live;
+    return group === undefined ? leased.count(endpointId) : leased.countOfGroup(endpointId, group);
   }
 
   leasedJobs(): StoredJob[] {

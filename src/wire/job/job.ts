@@ -276,6 +276,8 @@ export const WAIT_CODES = [
   'group_paused',
   /** As many jobs of the endpoint, or of its group, have started as a rate limit allows. */
   'rate_limited',
+  /** A limit that several endpoints share lets no job start now, or a handler has paused it. */
+  'shared_limit',
   /** As many jobs of its group run as the endpoint allows. */
   'group_at_limit',
   /** It ran out of memory on a GPU type, and no worker of a later type of the endpoint's list is connected. */

@@ -16,6 +16,7 @@ import { POD_OPERATIONS, pods } from '../resources/pod.ts';
 import { registries } from '../resources/registry.ts';
 import { SCALER_OPERATIONS } from '../resources/scaling.ts';
 import { SCHEDULE_OPERATIONS, schedules } from '../resources/schedule.ts';
+import { sharedLimits } from '../resources/shared-limit.ts';
 import { templates } from '../resources/template.ts';
 import { VERSION_OPERATIONS } from '../resources/version.ts';
 import { LB_ROUTE, SYSTEM_ROUTES } from '../routes/routes.ts';
@@ -122,6 +123,7 @@ export const DESCRIBED_RESOURCES = {
   networkVolumes,
   registries,
   budgets,
+  sharedLimits,
   schedules,
 } satisfies Readonly<Record<string, FixedResource>>;
 

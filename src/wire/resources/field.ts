@@ -27,7 +27,13 @@ interface Described {
   /** Of its form field. */
   readonly label?: string;
   /** What it names by ID: its form field offers them. */
-  readonly refersTo?: 'templates' | 'gpus' | 'networkVolumes' | 'dataCenters' | 'endpoints';
+  readonly refersTo?:
+    | 'templates'
+    | 'gpus'
+    | 'networkVolumes'
+    | 'dataCenters'
+    | 'endpoints'
+    | 'sharedLimits';
 }
 
 interface Rule<T> {
@@ -87,6 +93,28 @@ interface TimeField extends Described {
 export interface RateLimit {
   max: number;
   perMs: number;
+}
+
+const RATE_UNITS = [
+  ['d', 86_400_000],
+  ['h', 3_600_000],
+  ['m', 60_000],
+  ['s', 1_000],
+  ['ms', 1],
+] as const;
+
+/** `100/1m`: at most 100 in any minute. */
+export function spellRate({ max, perMs }: RateLimit): string {
+  const [unit, ms] = RATE_UNITS.find(([, each]) => perMs % each === 0) ?? ['ms', 1];
+  return `${max}/${perMs / ms}${unit}`;
+}
+
+/** Undefined for another text; a unit alone stands for one: `100/m`. */
+export function parseRate(text: string): RateLimit | undefined {
+  const [, max, time, unit] = /^(\d+)\/(\d*)(ms|s|m|h|d)$/.exec(text) ?? [];
+  if (max === undefined) return undefined;
+  const [, ms] = RATE_UNITS.find(([each]) => each === unit) ?? ['ms', 1];
+  return { max: Number(max), perMs: Number(time === '' ? 1 : time) * ms };
 }
 
 interface RateField extends Described {

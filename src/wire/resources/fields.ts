@@ -333,11 +333,26 @@ export const JOB_FIELDS = {
     ...RATE,
     text: 'Most jobs that start in any time of a length; a retry counts again',
     help: 'most jobs that start in any time of a length, such as 100/1m (ms, s, m, h, d)',
+    label: 'Jobs per time',
   },
   groupRateLimit: {
     ...RATE,
     text: 'The same for the jobs of each `policy.group`',
     help: 'the same for the jobs of each group',
+    label: 'Jobs of a group per time',
+  },
+  limits: {
+    kind: 'list',
+    max: 5,
+    maxText: MAX_REFERENCE,
+    rules: [{ message: 'must name each shared limit once', holds: isDifferent }],
+    text: 'IDs or names of your shared limits: a job starts only if each of them lets it start',
+    help: 'ID or name of a shared limit that a job needs to start; repeat for up to five',
+    default: [],
+    flag: 'sharedLimit',
+    placeholder: 'ID',
+    label: 'Shared limits',
+    refersTo: 'sharedLimits',
   },
 } as const satisfies Fields;
 
@@ -699,6 +714,38 @@ export const BUDGET_FIELDS = {
     null: 'none',
     default: null,
     placeholder: 'URL',
+  },
+} as const satisfies Fields;
+
+/** What several endpoints share: the quota of a service that their handlers call. */
+export const SHARED_LIMIT_FIELDS = {
+  name: { ...NAME, text: 'Name, 1 to 200 characters; handlers name the limit by it' },
+  rateLimit: {
+    ...RATE,
+    text: 'Most jobs of all endpoints that start in any time of a length; a retry counts again',
+    help: 'most jobs of all endpoints that start in any time of a length, such as 500/1m (ms, s, m, h, d)',
+    label: 'Jobs per time',
+    example: { max: 500, perMs: 60_000 },
+  },
+  concurrency: {
+    kind: 'integer',
+    min: 1,
+    max: 1_000_000,
+    text: 'Most jobs of all endpoints that workers run at once',
+    null: 'any number',
+    default: null,
+    label: 'Jobs at once',
+    example: 20,
+  },
+  key: {
+    kind: 'choice',
+    choices: ['group'],
+    text: '`group`: the limit holds for the jobs of each `policy.group`; jobs without a group have no limit',
+    help: 'group: the limit holds for the jobs of each group',
+    null: 'for all jobs together',
+    default: null,
+    isFixed: true,
+    label: 'For each',
   },
 } as const satisfies Fields;
 

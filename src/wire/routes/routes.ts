@@ -43,6 +43,13 @@ export const RESOURCES = {
     scope: 'endpoints',
     quota: 20,
   },
+  sharedLimits: {
+    plural: 'sharedLimits',
+    singular: 'sharedLimit',
+    path: '/v1/shared-limits',
+    scope: 'endpoints',
+    quota: 50,
+  },
   schedules: {
     plural: 'schedules',
     singular: 'schedule',

@@ -268,12 +268,13 @@ export function describeGroups(): void {
   it('count their valid leases', async () => {
     const [first = ''] = await submit('a', 3);
     await submit('b');
-    const count = (group: string) => store.read((tx) => tx.countGroupLeases(ENDPOINT, group));
+    const count = (group?: string) => store.read((tx) => tx.countLeases(ENDPOINT, group));
     expect(await count('a')).toBe(0);
     await lease(3);
     expect([await count('a'), await count('b'), await count('c')]).toEqual([2, 1, 0]);
+    expect(await count()).toBe(3);
     await end(first);
-    expect(await count('a')).toBe(1);
+    expect([await count('a'), await count()]).toEqual([1, 2]);
   });
 
   it('keep their turn after an operation that failed', async () => {

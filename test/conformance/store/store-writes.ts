@@ -38,7 +38,7 @@ export function describeWrites(): void {
       (tx) => tx.readyJobs(ENDPOINT, 1),
       (tx) => tx.takeableJobs(all),
       (tx) => tx.leasedJobs(),
-      (tx) => tx.countGroupLeases(ENDPOINT, 'g'),
+      (tx) => tx.countLeases(ENDPOINT, 'g'),
       (tx) => tx.jobs({ ...all, status: 'IN_PROGRESS', before: undefined }),
     ];
     for (const list of lists) {

@@ -18,6 +18,7 @@ const groups = [
   'keys',
   'pods',
   'schedules',
+  'shared-limits',
   'store',
   'templates',
 ];

@@ -33,6 +33,7 @@ import { inspectUpload } from '../../../src/control/versions/version-archives.ts
 import { Versions, type VersionsOptions } from '../../../src/control/versions/versions.ts';
 import { DOCKER_CAPABILITIES } from '../../../src/engine/docker/docker-engine.ts';
 import { EndpointDeletion } from '../../../src/platform/compute/endpoint-remains.ts';
+import { createLimitSources } from '../../../src/platform/shared-limit-source.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../src/store/store.ts';
@@ -124,10 +125,10 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
     ...{ store, clock, engine, catalog, quotas, findings },
     sealer: new SecretSealer([randomBytes(32)]),
   });
-  const { templates } = resources;
+  const { sharedLimits, templates } = resources;
   const deploying =
     engine === 'none' ? {} : { deploying: { engine, catalog, templates, admit: () => {} } };
-  const endpoints = await Endpoints.open({ store, clock, quotas, ...deploying });
+  const endpoints = await Endpoints.open({ store, clock, quotas, sharedLimits, ...deploying });
   const budgets = await Budgets.open({
     ...{ store, clock, log, quotas, findings, spending },
     findEndpoint: (userId, id) => (endpoints.find(id)?.userId === userId ? id : undefined),
@@ -136,7 +137,9 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
   const users = { listEndpoints: () => [], listPods: () => [] };
   const served = listServed({ ...resources, budgets }, users);
   await endpoints.ensureEndpoint(ENDPOINT);
-  const queue = new Queue({ store, clock, log, batchForms: BATCH_FORMS, formats: RECORD_FORMATS });
+  const limits = createLimitSources({ endpoints, sharedLimits })();
+  const formats = { batchForms: BATCH_FORMS, formats: RECORD_FORMATS };
+  const queue = new Queue({ store, clock, log, ...formats, sharedLimits: limits });
   await queue.start();
   const deletion = new EndpointDeletion({ store, clock, log, endpoints, jobs: queue.removal });
   await deletion.start();

@@ -38,6 +38,7 @@ async function startStage(): Promise<Stage> {
   const key = await make('/v1/keys', { name: 'k', scopes: ['worker'] });
   const pod = await make('/v2/pods', { name: 'p', image: 'i', cpu: CPU });
   const budget = await make('/v1/budgets', { name: 'b', limit: 1 });
+  const sharedlimit = await make('/v1/shared-limits', { name: 'l' });
   const schedule = await make('/v1/schedules', {
     name: 's',
     endpointId: endpoint,
@@ -58,6 +59,7 @@ async function startStage(): Promise<Stage> {
     flow,
     key,
     pod,
+    sharedlimit,
     networkvolume,
     registry,
     budget,

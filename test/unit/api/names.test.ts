@@ -38,6 +38,7 @@ async function makeOwn(platform: Platform, userId: string): Promise<Caller> {
     ...{ template, endpoint },
     key: await make('/v1/keys', { name: NAME, scopes: ['worker'] }),
     budget: await make('/v1/budgets', { name: NAME, limit: 1 }),
+    sharedlimit: await make('/v1/shared-limits', { name: NAME }),
     schedule: await make('/v1/schedules', { name: NAME, endpointId: endpoint, every: 3_600_000 }),
     networkvolume: await make('/v1/network-volumes', { name: NAME, size: 1 }),
     registry: await make('/v1/registries', {

@@ -41,6 +41,7 @@ const RESOURCES = {
     body: () => ({ name: 'r', server: 'r.example.com', username: 'u', secret: 's' }),
   },
   budgets: { path: '/v1/budgets', body: () => ({ name: 'b', limit: 1 }) },
+  sharedLimits: { path: '/v1/shared-limits', body: () => ({ name: 'l' }) },
   schedules: {
     path: '/v1/schedules',
     body: () => ({ name: 's', endpointId: 'demo', every: 3_600_000 }),

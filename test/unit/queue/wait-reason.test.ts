@@ -47,6 +47,11 @@ function awaited(id: string, ended?: 'COMPLETED'): JobParent {
   return { endpointId: 'other', id, onFailure: 'run', step, ...(ended && { ended }) };
 }
 
+const UPSTREAM = {
+  ...{ id: 'l', name: 'upstream', home: 0, key: null },
+  ...{ rateLimit: { max: 500, perMs: 60_000 }, concurrency: 1 },
+};
+
 const CASES: Record<string, Case> = {
   'memory that was not enough, without a worker of a later GPU type': {
     job: { solo: true, queuedAt: T0 },
@@ -150,6 +155,29 @@ const CASES: Record<string, Case> = {
       ...{ code: 'rate_limited', until: NOW + 9_000 },
       message:
         '1 job of group a (groupRateLimit) started in the last 500 ms, the most that may; the next one may at 2026-01-01T00:01:14.000Z.',
+    },
+  },
+  'a shared limit that is used up': {
+    facts: {
+      workers: FREE,
+      shared: { limit: UPSTREAM, isPaused: false, until: NOW + 9_000 },
+    },
+    is: {
+      ...{ code: 'shared_limit', until: NOW + 9_000 },
+      message:
+        'The shared limit upstream (500 starts in 60 s and 1 running job over all its endpoints) is used up until 2026-01-01T00:01:14.000Z.',
+    },
+  },
+  'a shared limit that a handler has paused for its group': {
+    job: { group: 'a' },
+    facts: {
+      workers: FREE,
+      shared: { limit: { ...UPSTREAM, key: 'group' }, isPaused: true, until: NOW + 9_000 },
+    },
+    is: {
+      ...{ code: 'shared_limit', until: NOW + 9_000 },
+      message:
+        'A handler has paused the shared limit upstream for group a until 2026-01-01T00:01:14.000Z.',
     },
   },
   'a delay that is just over': {

@@ -21,6 +21,7 @@ const TEXTS: Readonly<Record<string, string>> = {
   registries: 'Logins of registries',
   budgets: 'Budgets',
   schedules: 'Schedules',
+  sharedLimits: 'Shared limits',
   workersMax: 'Maximum number of workers of one endpoint',
   recordKb: 'KB of JSON of one endpoint, template or pod',
   versions: 'Versions of the handler of one endpoint; an upload replaces the oldest one',

@@ -1,4 +1,4 @@
-// Selects for what the platform has: GPU types, network volumes, templates, data centers, endpoints.
+// Selects for what the platform has: GPU types, network volumes, templates, data centers, endpoints, shared limits.
 import { platform } from '../../platform/calls.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
@@ -36,6 +36,11 @@ const LISTS = {
       (await platform.catalog.dataCenters.page({ ...MOST, signal })).items.filter(
         ({ networkVolumes }) => networkVolumes,
       ),
+  },
+  sharedLimits: {
+    isAllowed: () => may('endpoints:read'),
+    load: async (signal: AbortSignal): Promise<Choice[]> =>
+      (await platform.sharedLimits.page({ ...MOST, signal })).items,
   },
   endpoints: {
     isAllowed: () => may('endpoints:read'),
@@ -92,26 +97,35 @@ export function ChoiceSelect({ choices, none, value = '', ...given }: ChoiceSele
 
 const ORDER = ['First', 'Second', 'Third'];
 
-/** One select for each GPU type, in order of preference. All have the same field name. */
-export function GpuSelects({
-  choices,
-  name,
-  value,
-  ...ids
-}: ChoiceSelectProps & { value: string }) {
-  if (choices === LOADING)
-    return <ChoiceSelect {...{ ...ids, choices, name, value }} none="No GPU" />;
+/** Texts of the selects of a list. */
+const LIST_TEXTS = {
+  gpus: { none: 'No GPU', noun: 'GPU type', empty: 'The catalog has no GPU types' },
+  sharedLimits: { none: 'None', noun: 'shared limit', empty: 'You have no shared limits' },
+} as const;
+
+interface ListSelectsProps extends ChoiceSelectProps {
+  value: string;
+  list: ChoiceList | undefined;
+  /** Most elements. */
+  most: number;
+}
+
+/** One select for each element of a list, in their order. All have the same field name. */
+export function ListSelects({ choices, list, most, name, value, ...ids }: ListSelectsProps) {
+  const { empty, none, noun } = LIST_TEXTS[list === 'sharedLimits' ? list : 'gpus'];
+  if (choices === LOADING) return <ChoiceSelect {...{ ...ids, choices, name, value, none }} />;
   const set = value === '' ? [] : value.split(', ');
-  const count = Math.max(set.length, Math.min(choices.length, ORDER.length));
-  if (count === 0) return <output {...ids}>The catalog has no GPU types</output>;
+  const offered = list === 'gpus' ? ORDER.length : most;
+  const count = Math.max(set.length, Math.min(choices.length, offered));
+  if (count === 0) return <output {...ids}>{empty}</output>;
   return (
     <span class="selects">
       {Array.from({ length: count }, (_, index) => (
         <ChoiceSelect
           key={ORDER[index] ?? index}
-          {...(index === 0 ? ids : { 'aria-label': `${ORDER[index] ?? 'Further'} GPU type` })}
+          {...(index === 0 ? ids : { 'aria-label': `${ORDER[index] ?? 'Further'} ${noun}` })}
           {...{ choices, name, value: set[index] }}
-          none={index === 0 ? 'No GPU' : '–'}
+          none={index === 0 ? none : '–'}
         />
       ))}
     </span>

@@ -1,10 +1,17 @@
 // A form of a resource's fields, for a new record or for one that exists. src/wire/resources/fields.ts has the fields.
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { Field, Fields, FieldValue } from '../../../../src/wire/resources/field.ts';
+import {
+  type Field,
+  type Fields,
+  type FieldValue,
+  parseRate,
+  type RateLimit,
+  spellRate,
+} from '../../../../src/wire/resources/field.ts';
 import { asError } from '../../platform/polling.ts';
 import { Problem } from '../problem.tsx';
-import { ChoiceSelect, GpuSelects, useChoices } from './choices.tsx';
+import { ChoiceSelect, ListSelects, useChoices } from './choices.tsx';
 import { Field as LabelledField } from './field.tsx';
 import { FormActions } from './form-actions.tsx';
 
@@ -113,14 +120,21 @@ function FieldInput({ field, isNew, name, value }: FieldInputProps) {
     <LabelledField label={label} help={help}>
       {(ids) => {
         const given = { ...ids, name };
-        if (choices && field.kind === 'list')
-          return <GpuSelects {...{ ...given, choices, value }} />;
+        if (choices && field.kind === 'list') {
+          const { max: most, refersTo: list } = field;
+          return <ListSelects {...{ ...given, choices, list, most, value }} />;
+        }
         if (choices) {
           return <ChoiceSelect {...{ ...given, choices, value }} none={none && capitalise(none)} />;
         }
         if (field.kind === 'choice') {
           const words = field.choices.map((id) => ({ id, name: spellChoice(id) }));
-          return <ChoiceSelect {...{ ...given, choices: words, value }} />;
+          return (
+            <ChoiceSelect
+              {...{ ...given, choices: words, value }}
+              none={none && capitalise(none)}
+            />
+          );
         }
         // A checkbox that is off has no value, as if the form did not have it.
         if (field.kind === 'switch') {
@@ -159,6 +173,7 @@ export function readForm(fields: Fields, form: FormData): Record<string, unknown
 function readValue(field: Field, text: string): unknown {
   if (field.kind === 'switch') return text === 'true';
   if (field.kind === 'retry') return parseJson(text);
+  if (field.kind === 'rate') return parseRate(text) ?? text;
   return isNumber(field) ? round(Number(text) * (field.formUnit ?? 1)) : text;
 }
 
@@ -171,6 +186,10 @@ function parseJson(text: string): unknown {
   }
 }
 
+function isRate(value: unknown): value is RateLimit {
+  return typeof value === 'object' && value !== null && 'perMs' in value;
+}
+
 type NumberField = Extract<Field, { kind: 'integer' | 'number' }>;
 
 function isNumber(field: Field): field is NumberField {
@@ -181,6 +200,7 @@ function spellValue(field: Field, value: unknown): string {
   if (value === undefined || value === null) return '';
   if (Array.isArray(value)) return value.join(', ');
   if (field.kind === 'retry') return JSON.stringify(value);
+  if (isRate(value)) return spellRate(value);
   return String(isNumber(field) ? round(Number(value) / (field.formUnit ?? 1)) : value);
 }
 
@@ -208,7 +228,9 @@ function describeField(field: Field, none: string | undefined): string {
       ? '; separate several with commas'
       : field.kind === 'retry'
         ? '; as JSON, such as {"backoff":"fixed","delayMs":5000}'
-        : '';
+        : field.kind === 'rate'
+          ? ', such as 100/1m (ms, s, m, h, d)'
+          : '';
   // The label has the unit of the form.
   const isConverted = isNumber(field) && field.formUnit !== undefined;
   const text = isConverted ? field.text.replace(/, (in milliseconds|ms)$/, '') : field.text;

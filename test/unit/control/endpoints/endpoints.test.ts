@@ -14,7 +14,7 @@ const NEW = { before: undefined, limit: 100 };
 const DEFAULTS = {
   ...{ workersMin: 0, idleTimeout: 5, scaler: { type: 'QUEUE_DELAY', seconds: 4 } },
   ...{ executionTimeout: 600_000, maxAttempts: 3, maxQueued: 100_000, webhook: null },
-  ...{ groupConcurrency: null, groupRateLimit: null, rateLimit: null },
+  ...{ groupConcurrency: null, groupRateLimit: null, limits: [], rateLimit: null },
   ...{ retry: null, retryOutOfMemoryOn: 'ANY_GPU_TYPE', failedRetention: 604_800_000 },
   history: null,
   ...{ gpuWeight: 1, minResidenceMs: 1_000, parkSeconds: 3_600, spareWorkers: 0, yields: false },

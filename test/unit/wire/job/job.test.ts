@@ -110,6 +110,7 @@ describe('an endpoint', () => {
       history: null,
       groupConcurrency: null,
       groupRateLimit: null,
+      limits: [],
       rateLimit: null,
       maxAttempts: 3,
       maxQueued: 100_000,
