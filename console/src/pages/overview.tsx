@@ -14,10 +14,13 @@ import { listBoundEndpoints, may, sessionState } from '../platform/session.ts';
 import { go, hrefOf } from '../routing/location.ts';
 import { CreationForm } from './endpoint/creation-form.tsx';
 import { pathOf } from './endpoint/frame.tsx';
+import { LastHour } from './endpoint/last-hour.tsx';
 import { loadOverview, type ShownEndpoint, watchOverview } from './endpoint/overview-rows.ts';
 import { judge } from './endpoint/states.ts';
 
 const EVERY_MS = 2_000;
+/** Rows with a drawing of the last hour, each of which is a request a minute. */
+const MAX_DRAWN = 25;
 
 const COLUMNS = [
   { name: 'Endpoint' },
@@ -26,6 +29,7 @@ const COLUMNS = [
   { name: 'Oldest', isNumber: true },
   { name: 'Running', isNumber: true },
   { name: 'Jobs/s', isNumber: true },
+  { name: 'Last hour' },
   { name: 'Failed, 1 h', isNumber: true },
   { name: 'Workers', isNumber: true },
 ];
@@ -66,8 +70,8 @@ export function Page() {
       {data && data.length === 0 && (may('endpoints:read') ? <NoEndpoints /> : <OpenById />)}
       {shown.length > 0 && (
         <Table label="Endpoints" columns={COLUMNS}>
-          {shown.map((endpoint) => (
-            <Row key={endpoint.id} endpoint={endpoint} />
+          {shown.map((endpoint, index) => (
+            <Row key={endpoint.id} endpoint={endpoint} isFirst={index < MAX_DRAWN} />
           ))}
         </Table>
       )}
@@ -78,7 +82,13 @@ export function Page() {
   );
 }
 
-function Row({ endpoint }: { endpoint: ShownEndpoint }) {
+interface RowProps {
+  endpoint: ShownEndpoint;
+  /** It has a drawing. */
+  isFirst: boolean;
+}
+
+function Row({ endpoint, isFirst }: RowProps) {
   const { activity, id, name, record } = endpoint;
   const judgement = judge(activity?.state, record);
   const failure = record?.rollout?.state === 'FAILED' ? record.rollout.reason : null;
@@ -96,6 +106,7 @@ function Row({ endpoint }: { endpoint: ShownEndpoint }) {
       </td>
       <td class="number">{show(activity?.running)}</td>
       <td class="number">{show(activity?.jobsPerSecond)}</td>
+      <td>{activity && isFirst && <LastHour id={id} />}</td>
       <td class="number">
         {activity && activity.failedLastHour > 0 ? (
           <a href={hrefOf(`${pathOf(id)}/jobs?status=FAILED`)}>{show(activity.failedLastHour)}</a>

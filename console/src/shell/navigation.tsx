@@ -2,56 +2,12 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useStore } from '../parts/store.ts';
-import { isOperator, may, mayAnywhere, type Session } from '../platform/session.ts';
+import type { Session } from '../platform/session.ts';
 import { signOut } from '../platform/sign-in.ts';
 import { hrefOf } from '../routing/location.ts';
+import { PAGE_GROUPS, type PageEntry } from './pages.ts';
+import { SearchButton } from './search.tsx';
 import { chooseTheme, THEMES, theme } from './theme.ts';
-
-interface Entry {
-  path: string;
-  name: string;
-  isShown: () => boolean;
-}
-
-/** The first group needs no name. */
-const GROUPS: readonly { name?: string; entries: readonly Entry[] }[] = [
-  {
-    entries: [
-      {
-        path: '/',
-        name: 'Overview',
-        isShown: () => mayAnywhere('endpoints:read') || mayAnywhere('jobs:read'),
-      },
-      { path: '/failed-jobs', name: 'Failed jobs', isShown: () => mayAnywhere('jobs:read') },
-    ],
-  },
-  {
-    name: 'Resources',
-    entries: [
-      { path: '/schedules', name: 'Schedules', isShown: () => may('jobs:read') },
-      { path: '/shared-limits', name: 'Shared limits', isShown: () => may('endpoints:read') },
-      { path: '/pods', name: 'Pods', isShown: () => may('pods:read') },
-      { path: '/templates', name: 'Templates', isShown: () => may('endpoints:read') },
-      { path: '/network-volumes', name: 'Network volumes', isShown: () => may('pods:read') },
-      { path: '/registries', name: 'Registries', isShown: () => may('pods:read') },
-    ],
-  },
-  {
-    name: 'Account',
-    entries: [
-      { path: '/billing', name: 'Billing', isShown: () => may('endpoints:read') },
-      { path: '/keys', name: 'Keys', isShown: () => may('keys:read') },
-      { path: '/limits', name: 'Limits', isShown: () => true },
-    ],
-  },
-  {
-    name: 'Platform',
-    entries: [
-      { path: '/catalog', name: 'Catalog', isShown: () => may('endpoints:read') },
-      { path: '/nodes', name: 'Nodes', isShown: () => isOperator() && may('pods:read') },
-    ],
-  },
-];
 
 export function Navigation({ path, session }: { path: string; session: Session }) {
   const [isOpen, setOpen] = useState(false);
@@ -66,7 +22,7 @@ export function Navigation({ path, session }: { path: string; session: Session }
     document.addEventListener('keydown', closeOnEscape);
     return () => document.removeEventListener('keydown', closeOnEscape);
   }, [isOpen]);
-  const isCurrent = (entry: Entry) =>
+  const isCurrent = (entry: PageEntry) =>
     entry.path === '/'
       ? path === '/' || path.startsWith('/endpoints')
       : path.startsWith(entry.path);
@@ -77,6 +33,7 @@ export function Navigation({ path, session }: { path: string; session: Session }
           <img src={hrefOf('/icon.svg')} alt="" width="22" height="22" />
           Millrace
         </a>
+        <SearchButton />
         <button
           ref={menu}
           type="button"
@@ -89,7 +46,7 @@ export function Navigation({ path, session }: { path: string; session: Session }
         </button>
       </div>
       <nav id="navigation" aria-label="Main">
-        {GROUPS.map(({ entries, name }) => (
+        {PAGE_GROUPS.map(({ entries, name }) => (
           <Group key={name} name={name} entries={entries.filter(({ isShown }) => isShown())}>
             {(entry) => (
               <a
@@ -122,8 +79,8 @@ export function Navigation({ path, session }: { path: string; session: Session }
 
 interface GroupProps {
   name: string | undefined;
-  entries: readonly Entry[];
-  children: (entry: Entry) => ComponentChildren;
+  entries: readonly PageEntry[];
+  children: (entry: PageEntry) => ComponentChildren;
 }
 
 function Group({ children, entries, name }: GroupProps) {

@@ -48,6 +48,50 @@ export function describeKeyboard(world: () => World): void {
       });
     });
 
+    it('opens the palette, which leads to pages, endpoints, jobs and tags', async () => {
+      const client = clientOf(world());
+      const { id } = await client.run({ act: 'say' }, { tags: ['palette'] });
+      const use = async (page: Page) => {
+        const field = page.getByRole('combobox', { name: /Page, endpoint/ });
+        const options = page.getByRole('option');
+        const search = async (text: string) => {
+          await page.keyboard.press('Control+k');
+          await field.fill(text);
+        };
+        await page.getByRole('heading', { name: 'Limits' }).waitFor();
+        await search('templ');
+        await expectAccessible(page);
+        await page.keyboard.press('Enter');
+        await page.getByRole('heading', { name: 'Templates' }).waitFor();
+
+        await search(`jobs ${ENDPOINT}`);
+        await options.filter({ hasText: /^console Jobs$/ }).waitFor();
+        await page.keyboard.press('ArrowDown');
+        await page.keyboard.press('ArrowUp');
+        await page.keyboard.press('Enter');
+        await page.getByLabel('Status').waitFor();
+
+        await search(id);
+        await options.filter({ hasText: `Job of ${ENDPOINT}` }).waitFor();
+        await page.keyboard.press('Enter');
+        await page.getByRole('heading', { name: 'Job', exact: true }).waitFor();
+        expect(page.url()).toContain(id);
+
+        await search('palette');
+        await options.filter({ hasText: `Jobs of ${ENDPOINT} with the tag “palette”` }).click();
+        await page.getByRole('link', { name: id }).waitFor();
+        await expect.poll(() => page.getByRole('table').getByRole('link').count()).toBe(1);
+
+        await page.getByRole('button', { name: 'Search' }).click();
+        await field.fill('00000000-0000-7000-8000-000000000000');
+        await page.getByText('Nothing found').waitFor();
+        await page.keyboard.press('Escape');
+        await field.waitFor({ state: 'detached' });
+      };
+      // The endpoints that do not have the job say so.
+      await visit(world(), '/limits', use, { allow: /status of 404/ });
+    });
+
     it('closes the menu of a phone with Escape', async () => {
       const viewport = { width: 360, height: 740 };
       const use = async (page: Page) => {
