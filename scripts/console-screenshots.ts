@@ -3,11 +3,12 @@
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { delimiter, join } from 'node:path';
 import type { Browser } from 'playwright-core';
 import sharp from 'sharp';
-import { createClient, createPlatform } from '../src/client.ts';
+import { createClient, createPlatform, type FlowJobRequest } from '../src/client.ts';
 import { launchBrowser } from '../test/support/browser.ts';
+import { sayingOf, standInFolder } from '../test/support/nvidia-smi/stand-in.ts';
 import { PlatformProcess } from '../test/support/processes.ts';
 import {
   createVersionedEndpoint,
@@ -20,9 +21,16 @@ const [FOLDER = 'docs/console'] = process.argv.slice(2);
 const isWhole = process.argv.length > 2;
 /** Pictures that the docs have: <page>-<size>-<theme>. */
 const PICTURES: ReadonlySet<string> = new Set([
-  ...['overview', 'endpoint', 'playground', 'jobs', 'failed-jobs', 'job-output', 'workers'].map(
-    (page) => `${page}-desktop-light`,
-  ),
+  ...[
+    'overview',
+    'endpoint',
+    'playground',
+    'jobs',
+    'flow',
+    'failed-jobs',
+    'job-output',
+    'workers',
+  ].map((page) => `${page}-desktop-light`),
   ...['overview', 'playground', 'jobs'].map((page) => `${page}-phone-light`),
   'job-failed-desktop-dark',
 ]);
@@ -37,6 +45,28 @@ const PICTURE = `<svg xmlns="http://www.w3.org/2000/svg" width="640" height="360
   <path d="M0 210c80 0 80 40 160 40s80-40 160-40 80 40 160 40 80-40 160-40v150H0z" fill="#5cc3d1"/>
   <circle cx="470" cy="110" r="54" fill="#fcf1da"/>
 </svg>`;
+
+const SAY = { act: 'say', text: 'word ', count: 5 };
+
+/** One job of it runs for minutes. */
+const FLOW: FlowJobRequest[] = [
+  { name: 'scene', input: SAY },
+  { name: 'poster', input: SAY, after: ['scene'] },
+  { name: 'caption', input: { act: 'fail', text: 'no words' }, after: ['scene'] },
+  { name: 'narration', input: { act: 'chunks', count: 20_000, ms: 15 }, after: ['scene'] },
+  { name: 'thumbnail', input: SAY, after: ['poster'] },
+  { name: 'print', endpoint: 'transcribe', input: SAY, after: [{ job: 'poster', as: 'image' }] },
+  { name: 'translate-de', input: SAY, after: ['caption'] },
+  { name: 'translate-fr', input: SAY, after: [{ job: 'caption', onFailure: 'skip' }] },
+  { name: 'film', input: SAY, after: ['poster', 'narration'] },
+  {
+    ...{ name: 'report', input: SAY },
+    after: [
+      'film',
+      ...['translate-de', 'translate-fr'].map((job) => ({ job, onFailure: 'run' as const })),
+    ],
+  },
+];
 
 interface Shot {
   name: string;
@@ -57,6 +87,7 @@ writeFileSync(secretsKey, `${randomBytes(32).toString('base64')}\n`);
 const platform = await PlatformProcess.start({
   endpoints: [ENDPOINT, 'transcribe', 'upscale'],
   args: ['--engine', 'process', '--catalog', catalogFile, '--secrets-key-file', secretsKey],
+  env: { PATH: `${standInFolder}${delimiter}${process.env['PATH']}`, ...sayingOf('eight-a100') },
 });
 const browser = await launchBrowser();
 try {
@@ -103,6 +134,12 @@ async function prepare(): Promise<Shot[]> {
     await deploy(admin, versioned.id, number);
   }
   await createClient({ url, key, endpoint: versioned.id }).run({ ms: 600_000 });
+  const [gpuType] = (await admin.catalog.gpus.page()).items;
+  await admin.pods.create({
+    ...{ name: 'trainer', image: 'none', args: 'sleep 600' },
+    gpu: { id: gpuType?.id ?? '', count: 2 },
+  });
+  const flow = await client.flows.run({ jobs: FLOW });
   const base = `/endpoints/${ENDPOINT}`;
   return [
     { name: 'overview', path: '/' },
@@ -110,6 +147,8 @@ async function prepare(): Promise<Shot[]> {
     { name: 'waiting', path: '/endpoints/transcribe' },
     { name: 'playground', path: `${base}/playground` },
     { name: 'jobs', path: `${base}/jobs` },
+    { name: 'flows', path: `${base}/flows` },
+    { name: 'flow', path: `${base}/flows/${flow.id}` },
     { name: 'failed-jobs', path: '/failed-jobs' },
     { name: 'job-running', path: `${base}/jobs/${running.id}` },
     { name: 'job-failed', path: `${base}/jobs/${failed.id}` },
@@ -124,7 +163,9 @@ async function prepare(): Promise<Shot[]> {
     { name: 'catalog', path: '/catalog' },
     { name: 'keys', path: '/keys' },
     { name: 'limits', path: '/limits' },
+    { name: 'gpus', path: '/gpus' },
     { name: 'nodes', path: '/nodes' },
+    { name: 'palette', path: '/limits' },
     { name: 'versions', path: `/endpoints/${versioned.id}/versions` },
     { name: 'workers', path: `/endpoints/${versioned.id}` },
   ];
@@ -154,6 +195,10 @@ async function takeAll(chromium: Browser, shots: readonly Shot[]): Promise<void>
           await page.getByRole('radio', { name: 'JSON', exact: true }).check();
           await page.getByLabel('Input (JSON)').fill(JSON.stringify(input, null, 2));
           await page.getByRole('button', { name: 'Run', exact: true }).click();
+        }
+        if (name === 'palette') {
+          await page.keyboard.press('Control+k');
+          await page.getByRole('combobox').fill('console');
         }
         await page.waitForTimeout(SETTLE_MS);
         await take(name);

@@ -35,6 +35,7 @@ export const ROUTES: readonly PageRoute[] = [
   { path: '/billing', load: () => import('../pages/billing/page.tsx') },
   { path: '/catalog', load: () => import('../pages/catalog/page.tsx') },
   { path: '/limits', load: () => import('../pages/limits/page.tsx') },
+  { path: '/gpus', load: () => import('../pages/gpus/page.tsx') },
   { path: '/nodes', load: () => import('../pages/nodes/page.tsx') },
   { path: '/keys', load: () => import('../pages/keys/page.tsx') },
 ];

@@ -42,6 +42,7 @@ export const PAGE_GROUPS: readonly { name?: string; entries: readonly PageEntry[
     name: 'Platform',
     entries: [
       { path: '/catalog', name: 'Catalog', isShown: () => may('endpoints:read') },
+      { path: '/gpus', name: 'GPUs', isShown: () => isOperator() && may('pods:read') },
       { path: '/nodes', name: 'Nodes', isShown: () => isOperator() && may('pods:read') },
     ],
   },

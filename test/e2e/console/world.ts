@@ -2,13 +2,14 @@
 import { randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import axe from 'axe-core';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { expect } from 'vitest';
 import { createClient } from '../../../src/client.ts';
 import { openPage, type WatchedPage } from '../../support/browser.ts';
+import { sayingOf, standInFolder } from '../../support/nvidia-smi/stand-in.ts';
 import { PlatformProcess } from '../../support/processes.ts';
 
 export const ENDPOINT = 'console';
@@ -33,6 +34,7 @@ export async function openWorld(browser: Browser): Promise<World> {
   const platform = await PlatformProcess.start({
     endpoints: [ENDPOINT, 'quiet', FORM, HOSTILE],
     args: ['--engine', 'process', '--catalog', CATALOG, '--secrets-key-file', secretsKey],
+    env: { PATH: `${standInFolder}${delimiter}${process.env['PATH']}`, ...sayingOf('eight-a100') },
   });
   const worker = platform.startWorker(ENDPOINT, 'console.ts');
   const form = platform.startWorker(FORM, 'console-form.ts');
