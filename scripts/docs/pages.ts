@@ -21,6 +21,7 @@ const SECTIONS: Readonly<Record<string, readonly string[]>> = {
   ],
   Jobs: [
     'docs/client.md',
+    'clients/python/README.md',
     'docs/webhooks.md',
     'docs/retries.md',
     'docs/dead-letters.md',
@@ -115,7 +116,7 @@ function toPath(source: string): string {
   if (source === 'README.md') return 'index';
   if (source === 'docs/README.md') return 'contents';
   const path = source.replace(/^docs\//, '').replace(/\.md$/, '');
-  if (path.startsWith('examples/') && path !== 'examples/README') return dirname(path);
+  if (/^(examples|clients)\//.test(path) && path !== 'examples/README') return dirname(path);
   if (path.endsWith('/README')) return `${dirname(path)}/index`;
   return source.includes('/') ? path : path.toLowerCase();
 }

@@ -4,7 +4,10 @@ import { dirname, join, resolve } from 'node:path';
 import { describe, expect, it } from 'vitest';
 
 const ROOT = resolve(import.meta.dirname, '../..');
-const PAGES = globSync(['*.md', 'docs/**/*.md', 'examples/*/*.md', 'bench/*.md'], { cwd: ROOT });
+const PAGES = globSync(
+  ['*.md', 'docs/**/*.md', 'examples/**/README.md', 'clients/*/*.md', 'bench/*.md'],
+  { cwd: ROOT },
+);
 const SOURCES = globSync('{src,test,bench,bin,scripts,handlers,examples}/**/*.{ts,js,proto}', {
   cwd: ROOT,
   exclude: ['**/node_modules'],
