@@ -2,6 +2,7 @@
 import type { BatchForms } from '../queue/batches/batch-form.ts';
 import type { RecordFormats } from '../queue/records.ts';
 import type { Adapter } from './adapter.ts';
+import { OWN_FORMS } from './batch-form.ts';
 import { openAi } from './openai/openai-routes.ts';
 import { runpod } from './runpod/runpod.ts';
 
@@ -13,7 +14,9 @@ export const RECORD_FORMATS: RecordFormats = Object.assign(
   ...ADAPTERS.map(({ recordFormats }) => recordFormats),
 );
 
+/** Also Millrace's own. */
 export const BATCH_FORMS: BatchForms = Object.assign(
   {},
+  OWN_FORMS,
   ...ADAPTERS.map(({ batchForms }) => batchForms),
 );

@@ -1,4 +1,5 @@
 // A platform on an in-memory store with a clock that tests control, and a scripted worker for its link.
+import { OWN_FORMS } from '../../src/api/batch-form.ts';
 import { ManualClock } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
 import { outcomeOf } from '../../src/conformance/platform/scripted-worker.ts';
@@ -116,6 +117,7 @@ export class Platform {
       history,
       owns,
       random,
+      batchForms: OWN_FORMS,
       ...(findScaling && { findScaling }),
     };
     const options = webhooks ? { ...plain, webhooks: webhooks() } : plain;

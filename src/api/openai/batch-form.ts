@@ -26,6 +26,7 @@ const batchLine = z.looseObject({
 
 export const openAiForm: BatchForm = {
   attachment: { format: RUNPOD_FORMAT, handlerData: null },
+  names: { customId: 'custom_id', target: 'url' },
   readLine,
   writeResult,
 };

@@ -4,7 +4,7 @@ import { BATCH_LIMITS } from '../../wire/job/batch.ts';
 import type { ParentEnd } from '../../wire/job/job.ts';
 import type { Change } from '../changes.ts';
 import { findEnd } from '../lifecycle/links.ts';
-import { END_KIND, listBatches } from './batch-record.ts';
+import { dropOpenBatch, END_KIND, listBatches } from './batch-record.ts';
 
 /** Ends of each batch that one commit drops. */
 const DROPPED_AT_ONCE = 128;
@@ -54,13 +54,17 @@ export function isUnwritten(tx: Reader, { id, line }: BatchPlace): boolean {
   return tx.resource(nameEnd(id, line)) !== undefined;
 }
 
-/** Part of the removal of an endpoint. @returns whether none of its open batches has ends left */
-export function dropEnds(tx: Transaction, endpointId: string): boolean {
+/** Part of the removal of an endpoint. @returns whether none of its batches is open */
+export function dropBatches(tx: Transaction, endpointId: string): boolean {
   const limit = BATCH_LIMITS.openBatchesOfUser;
   const open = listBatches(tx, { endpointId, limit }, ['open']);
   const ends = tx.each(open, ({ id }) =>
     tx.resources({ kind: END_KIND, parent: id, limit: DROPPED_AT_ONCE }),
   );
-  for (const end of ends.flat()) tx.removeResource(end);
-  return ends.every(({ length }) => length < DROPPED_AT_ONCE);
+  for (const [index, batch] of open.entries()) {
+    const some = ends[index] ?? [];
+    for (const end of some) tx.removeResource(end);
+    if (some.length < DROPPED_AT_ONCE) dropOpenBatch(tx, batch);
+  }
+  return open.length === 0;
 }

@@ -40,6 +40,8 @@ export interface BatchForm {
   readLine(line: Buffer, owner: string): Promise<BatchLine>;
   writeResult(result: BatchResult, owner: string): Promise<ResultLine>;
   attachment: JobAttachment | null;
+  /** Members of a line, for refusals. */
+  names: { customId: string; target: string };
 }
 
 /** By the name that the record of a batch has. */

@@ -150,6 +150,15 @@ export function putBatch(tx: Transaction, batch: StoredBatch): void {
   }
 }
 
+/** The parts of its results are removed later. */
+export function dropOpenBatch(tx: Transaction, batch: StoredBatch): void {
+  tx.removeResource({ kind: BATCH_KINDS.open, id: batch.id });
+  const { endpointId, position, userId } = batch;
+  for (const { id } of [batch.output, batch.errors]) {
+    putFile(tx, 'removed', { endpointId, id, position, userId });
+  }
+}
+
 export function removeEndedBatch(tx: Transaction, { id }: Pick<StoredBatch, 'id'>): void {
   tx.removeResource({ kind: BATCH_KINDS.ended, id });
 }

@@ -16,7 +16,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import { readQueue } from '../admission.ts';
 import { readEndpoint } from '../endpoint-removal.ts';
 import type { QueueParts } from '../queue-parts.ts';
-import { dropEnds } from './batch-ends.ts';
+import { dropBatches } from './batch-ends.ts';
 import { type BatchForm, findForm } from './batch-form.ts';
 import {
   FILE_KINDS,
@@ -39,6 +39,8 @@ const DELETED_AT_ONCE = 8;
 const SWEPT_AT_ONCE = 128;
 /** Time between two searches for what has expired, ms. */
 const SWEEP_MS = 3_600_000;
+/** Of the hash of a name: 120 bits. */
+const NAME_CHARACTERS = 20;
 /** Lines that are checked before other requests run. */
 const LINES_AT_ONCE = 64;
 
@@ -189,7 +191,7 @@ export class Files {
   async dropSome(endpointId: string): Promise<boolean> {
     return this.#options.store.write((tx) => {
       const limit = DELETED_AT_ONCE;
-      if (!dropEnds(tx, endpointId)) return false;
+      if (!dropBatches(tx, endpointId)) return false;
       const [removed] = listRemains(tx, 'removed', { endpointId, limit: 1 });
       const whole = listFiles(tx, { endpointId, limit });
       const uploads = listRemains(tx, 'upload', { endpointId, limit });
@@ -389,15 +391,17 @@ class Upload {
   }
 
   #judge(number: number, customId: string, target: string): void {
+    const { names } = this.#target.form;
     this.#common ??= target;
     if (target !== this.#common) {
       this.#refuse(
-        `line ${number}: url: is ${target}, and that of the first line is ${this.#common}; all lines must have the same`,
+        `line ${number}: ${names.target}: is ${target}, and that of the first line is ${this.#common}; all lines must have the same`,
       );
     }
-    const name = hash('sha256', customId, 'base64url').slice(0, 20);
+    const name = hash('sha256', customId, 'base64url').slice(0, NAME_CHARACTERS);
     if (this.#names.has(name)) {
-      this.#refuse(`line ${number}: custom_id: ${JSON.stringify(customId)} names another line`);
+      const text = JSON.stringify(customId);
+      this.#refuse(`line ${number}: ${names.customId}: ${text} names another line`);
     }
     this.#names.add(name);
   }

@@ -11,6 +11,7 @@ export interface KilledWorkerOptions {
   endpoint: string;
   /** Default: `perilous.ts`, three jobs in a thread. */
   handler?: string;
+  jobsPerThread?: number;
 }
 
 export class KilledWorker {
@@ -58,13 +59,13 @@ export class KilledWorker {
   }
 
   #start(): Process {
-    const { id, endpoint, handler } = this.#options;
+    const { id, endpoint, handler, jobsPerThread = handler === undefined ? 3 : 0 } = this.#options;
     const state = join(this.#platform.folder, 'state');
     return this.#platform.startWorker(
       endpoint,
       handler ?? 'perilous.ts',
       ...['--worker-id', id, '--state-dir', state],
-      ...['--threads', '2', ...(handler === undefined ? ['--jobs-per-thread', '3'] : [])],
+      ...['--threads', '2', ...(jobsPerThread > 0 ? ['--jobs-per-thread', `${jobsPerThread}`] : [])],
       ...['--grace-ms', '300', '--drain-ms', '1500', '--force-ms', '500'],
     );
   }
