@@ -1,6 +1,7 @@
 // The public API for programs: `millrace/client`. A client submits and reads the jobs of one endpoint;
 // a platform object manages all other resources. client/ sends and repeats the requests.
 import { type ApiCall, ApiCaller, type ApiCallerOptions, callOf } from './client/api-caller.ts';
+import { type BatchesClient, connectBatches } from './client/jobs/batches.ts';
 import { connectFlows, type FlowsClient } from './client/jobs/flows.ts';
 import {
   followLog,
@@ -49,6 +50,7 @@ import { JOB_ROUTES } from './wire/routes/routes.ts';
 
 export { ApiError, UnreachableError } from './client/api-caller.ts';
 export type { EventsOptions, TopicEvent } from './client/events.ts';
+export type { BatchesClient, BatchListOptions, BatchSubmitOptions } from './client/jobs/batches.ts';
 export type { FlowListOptions, FlowSelection, FlowsClient } from './client/jobs/flows.ts';
 export type { LogOptions, LogPage, StreamChunk, StreamOptions } from './client/jobs/job-reads.ts';
 export type {
@@ -105,6 +107,7 @@ export type { Chunk, Metrics } from './wire/chunk/chunk.ts';
 export { reassemble } from './wire/chunk/chunk-pieces.ts';
 export type { KubernetesLimits, PodKubernetes } from './wire/engine/kubernetes.ts';
 export type { AttemptUsage, GpuUsage, StuckPlace } from './wire/job/attempt.ts';
+export type { BatchList, BatchRecord } from './wire/job/batch-records.ts';
 export type {
   FlowJob,
   FlowList,
@@ -306,6 +309,8 @@ export interface Client<Handler = unknown> {
   ): Promise<JobsChanged>;
   /** Graphs of jobs that one request submits. */
   readonly flows: FlowsClient;
+  /** Lines of a file as jobs. */
+  readonly batches: BatchesClient;
   /** Returns what the handler logged, as NDJSON. */
   log(jobId: string, options?: LogOptions): Promise<LogPage>;
   /** A FAILED or TIMED_OUT job with error, timeline, input and log, also after its retention. @throws ApiError */
@@ -417,6 +422,7 @@ export function createClient<Handler = unknown>(options: ClientOptions): Client<
     changeJobs: (change, filter, options = {}) =>
       changeJobs(caller, callOf(JOB_ROUTES.changeJobs, ofEndpoint), { change, filter, ...options }),
     flows: connectFlows(caller, endpoint),
+    batches: connectBatches(caller, endpoint),
     failedJob: (jobId, { signal } = {}) =>
       caller.json<FailedJob>({ ...callOf(JOB_ROUTES.getFailedJob, ofJob(jobId)), signal }),
     resubmit: async (ids, { signal } = {}) => {

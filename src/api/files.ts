@@ -6,6 +6,8 @@ import type { Queues } from '../queue/queues.ts';
 import { loadInFlight, takeOver, writeSlices } from './http/byte-reply.ts';
 import { abortWhenGone } from './http/problem-reply.ts';
 
+type SentFile = Pick<StoredFile, 'bytes' | 'endpointId' | 'id' | 'name' | 'parts'>;
+
 /** As bytes: nothing here may run in a browser. */
 const FILE_MEDIA_TYPE = 'application/octet-stream';
 
@@ -13,7 +15,7 @@ const FILE_MEDIA_TYPE = 'application/octet-stream';
 export async function sendFile(
   reply: FastifyReply,
   { files }: Pick<Queues, 'files'>,
-  file: StoredFile,
+  file: SentFile,
 ): Promise<FastifyReply> {
   const gone = abortWhenGone(reply.raw);
   const written = { bytes: 0 };
@@ -38,14 +40,14 @@ export async function sendFile(
   return reply;
 }
 
-function begin(reply: FastifyReply, { bytes, name }: StoredFile): void {
+function begin(reply: FastifyReply, { bytes, name }: SentFile): void {
   reply.header('content-type', FILE_MEDIA_TYPE);
   const plain = name.replace(/[^\w.-]/g, '_');
   reply.header('content-disposition', `attachment; filename="${plain}"`);
   takeOver(reply).setHeader('content-length', bytes);
 }
 
-function cut(reply: FastifyReply, file: StoredFile): FastifyReply {
+function cut(reply: FastifyReply, file: SentFile): FastifyReply {
   if (!reply.sent) raiseNoFile(file);
   reply.raw.destroy();
   return reply;

@@ -76,6 +76,10 @@ export const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'submits, lists, shows, cancels and retries graphs of jobs',
     load: async () => (await import('./jobs/flows.ts')).flowsCommands,
   },
+  batches: {
+    summary: 'runs the lines of a file as jobs; lists, shows and cancels batches',
+    load: async () => (await import('./jobs/batches.ts')).batchesCommands,
+  },
   failed: {
     summary: 'lists, shows, exports, resubmits and deletes failed jobs',
     load: async () => (await import('./jobs/failed.ts')).failedCommands,

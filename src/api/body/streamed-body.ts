@@ -1,12 +1,15 @@
 // Reads a large request body piece by piece, within bounds of its size and of the time between two pieces.
-import type { IncomingMessage } from 'node:http';
 import type { FastifyRequest } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
+import { BATCH_LIMITS } from '../../wire/job/batch.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import { findResponse, sendContinue } from '../limits/exchanges.ts';
 import { checkCoding, describeStall, describeTinyChunks, isTiny } from './body-reader.ts';
+
+/** An upload of lines has one of them, and the parts around it, in memory. */
+export const UPLOAD_CLAIM_BYTES = 2 * BATCH_LIMITS.lineBytes;
 
 /** Retry-After of a dropped upload, ms. */
 const RETRY_MS = 5_000;
@@ -82,12 +85,4 @@ function describeDrop(): ProblemError {
 
 function refuseSize(maxBytes: number): ProblemError {
   return new ProblemError('payload_too_large', `The request body has more than ${maxBytes} bytes.`);
-}
-
-/** For `addContentTypeParser`: the handler reads the body with `streamBody`. */
-export async function leaveUnread(
-  _request: FastifyRequest,
-  _payload: IncomingMessage,
-): Promise<undefined> {
-  return undefined;
 }

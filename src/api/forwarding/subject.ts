@@ -4,9 +4,11 @@ import type { FastifyRequest } from 'fastify';
 import { LIMITS } from '../../wire/job/job.ts';
 import {
   ACTIVITY_ROUTES,
+  BATCH_ROUTES,
   FLOW_ROUTES,
   JOB_ROUTES,
   LB_ROUTE,
+  OPENAI_BATCH_ROUTES,
   RESOURCES,
   RUNPOD_BASE,
   SYSTEM_ROUTES,
@@ -61,6 +63,8 @@ const IDEMPOTENT_PATHS = new Set<string>([
   JOB_ROUTES.pauseQueue.path,
   JOB_ROUTES.resumeQueue.path,
   FLOW_ROUTES.cancelFlow.path,
+  BATCH_ROUTES.cancelBatch.path,
+  OPENAI_BATCH_ROUTES.cancelOpenAiBatch.path,
   JOB_ROUTES.getJobStatus.path,
   '/v2/:endpoint/status-sync/:job',
 ]);

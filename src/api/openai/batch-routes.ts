@@ -13,17 +13,15 @@ import { OPENAI_BATCH_ROUTES, RUNPOD_BASE } from '../../wire/routes/routes.ts';
 import type { AdapterParts } from '../adapter.ts';
 import { check, parseJson } from '../body/body.ts';
 import { findBoundary, readField, readForm } from '../body/multipart.ts';
-import { leaveUnread, streamBody } from '../body/streamed-body.ts';
+import { streamBody, UPLOAD_CLAIM_BYTES } from '../body/streamed-body.ts';
 import { sendFile } from '../files.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import { type QueryValues, readInteger, readText, refuseParameter } from '../http/requests.ts';
-import { addBodyScope, NO_BODY_BYTES } from '../routes/operation-routes.ts';
+import { addBodyScope, addStreamScope, NO_BODY_BYTES } from '../routes/operation-routes.ts';
 import { OPENAI_FORM } from './batch-form.ts';
 
 /** A form around a file. */
 const FORM_BYTES = 1_048_576;
-/** An upload has one line and the parts around it in memory. */
-const UPLOAD_CLAIM_BYTES = 2 * BATCH_LIMITS.lineBytes;
 const MULTIPART_TYPE = 'multipart/form-data';
 
 interface BatchRoute {
@@ -47,13 +45,10 @@ export function addBatchRoutes(app: FastifyInstance, options: AdapterParts): voi
     }
   };
   const routes = OPENAI_BATCH_ROUTES;
-  app.register((scope, _options, registered) => {
-    scope.removeAllContentTypeParsers();
-    scope.addContentTypeParser(MULTIPART_TYPE, leaveUnread);
+  addStreamScope(app, MULTIPART_TYPE, (scope) => {
     const maxBytes = BATCH_LIMITS.fileBytes + FORM_BYTES;
     const upload = (request: Request, reply: FastifyReply) => uploadFile(request, reply, options);
     add(scope, routes.uploadOpenAiFile, upload, maxBytes);
-    registered();
   });
   addBodyScope(app, JSON_TYPE, (scope) => {
     add(

@@ -51,6 +51,11 @@ const TAGS: OpenApi['tags'] = [
     description: 'Submit, read, cancel and retry graphs of jobs, perhaps on several endpoints.',
   },
   {
+    name: 'batches',
+    description:
+      'Run the lines of a file as jobs when nothing more urgent waits, and read their results.',
+  },
+  {
     name: 'openai',
     description:
       'The OpenAI API of an endpoint whose handler takes `openai_route` and `openai_input`.',

@@ -94,13 +94,22 @@ export function addOperations(app: FastifyInstance, bound: readonly BoundOperati
   );
   const others = bound.filter(({ operation }) => !operation.body);
   for (const [mediaType, some] of withBody) {
+    const [streamed, whole] = split(some);
     addBodyScope(app, mediaType, (scope) => {
-      for (const { add } of some) add(scope);
+      for (const { add } of whole) add(scope);
+    });
+    addStreamScope(app, mediaType, (scope) => {
+      for (const { add } of streamed) add(scope);
     });
   }
   addBodyScope(app, '*', (scope) => {
     for (const { add } of others) add(scope);
   });
+}
+
+function split(some: readonly BoundOperation[]): [BoundOperation[], BoundOperation[]] {
+  const isStreamed = ({ operation }: BoundOperation) => operation.body?.isStreamed === true;
+  return [some.filter(isStreamed), some.filter((each) => !isStreamed(each))];
 }
 
 /** Body limit of operations that take no body: enough for an empty object and white space. */
@@ -117,6 +126,21 @@ export function addBodyScope(
   app.register((scope, _options, registered) => {
     scope.removeAllContentTypeParsers();
     scope.addContentTypeParser(mediaType, app.readBody);
+    addRoutes(scope);
+    registered();
+  });
+}
+
+/** The handlers read the bodies piece by piece. */
+export function addStreamScope(
+  app: FastifyInstance,
+  mediaType: string,
+  addRoutes: (scope: FastifyInstance) => void,
+): void {
+  app.register((scope, _options, registered) => {
+    scope.removeAllContentTypeParsers();
+    // The body stays undefined.
+    scope.addContentTypeParser(mediaType, async () => undefined);
     addRoutes(scope);
     registered();
   });

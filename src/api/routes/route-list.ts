@@ -4,6 +4,7 @@ import { UserKeys } from '../../control/keys/user-keys.ts';
 import { forCallers } from '../../control/user-resources.ts';
 import { endpoints as endpointResource } from '../../wire/resources/endpoint.ts';
 import type { ApiContext } from '../context.ts';
+import { bindBatches } from './batch-routes.ts';
 import { bindEvents } from './event-routes.ts';
 import { bindFlows } from './flow-routes.ts';
 import { bindJobs } from './job-routes.ts';
@@ -26,6 +27,7 @@ type Bind = (context: ApiContext) => BoundOperation[];
 const ROUTES: readonly Bind[] = [
   (context) => bindJobs(context, { streamJob: handleStream(context) }),
   bindFlows,
+  bindBatches,
   (context) => bindKeys(new UserKeys(context)),
   ({ endpoints }) => bindResource(endpointResource, serveCallers(forCallers(endpoints))),
   ({ pods }) => bindPods(pods),

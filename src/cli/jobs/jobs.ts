@@ -57,7 +57,7 @@ interface JobVerb<Table extends OptionTable> {
   summary: string;
   description?: readonly string[];
   /** What the argument of the command identifies. */
-  takes: 'flow' | 'job' | undefined;
+  takes: 'batch' | 'flow' | 'job' | undefined;
   options: Table;
   /** Default: those of every call. */
   exitCodes?: ExitMeanings;

@@ -241,6 +241,7 @@ export const OPENAI_BATCH_OPERATIONS = describeOperations('openai', OPENAI_BATCH
       mediaType: 'multipart/form-data',
       example: { purpose: 'batch', file: LINE },
       maxBytes: BATCH_LIMITS.fileBytes + MB,
+      isStreamed: true,
     },
     answers: answerJson(file, 'The file is on disk.', FILE),
     errors,

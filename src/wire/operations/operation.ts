@@ -47,6 +47,8 @@ export interface RequestBody<S extends z.ZodType = z.ZodType> extends Content {
   presence?: 'required' | 'optional';
   /** Default: RESOURCE_BODY_BYTES. */
   maxBytes?: number;
+  /** The handler reads it piece by piece. Default: it is read before. */
+  isStreamed?: true;
 }
 
 export type Answers = Readonly<Record<string, Answer>>;

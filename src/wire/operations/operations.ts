@@ -20,6 +20,7 @@ import { sharedLimits } from '../resources/shared-limit.ts';
 import { templates } from '../resources/template.ts';
 import { VERSION_OPERATIONS } from '../resources/version.ts';
 import { LB_ROUTE, SYSTEM_ROUTES } from '../routes/routes.ts';
+import { BATCH_OPERATIONS } from './batch-operations.ts';
 import { FLOW_OPERATIONS } from './flow-operations.ts';
 import { JOB_OPERATIONS } from './job-operations.ts';
 import { OPENAI_BATCH_OPERATIONS, OPENAI_OPERATIONS } from './openai-operations.ts';
@@ -130,6 +131,7 @@ export const DESCRIBED_RESOURCES = {
 export const OPERATIONS: readonly Operation[] = [
   ...Object.values(JOB_OPERATIONS),
   ...Object.values(FLOW_OPERATIONS),
+  ...Object.values(BATCH_OPERATIONS),
   ...Object.values(OPENAI_OPERATIONS),
   ...Object.values(OPENAI_BATCH_OPERATIONS),
   ...Object.values(DESCRIBED_RESOURCES).flatMap(({ operations }) => Object.values(operations)),

@@ -101,6 +101,23 @@ export const FLOW_ROUTES = {
   retryFlow: { method: 'POST', path: '/v2/:endpoint/flows/:flow/retry', access: 'jobs:write' },
 } as const satisfies Routes;
 
+/** Jobs of the lines of one file. */
+export const BATCH_ROUTES = {
+  runBatch: { method: 'POST', path: '/v2/:endpoint/batches', access: 'jobs:write' },
+  listBatches: { method: 'GET', path: '/v2/:endpoint/batches', access: 'jobs:read' },
+  getBatch: { method: 'GET', path: '/v2/:endpoint/batches/:batch', access: 'jobs:read' },
+  cancelBatch: {
+    method: 'POST',
+    path: '/v2/:endpoint/batches/:batch/cancel',
+    access: 'jobs:write',
+  },
+  getBatchResults: {
+    method: 'GET',
+    path: '/v2/:endpoint/batches/:batch/results',
+    access: 'jobs:read',
+  },
+} as const satisfies Routes;
+
 /** Below an endpoint's path: the paths of the OpenAI API. */
 export const OPENAI_PATH = '/openai';
 

@@ -9,6 +9,7 @@ const commands = [
   ...['run', 'serve', 'store backup', 'worker'],
 ];
 const groups = [
+  'batches',
   'catalog',
   'conformance',
   'endpoints',

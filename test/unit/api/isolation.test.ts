@@ -1,5 +1,6 @@
 // Users from one another, and keys from what they do not hold, on every route that the server has.
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { OWN_FORM } from '../../../src/api/batch-form.ts';
 import type { ServedRoute } from '../../../src/api/http/guard.ts';
 import { SCOPES } from '../../../src/wire/routes/route.ts';
 import { type Platform, readJson, startPlatform } from '../../support/api/platform.ts';
@@ -50,6 +51,7 @@ async function startStage(): Promise<Stage> {
     ...{ username: 'u', secret: 's' },
   });
   const flow = await make(`/v2/${endpoint}/flows`, { jobs: [{ name: 'a', input: {} }] });
+  const { batch, file } = await makeBatch(platform, endpoint);
   const version = await uploadVersion(platform, endpoint, ann);
   const things = {
     template,
@@ -57,6 +59,8 @@ async function startStage(): Promise<Stage> {
     version,
     job,
     flow,
+    batch,
+    file,
     key,
     pod,
     sharedlimit,
@@ -67,6 +71,16 @@ async function startStage(): Promise<Stage> {
     '*': 'w1/j1',
   };
   return { platform, ann: { key: ann, things }, bob: { key: await admin('bob') } };
+}
+
+async function makeBatch({ queue }: Platform, endpointId: string) {
+  const source = async function* () {
+    yield Buffer.from('{"id":"a","input":{}}');
+  };
+  const given = { endpointId, name: 'a.jsonl', form: OWN_FORM };
+  const { id: fileId } = await queue.files.upload(given, source());
+  const { id } = await queue.batches.create({ endpointId, fileId });
+  return { batch: id, file: fileId };
 }
 
 /** @returns its number */

@@ -47,9 +47,19 @@ async function makeOwn(platform: Platform, userId: string): Promise<Caller> {
     }),
     pod: await make('/v2/pods', { name: NAME, image: 'i', cpu: CPU }),
     job: await make(`/v2/${endpoint}/run`, { input: {} }),
+    batch: await makeBatch(platform, key, endpoint),
     flow: await make(`/v2/${endpoint}/flows`, { jobs: [{ name: 'only', input: {} }] }),
   };
   return { key, ids };
+}
+
+async function makeBatch({ call }: Platform, key: string, endpoint: string): Promise<string> {
+  const response = await call(`/v2/${endpoint}/batches`, {
+    method: 'POST',
+    headers: { authorization: key, 'content-type': 'application/x-ndjson' },
+    body: '{"id":"a","input":{}}',
+  });
+  return idOf({ status: response.status, body: await readJson(response) });
 }
 
 async function sendJson(
