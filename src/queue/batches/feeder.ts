@@ -34,8 +34,8 @@ import { putLines, type ResultLines, type ResultWriter } from './result-writer.t
 const CANCELLED_AT_ONCE = 128;
 /** Rows that are read at once at the start. */
 const READ_AT_ONCE = 128;
-/** Below the priorities that callers can give. */
-const PRIORITY = -1;
+/** Below the priorities that callers can give, and the low one of RunPod. */
+const PRIORITY = -2;
 /** Added to the time to live of the jobs, so that the expiry of the batch ends them, ms. */
 const SPARE_MS = 3_600_000;
 /** Wait for space in the queue of the endpoint, ms. */

@@ -80,7 +80,7 @@ describe('a batch', () => {
     const id = await start(1_200);
     expect((await settle(id)).live).toHaveLength(BATCH_LIMITS.liveJobs);
     expect((await platform.health()).jobs.inQueue).toBe(BATCH_LIMITS.liveJobs);
-    const other = await platform.submit({ priority: 0 });
+    const other = await platform.submit({ priority: -1 });
     expect((await worker.takeOne()).jobId).toBe(other);
     const leases = await worker.take({ max: 100 });
     for (const lease of leases) await worker.finish(lease, completed, { body: '1' });
