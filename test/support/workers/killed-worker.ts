@@ -65,7 +65,11 @@ export class KilledWorker {
       endpoint,
       handler ?? 'perilous.ts',
       ...['--worker-id', id, '--state-dir', state],
-      ...['--threads', '2', ...(jobsPerThread > 0 ? ['--jobs-per-thread', `${jobsPerThread}`] : [])],
+      ...[
+        '--threads',
+        '2',
+        ...(jobsPerThread > 0 ? ['--jobs-per-thread', `${jobsPerThread}`] : []),
+      ],
       ...['--grace-ms', '300', '--drain-ms', '1500', '--force-ms', '500'],
     );
   }
