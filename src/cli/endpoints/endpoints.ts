@@ -299,6 +299,7 @@ function explain(decision: DecisionRecord, starts: Starts): string {
   const { spares } = input;
   const { resume = [], suspend = [] } = decision;
   const { crashes, load, places, scaler, workers, workersMax, workersMin } = input;
+  const { raisedUntil } = input;
   const oldest =
     load.oldestQueuedAt === null ? '' : `, the oldest for ${input.now - load.oldestQueuedAt} ms`;
   const facts: [label: string, fact: string | undefined][] = [
@@ -306,6 +307,12 @@ function explain(decision: DecisionRecord, starts: Starts): string {
     ['later GPU', describeOutgrown(load.outgrown)],
     ['workers', describeWorkers(workers)],
     ['limits', `${workersMin} to ${workersMax}, ${describeScaler(scaler)}`],
+    [
+      'schedule',
+      raisedUntil === undefined
+        ? undefined
+        : `raises the minimum until ${new Date(raisedUntil).toISOString()}`,
+    ],
     ['GPUs', places === null ? undefined : `free for ${places} workers`],
     ['spares', spares && `${spares.count} wanted${spares.obstacle ? `; ${spares.obstacle}` : ''}`],
     ['gives way', describeGivingWay(input)],

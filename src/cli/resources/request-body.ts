@@ -39,15 +39,19 @@ export function readObjectFile(flag: string, file: string): object {
 }
 
 /** @throws UsageError naming the source */
-export function parseObject(source: string, json: string): object {
-  let value: unknown;
+function parseJson(source: string, json: string): unknown {
   try {
-    value = JSON.parse(json);
+    return JSON.parse(json);
   } catch (error) {
     throw new UsageError(
       `${source} is not JSON: ${error instanceof Error ? error.message : error}`,
     );
   }
+}
+
+/** @throws UsageError naming the source */
+export function parseObject(source: string, json: string): object {
+  const value = parseJson(source, json);
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
   throw new UsageError(`${source} must be a JSON object`);
 }
@@ -78,6 +82,9 @@ export function readFields(
     if (field.kind === 'switch' && value !== undefined) return [name, value === 'true'];
     if (field.kind === 'retry' && typeof value === 'string') {
       return [name, parseObject(flagName(flag), value)];
+    }
+    if (field.kind === 'windows' && typeof value === 'string') {
+      return [name, parseJson(flagName(flag), value)];
     }
     if (!Array.isArray(value)) return [name, value];
     if (value.length === 0) return [name, undefined];

@@ -15,6 +15,7 @@ import { defaultsOf, pickFields } from '../../wire/resources/field.ts';
 import { type EndpointType, JOB_FIELDS, WORKER_FIELDS } from '../../wire/resources/fields.ts';
 import type { PodMounts } from '../../wire/resources/pod.ts';
 import { type EngineTraits, findMountMisfit } from '../pods/pod-spec.ts';
+import { findWindowFaults, listMinimumChanges } from '../scaling/worker-windows.ts';
 import type { NamedRecords } from '../user-resources.ts';
 import type { Catalog, UserCatalog } from './catalog.ts';
 import { type EngineKind, findTemplateFault, readTemplate } from './templates.ts';
@@ -82,7 +83,7 @@ export function nameOf({ deployment, id, settings }: LiveEndpoint): string {
   return deployment?.name ?? settings.name ?? id;
 }
 
-export function describeEndpoint(endpoint: LiveEndpoint): EndpointRecord {
+export function describeEndpoint(endpoint: LiveEndpoint, now: number): EndpointRecord {
   const { createdAt, deployment, id, settings } = endpoint;
   const { executionTimeoutMs, name = id, ...jobs } = settings;
   const {
@@ -98,6 +99,9 @@ export function describeEndpoint(endpoint: LiveEndpoint): EndpointRecord {
     ...jobs,
     version,
     rollout: describeRollout(rollout),
+    workersMinChanges: listMinimumChanges(workers, now).map(({ at, workersMin }) => ({
+      ...{ at: new Date(at).toISOString(), workersMin },
+    })),
     executionTimeout: executionTimeoutMs,
     createdAt: new Date(createdAt).toISOString(),
   };
@@ -139,6 +143,7 @@ export function checkDeployment(
   deploying.admit(userId);
   const faults = findDeploymentFaults(deployment);
   const errors = faults.map(({ message, path }) => `${path.join('.')}: ${message}`);
+  errors.push(...findWindowFaults(deployment));
   const { gpuTypeIds = [], networkVolumeId, templateId } = given;
   for (const [index, type] of gpuTypeIds.entries()) {
     if (deploying.catalog.hasGpuType(type)) continue;

@@ -199,7 +199,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
 
   /** @throws ProblemError `not_found`, also for another user's endpoint */
   get(userId: string, id: string): EndpointRecord {
-    return describeEndpoint(this.#require(userId, id));
+    return describeEndpoint(this.#require(userId, id), this.#options.clock.now());
   }
 
   /** Newest first. */
@@ -208,7 +208,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
       ...page,
       all: this.#listOwn(userId),
       positionOf: ({ position }) => position,
-      show: ({ endpoint }) => describeEndpoint(endpoint),
+      show: ({ endpoint }) => describeEndpoint(endpoint, this.#options.clock.now()),
     });
   }
 
@@ -241,7 +241,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     } finally {
       release();
     }
-    return describeEndpoint(endpoint);
+    return describeEndpoint(endpoint, now);
   }
 
   /**
@@ -266,7 +266,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     });
     noteAttached();
     this.#learn(changed);
-    return describeEndpoint(changed);
+    return describeEndpoint(changed, this.#options.clock.now());
   }
 
   /**

@@ -163,6 +163,7 @@ export class Fleet {
       const outlook = await workforce.reconcile(endpoint);
       if (workforce.facts) this.#scaling.set(id, workforce.facts);
       if (outlook === 'idle') this.#rest(id);
+      this.#setDue(id, workforce.minimumChangesAt);
       // Nobody tells that a worker became idle. Those that wait need not look again so soon: there may be many.
       const everyMs = this.#holders.has(id) ? PASS_PAUSE_MS : PASS_EVERY_MS;
       if (outlook === 'busy') this.#setDue(id, clock.now() + everyMs);

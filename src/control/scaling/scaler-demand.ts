@@ -133,6 +133,12 @@ interface DecisionFacts {
   wakes?: number;
 }
 
+function describeWindow({ raisedUntil }: ScalerInput): string {
+  return raisedUntil === undefined
+    ? ''
+    : ` by workersSchedule until ${new Date(raisedUntil).toISOString()}`;
+}
+
 export function describeCause(cause: ScalerCause, facts: DecisionFacts): string {
   const { alive, drains, input, left = alive, parks = 0, start, wakes = 0, want } = facts;
   const { crashes, workersMax, workersMin } = input;
@@ -153,7 +159,7 @@ export function describeCause(cause: ScalerCause, facts: DecisionFacts): string 
     case 'next_gpu':
       return `jobs need a later GPU type: ${more}`;
     case 'minimum':
-      return `workersMin is ${workersMin}: ${more}`;
+      return `workersMin is ${workersMin}${describeWindow(input)}: ${more}`;
     case 'rolling':
       return describeRolling(facts);
     case 'idle':

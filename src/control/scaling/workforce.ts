@@ -37,6 +37,7 @@ import {
   type WorkerCatalog,
   WorkerStarter,
 } from './worker-starter.ts';
+import { findMinimum, type Minimum } from './worker-windows.ts';
 
 /** Bytes at the end of a dead worker's log in which its exit reason is searched. */
 const LAST_OUTPUT_BYTES = 2_000;
@@ -131,6 +132,8 @@ export class Workforce {
   /** Before the decision of the pass. */
   #contention = NO_CONTENTION;
   readonly #spares = new Spares();
+  /** Of a deployment, from a time on. */
+  #minimum: (Minimum & { of: EndpointDeployment; at: number }) | undefined;
 
   private constructor(options: WorkforceOptions, last: DecisionRecord | undefined) {
     const { clock, replaceAfterMs, silentMs } = options;
@@ -246,9 +249,10 @@ export class Workforce {
         ? this.#starter.findHeadroom(deployment, template)
         : ({ places: 0, shortage: obstacle, budget: true } as const);
     const { gpuTypeIds, scaler, type } = deployment;
-    const { workersMax, workersMin } = limitWorkers(deployment);
+    const { workersMax } = limitWorkers(deployment);
     const free = this.#countFree(gpuTypeIds);
     const now = this.#options.clock.now();
+    const { isRaised, nextAt, workersMin } = this.#minimumAt(deployment, now);
     const idleTimeoutMs = deployment.idleTimeout * 1_000;
     const parkMs = deployment.parkSeconds * 1_000;
     const { giveWay, preempted, resumed } = this.#contention;
@@ -256,6 +260,7 @@ export class Workforce {
       now,
       type,
       workersMin,
+      ...(isRaised && { raisedUntil: nextAt }),
       workersMax,
       idleTimeoutMs,
       scaler,
@@ -279,6 +284,19 @@ export class Workforce {
       ...(resumed.length > 0 && { resumed }),
       ...(headroom && { headroom }),
     };
+  }
+
+  /** When time alone may change the number of workers. */
+  get minimumChangesAt(): number {
+    return this.#minimum?.nextAt ?? Number.POSITIVE_INFINITY;
+  }
+
+  #minimumAt(deployment: EndpointDeployment, now: number): Minimum {
+    const known = this.#minimum;
+    if (known?.of === deployment && known.at <= now && now < known.nextAt) return known;
+    const found = findMinimum({ ...deployment, ...limitWorkers(deployment) }, now);
+    this.#minimum = { ...found, of: deployment, at: now };
+    return found;
   }
 
   #mayPark({ deployment, userId }: Pick<DeployedEndpoint, 'deployment' | 'userId'>): boolean {

@@ -163,6 +163,9 @@ export const endpointRecord = z.object({
   scaler: endpointScaler,
   version: z.int().nullable().describe('Version of the handler that runs; null: none'),
   rollout: rollout.nullable().describe('The last deployment of a version; null: none'),
+  workersMinChanges: z
+    .array(z.object({ at: z.iso.datetime(), workersMin: z.int() }))
+    .describe('The next changes of the minimum by `workersSchedule`, at most 5'),
   createdAt: z.iso.datetime(),
 });
 export type EndpointRecord = z.infer<typeof endpointRecord>;
@@ -183,6 +186,7 @@ export const ENDPOINT_EXAMPLE: EndpointRecord = {
     startedAt: '2026-01-15T09:31:00.000Z',
     endedAt: null,
   },
+  workersMinChanges: [{ at: '2026-01-16T07:00:00.000Z', workersMin: 2 }],
   createdAt: '2026-01-15T09:30:00.000Z',
 };
 

@@ -20,7 +20,16 @@ type Plain<F extends Field> = F extends { kind: 'integer' }
               ? typeof endpointRetry
               : F extends { kind: 'rate' }
                 ? z.ZodObject<{ max: z.ZodInt; perMs: z.ZodInt }, z.core.$strict>
-                : z.ZodString;
+                : F extends { kind: 'windows' }
+                  ? z.ZodArray<typeof windowSchema>
+                  : z.ZodString;
+
+const windowSchema = z.strictObject({
+  cron: z.string(),
+  timeZone: z.string(),
+  workersMin: z.int(),
+  forMs: z.int(),
+});
 
 type FieldSchema<F extends Field> = F extends { null: string } ? z.ZodNullable<Plain<F>> : Plain<F>;
 
@@ -155,6 +164,17 @@ function withBounds(field: Field): z.ZodType {
         perMs: z.int().min(perMs.min).max(perMs.max).describe('In any time of this length, ms'),
       });
     }
+    case 'windows': {
+      const { forMs, maxText, workersMin } = field;
+      const text = z.string().min(1).max(maxText);
+      const window = z.strictObject({
+        cron: text.describe('When it begins: a cron expression, as schedules have it'),
+        timeZone: text.default('UTC').describe('IANA time zone, such as Europe/Berlin'),
+        workersMin: z.int().min(workersMin.min).max(workersMin.max).describe('At most workersMax'),
+        forMs: z.int().min(forMs.min).max(forMs.max).describe('How long it lasts, ms'),
+      });
+      return z.array(window).max(field.max);
+    }
     case 'choice':
     case 'retry':
     case 'switch':
@@ -184,6 +204,8 @@ function withoutBounds(field: Field): z.ZodType {
       return z.boolean();
     case 'time':
       return z.iso.datetime();
+    case 'windows':
+      return z.array(windowSchema);
     case 'retry':
       return endpointRetry;
     case 'rate':

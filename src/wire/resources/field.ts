@@ -128,6 +128,24 @@ interface VariablesField extends Described {
   readonly kind: 'variables';
 }
 
+/** From each time of the cron expression on, the endpoint has at least so many workers. */
+export interface WorkersWindow {
+  cron: string;
+  timeZone: string;
+  workersMin: number;
+  /** Length of the window, ms. */
+  forMs: number;
+}
+
+/** Windows of WorkersWindow. Flags and forms take them as JSON text. */
+interface WindowsField extends Described {
+  readonly kind: 'windows';
+  readonly max: number;
+  readonly maxText: number;
+  readonly workersMin: { readonly min: number; readonly max: number };
+  readonly forMs: { readonly min: number; readonly max: number };
+}
+
 /** A retry policy; its schema is endpointRetry. Flags and forms take it as JSON text. */
 interface RetryField extends Described {
   readonly kind: 'retry';
@@ -143,6 +161,7 @@ export type Field =
   | TimeField
   | RetryField
   | RateField
+  | WindowsField
   | VariablesField;
 export type Fields = Readonly<Record<string, Field>>;
 
@@ -160,7 +179,9 @@ type PlainValue<F extends Field> = F extends ChoiceField
             ? Omit<RetryPolicy, 'maxAttempts'>
             : F extends RateField
               ? RateLimit
-              : string;
+              : F extends { kind: 'windows' }
+                ? WorkersWindow[]
+                : string;
 export type FieldValue<F extends Field> =
   | PlainValue<F>
   | (F extends { readonly null: string } ? null : never);

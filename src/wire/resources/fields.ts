@@ -93,6 +93,18 @@ export const WORKER_FIELDS = {
     default: 0,
     label: 'Minimum workers',
   },
+  workersSchedule: {
+    kind: 'windows',
+    max: 16,
+    maxText: 200,
+    workersMin: { min: 1, max: 1_000 },
+    forMs: { min: 60_000, max: 31 * 86_400_000 },
+    text: 'Windows of time in which the minimum is higher; the highest of those that are open holds',
+    help: 'windows in which the minimum is higher, as JSON: [{"cron":"0 8 * * *","workersMin":2,"forMs":36000000}]',
+    default: [],
+    placeholder: 'JSON',
+    label: 'Minimum by time',
+  },
   workersMax: {
     kind: 'integer',
     min: 0,

@@ -73,7 +73,10 @@ export type Preemption = z.infer<typeof preemption>;
 const scalerInput = z.object({
   now: z.number(),
   type: z.enum(ENDPOINT_TYPES),
+  /** With the open windows of `workersSchedule`. */
   workersMin: z.int(),
+  /** When the windows change next, if one of them raises `workersMin` now. */
+  raisedUntil: z.number().exactOptional(),
   workersMax: z.int(),
   idleTimeoutMs: z.int(),
   /** Longest time for which a worker is parked; left out: no worker is. */

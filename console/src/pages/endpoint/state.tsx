@@ -37,6 +37,9 @@ export function Page({ parameters: { endpoint: id = '' } }: PageProps) {
       {isManaged && may('pods:read') && (
         <Workers id={id} canStart={state.endpoint.workersMax > 0} />
       )}
+      {isManaged && state.endpoint.workersMinChanges.length > 0 && (
+        <MinimumChanges changes={state.endpoint.workersMinChanges} />
+      )}
       {isManaged && <Decisions id={id} />}
       {state && !isManaged && <Unmanaged state={state} />}
       {state && !isManaged && may('jobs:read', id) && <RunningJobs id={id} />}
@@ -56,6 +59,21 @@ function Waits({ reason: { message, until } }: { reason: WaitReason }) {
           </span>
         )}
       </p>
+    </section>
+  );
+}
+
+function MinimumChanges({ changes }: { changes: { at: string; workersMin: number }[] }) {
+  return (
+    <section class="note">
+      <h2>Next changes of the minimum of workers</h2>
+      <ul>
+        {changes.map(({ at, workersMin }) => (
+          <li key={at}>
+            {workersMin} from <Time as="clock" at={at} />
+          </li>
+        ))}
+      </ul>
     </section>
   );
 }

@@ -164,6 +164,7 @@ export function readForm(fields: Fields, form: FormData): Record<string, unknown
       .map((text) => (field.isSecret ? String(text) : String(text).trim()));
     const [text = ''] = texts;
     if (field.kind === 'list') return [[name, texts.flatMap(splitList)]];
+    if (field.kind === 'windows' && text === '') return [[name, []]];
     if (text === '') return field.isSecret || field.optional ? [] : [[name, null]];
     return [[name, readValue(field, text)]];
   });
@@ -172,7 +173,7 @@ export function readForm(fields: Fields, form: FormData): Record<string, unknown
 
 function readValue(field: Field, text: string): unknown {
   if (field.kind === 'switch') return text === 'true';
-  if (field.kind === 'retry') return parseJson(text);
+  if (field.kind === 'retry' || field.kind === 'windows') return parseJson(text);
   if (field.kind === 'rate') return parseRate(text) ?? text;
   return isNumber(field) ? round(Number(text) * (field.formUnit ?? 1)) : text;
 }
@@ -198,6 +199,9 @@ function isNumber(field: Field): field is NumberField {
 
 function spellValue(field: Field, value: unknown): string {
   if (value === undefined || value === null) return '';
+  if (field.kind === 'windows') {
+    return Array.isArray(value) && value.length > 0 ? JSON.stringify(value) : '';
+  }
   if (Array.isArray(value)) return value.join(', ');
   if (field.kind === 'retry') return JSON.stringify(value);
   if (isRate(value)) return spellRate(value);
@@ -230,7 +234,9 @@ function describeField(field: Field, none: string | undefined): string {
         ? '; as JSON, such as {"backoff":"fixed","delayMs":5000}'
         : field.kind === 'rate'
           ? ', such as 100/1m (ms, s, m, h, d)'
-          : '';
+          : field.kind === 'windows'
+            ? '; as JSON, such as [{"cron":"0 8 * * MON-FRI","timeZone":"Europe/Berlin","workersMin":2,"forMs":36000000}]'
+            : '';
   // The label has the unit of the form.
   const isConverted = isNumber(field) && field.formUnit !== undefined;
   const text = isConverted ? field.text.replace(/, (in milliseconds|ms)$/, '') : field.text;

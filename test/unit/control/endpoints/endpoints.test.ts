@@ -15,6 +15,8 @@ const DEFAULTS = {
   ...{ workersMin: 0, idleTimeout: 5, scaler: { type: 'QUEUE_DELAY', seconds: 4 } },
   ...{ executionTimeout: 600_000, maxAttempts: 3, maxQueued: 100_000, webhook: null },
   ...{ groupConcurrency: null, groupRateLimit: null, limits: [], rateLimit: null },
+  workersSchedule: [],
+  workersMinChanges: [],
   ...{ retry: null, retryOutOfMemoryOn: 'ANY_GPU_TYPE', failedRetention: 604_800_000 },
   history: null,
   ...{ gpuWeight: 1, minResidenceMs: 1_000, parkSeconds: 3_600, spareWorkers: 0, yields: false },

@@ -64,6 +64,27 @@ describe('an endpoint that is scaled to zero', () => {
     expect(world.listPods(id)).toHaveLength(1);
   });
 
+  it('has the workers of a window while it is open, and says why', async () => {
+    const world = await openWorld();
+    const minute = 60_000;
+    const from = (Math.ceil(world.clock.now() / minute) + 2) * minute;
+    const begin = new Date(from);
+    const cron = `${begin.getUTCMinutes()} ${begin.getUTCHours()} * * *`;
+    const window = { cron, timeZone: 'UTC', workersMin: 2, forMs: 5 * minute };
+    const id = await world.createEndpoint({ workersMax: 3, workersSchedule: [window] });
+    await world.run(from - world.clock.now() - 100);
+    expect(world.listPods(id)).toEqual([]);
+    await world.run(minute);
+    expect(world.listPods(id)).toHaveLength(2);
+    const until = new Date(from + 5 * minute).toISOString();
+    const decisions = await world.explain(id);
+    expect(decisions.at(-1)?.reason).toContain(
+      `workersMin is 2 by workersSchedule until ${until}: starting 2`,
+    );
+    await world.run(6 * minute);
+    expect(world.listPods(id)).toEqual([]);
+  });
+
   it('scales up to its maximum for 200 jobs and back to zero, and runs each job once', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMax: 4 });
