@@ -2,9 +2,9 @@
 // node scripts/console-screenshots.ts [folder]: after `npm run build`, on a machine with Chromium.
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { hostname, tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
-import type { Browser } from 'playwright-core';
+import type { Browser, Page } from 'playwright-core';
 import sharp from 'sharp';
 import { createClient, createPlatform, type FlowJobRequest } from '../src/client.ts';
 import { launchBrowser } from '../test/support/browser.ts';
@@ -171,6 +171,22 @@ async function prepare(): Promise<Shot[]> {
   ];
 }
 
+/** Replaces what names this machine: its folders, in stacks of errors, and its host, in IDs of workers. */
+async function hideMachine(page: Page): Promise<void> {
+  const hidden = JSON.stringify([
+    [process.cwd(), '/srv/app'],
+    [hostname(), 'machine-1'],
+  ]);
+  await page.evaluate(`{
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+      for (const [text, shown] of ${hidden}) {
+        texts.currentNode.data = texts.currentNode.data.replaceAll(text, shown);
+      }
+    }
+  }`);
+}
+
 async function takeAll(chromium: Browser, shots: readonly Shot[]): Promise<void> {
   for (const theme of THEMES) {
     for (const [size, viewport] of Object.entries(SIZES)) {
@@ -201,6 +217,7 @@ async function takeAll(chromium: Browser, shots: readonly Shot[]): Promise<void>
           await page.getByRole('combobox').fill('console');
         }
         await page.waitForTimeout(SETTLE_MS);
+        await hideMachine(page);
         await take(name);
       }
       await context.close();
