@@ -110,6 +110,10 @@ export class ShardedQueues implements Queues {
   readonly flows: Queues['flows'] = {
     submit: async (flow) => this.of(flow.endpointId).flows.submit(flow),
     read: async (key) => this.of(key.endpointId).flows.read(key),
+    counts: async () => {
+      const all = await Promise.all(this.#listQueues().map((each) => each.flows.counts()));
+      return new Map(all.flatMap((counts) => [...counts]));
+    },
     list: async (listing) => this.of(listing.endpointId).flows.list(listing),
     cancel: async (key, selection) => this.of(key.endpointId).flows.cancel(key, selection),
     retry: async (key, selection) => this.of(key.endpointId).flows.retry(key, selection),

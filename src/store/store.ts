@@ -333,6 +333,8 @@ export interface Reader {
   workers(): StoredWorker[];
   resource(key: ResourceKey): StoredResource | undefined;
   resources(listing: ResourceListing): StoredResource[];
+  /** By the record that they belong to. */
+  countResources(kind: string): { parent: string; count: number }[];
   /** Part `index` (from 0) of the archive of a version. Undefined behind the last part. */
   versionPart(key: VersionKey, index: number): Uint8Array | undefined;
   /** Number of stored parts of a version. */

@@ -319,6 +319,13 @@ export class MemoryTables implements Tables {
     return this.#resources.get(nameOfResource(key));
   }
 
+  *countResources(kind: string): Step<{ parent: string; count: number }[]> {
+    const ofKind = [...this.#resources.values()].filter((each) => each.kind === kind);
+    const byParent = Map.groupBy(ofKind, ({ parent }) => parent);
+    const all = [...byParent].map(([parent, { length: count }]) => ({ parent, count }));
+    return sortBy(all, ({ parent }) => parent);
+  }
+
   *resources(listing: ResourceListing): Step<StoredResource[]> {
     const { before = Number.MAX_SAFE_INTEGER, kind, limit, parent, userId } = listing;
     const found = [...this.#resources.values()].filter(

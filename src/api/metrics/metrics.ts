@@ -61,6 +61,7 @@ export function createMetrics(options: MetricsOptions): ApiMetrics {
   const refreshes: Refresh[] = [
     registerEndpointMetrics(options),
     registerScheduleMetrics(options),
+    registerFlowMetrics(options),
     registerWebhookMetrics(options),
     registerHistoryMetrics(options),
     registerGpuMetrics(options),
@@ -205,6 +206,19 @@ function registerHistoryMetrics({ queue, registry }: MetricsOptions): Refresh {
       written.inc({ endpoint }, counts.written);
       dropped.inc({ endpoint }, counts.dropped);
     }
+  };
+}
+
+function registerFlowMetrics({ queue, registry }: MetricsOptions): Refresh {
+  const flows = createMeters(registry).gauge(
+    'millrace_flows',
+    'Flows that have not ended, by the endpoint that keeps them.',
+    ['endpoint'],
+  );
+  return async () => {
+    const all = await queue.flows.counts();
+    flows.reset();
+    for (const [endpoint, count] of all) flows.set({ endpoint }, count);
   };
 }
 

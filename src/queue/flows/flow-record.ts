@@ -115,6 +115,11 @@ function parse<T>({ body }: StoredResource): T {
   return members;
 }
 
+/** Flows that have not ended, by the endpoint that keeps them. */
+export function countFlows(tx: Reader): Map<string, number> {
+  return new Map(tx.countResources(KINDS.progress).map(({ count, parent }) => [parent, count]));
+}
+
 /** Counts up to `limit`. */
 export function countOpenFlows(tx: Reader, userId: string, limit: number): number {
   return tx.resources({ kind: KINDS.progress, userId, limit }).length;

@@ -23,6 +23,7 @@ import {
   refuse,
 } from './flow-insertion.ts';
 import {
+  countFlows,
   describeFlow,
   describeReference,
   endOf,
@@ -166,6 +167,11 @@ export class Flows {
       await store.write((tx) => putInput(tx, flow, candidate), REFUSING);
       candidate.isStored = true;
     }
+  }
+
+  /** Flows that have not ended, by the endpoint that keeps them. */
+  counts(): Promise<Map<string, number>> {
+    return this.#options.store.read(countFlows);
   }
 
   /** @throws ProblemError `unavailable` if nobody serves the shard of one of its jobs */

@@ -372,6 +372,10 @@ export class LiveReader implements Reader {
     return this.load('countDeliveries', null, () => this.tables.countDeliveries());
   }
 
+  countResources(kind: string): { parent: string; count: number }[] {
+    return this.load('countResources', kind, () => this.tables.countResources(kind));
+  }
+
   worker(endpointId: string, id: string): StoredWorker | undefined {
     return this.load('worker', [endpointId, id], () => this.tables.worker(endpointId, id));
   }

@@ -241,6 +241,15 @@ export class SqlReader extends SqlJobReader {
     }));
   }
 
+  *countResources(kind: string): Step<{ parent: string; count: number }[]> {
+    const rows = yield {
+      sql: `select parent, count(*) as count from resource where kind = ?
+        group by parent order by parent`,
+      params: [kind],
+    };
+    return rows.map((row) => ({ parent: text(row, 'parent'), count: number(row, 'count') }));
+  }
+
   *worker(endpointId: string, id: string): Step<StoredWorker | undefined> {
     const rows = yield {
       sql: `select ${workerColumns} from worker where endpoint_id = ? and id = ?`,

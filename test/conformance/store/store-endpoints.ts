@@ -405,6 +405,20 @@ export function describeResources(): void {
     expect(await list({ parent: 'ep_1', userId: 'bob' })).toEqual(['b']);
   });
 
+  it('is counted by kind and parent', async () => {
+    await putResources(
+      makeResource({ id: 'a', parent: 'ep_2' }),
+      makeResource({ id: 'b', parent: 'ep_1' }),
+      makeResource({ id: 'c', parent: 'ep_2', userId: 'bob' }),
+      makeResource({ id: 'd', parent: 'ep_1', kind: 'pod' }),
+    );
+    expect(await store.read((tx) => tx.countResources('template'))).toEqual([
+      { parent: 'ep_1', count: 1 },
+      { parent: 'ep_2', count: 2 },
+    ]);
+    expect(await store.read((tx) => tx.countResources('flow'))).toEqual([]);
+  });
+
   it('is unchanged if the operation that changed it fails', async () => {
     const resource = makeResource({});
     await putResources(resource);

@@ -45,6 +45,18 @@ describe('POST /v2/:endpoint/flows', () => {
     await expect(flows.retry(id)).rejects.toMatchObject({ status: 409 });
   });
 
+  it('counts the flows that have not ended in the metrics', async () => {
+    const platform = await startPlatform();
+    const { flows } = createClient({ url: platform.url, key: platform.admin, endpoint: 'demo' });
+    const count = async () =>
+      (await (await platform.call('/metrics')).text()).match(/^millrace_flows\{.*/gm);
+    expect(await count()).toBeNull();
+    const [{ id }] = await Promise.all([flows.run(FLOW), flows.run(FLOW)]);
+    expect(await count()).toEqual(['millrace_flows{endpoint="demo"} 2']);
+    await flows.cancel(id);
+    expect(await count()).toEqual(['millrace_flows{endpoint="demo"} 1']);
+  });
+
   it.each([
     ['{"jobs":[]}', 422, 'jobs: must have at least 1 job'],
     ['{"jobs":[{"input":{}}]}', 422, 'jobs[0].name'],
