@@ -138,6 +138,16 @@ describe('groups', () => {
     expect((await waiting.answer).map(groupOf)).toEqual(['a']);
   });
 
+  it('are no work for the scaler beyond their limit', async () => {
+    await open({ groupConcurrency: 2 });
+    await submit({ group: 'a' }, 5);
+    const hand = await openHand();
+    const load = () => platform.queue.workerLoads.load(ENDPOINT);
+    expect(await load()).toMatchObject({ waiting: 2, running: 0 });
+    await hand.take({ max: 50 });
+    expect(await load()).toMatchObject({ waiting: 0, running: 2, oldestQueuedAt: null });
+  });
+
   it('have a changed limit at once, also for a take that waits', async () => {
     await open({ groupConcurrency: 1 });
     await submit({ group: 'a' }, 9);
