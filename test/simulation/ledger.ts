@@ -69,6 +69,8 @@ export interface LedgerOptions {
   groupRateLimit?: RateLimit;
   /** How much the platform's clock may differ from the ledger's, ms. Default: 0. */
   toleranceMs?: number;
+  /** How jobs have ended, by ID. Ledgers share it if their jobs wait for each other. Default: a new one. */
+  ends?: Map<string, Set<ParentEnd>>;
 }
 
 export class Ledger {
@@ -98,7 +100,7 @@ export class Ledger {
   readonly #jobs = new Map<string, JobNotes>();
   readonly #applied = new Set<string>();
   /** How each job has ended so far, by ID: it may be retried. */
-  readonly #ends = new Map<string, Set<ParentEnd>>();
+  readonly #ends: Map<string, Set<ParentEnd>>;
   /** Jobs that some worker may take, by ID. */
   readonly #ready = new Map<string, StoredJob>();
   /** Number of valid leases of each group. */
@@ -115,8 +117,14 @@ export class Ledger {
 
   constructor(
     clock: Clock,
-    { groupLimit = Number.POSITIVE_INFINITY, toleranceMs = 0, ...limits }: LedgerOptions = {},
+    {
+      ends = new Map(),
+      groupLimit = Number.POSITIVE_INFINITY,
+      toleranceMs = 0,
+      ...limits
+    }: LedgerOptions = {},
   ) {
+    this.#ends = ends;
     this.#limits = limits;
     this.#clock = clock;
     this.#toleranceMs = toleranceMs;

@@ -181,8 +181,12 @@ export class Handovers implements ShardService {
   }): Promise<number> {
     const { changes, payloads, positions, signals, store, tracing } = this.#options;
     const seen = await store.read((tx) => readSeen(tx, from));
-    const uploads = await this.#upload(messages.filter(({ number }) => number > seen));
+    const uploads = new Map<string, UploadedPayload>();
     try {
+      await this.#upload(
+        messages.filter(({ number }) => number > seen),
+        uploads,
+      );
       const taken = await changes.inSlice(() =>
         changes.commit((tx, step, now) => {
           const seen = readSeen(tx, from);
@@ -206,10 +210,12 @@ export class Handovers implements ShardService {
     }
   }
 
-  /** Stores the large inputs of new jobs before them. */
-  async #upload(messages: readonly NumberedMessage[]): Promise<Map<string, UploadedPayload>> {
+  /** Stores the large inputs of new jobs before them, in `uploads`, which the caller must release. */
+  async #upload(
+    messages: readonly NumberedMessage[],
+    uploads: Map<string, UploadedPayload>,
+  ): Promise<void> {
     const { payloads } = this.#options;
-    const uploads = new Map<string, UploadedPayload>();
     for (const { message } of messages) {
       if (message.type !== 'flow_job' || message.input === undefined) continue;
       const bytes = Buffer.from(message.input, 'base64');
@@ -218,7 +224,6 @@ export class Handovers implements ShardService {
       const key = { endpointId, id };
       uploads.set(id, await payloads.upload({ kind: 'input', key, bytes, options: ENDING }));
     }
-    return uploads;
   }
 
   describeParents({

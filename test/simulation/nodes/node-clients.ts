@@ -1,7 +1,10 @@
 // The clients of a world with nodes: they submit jobs, change them and read their streams, each call at any node.
 import { createUuidV7 } from '../../../src/base/id.ts';
+import type { NewFlowJob } from '../../../src/queue/flows/flow-insertion.ts';
 import type { ShardedQueues } from '../../../src/queue/queues.ts';
 import { OWNER, StoreUnavailableError } from '../../../src/store/store.ts';
+import type { FlowRecord } from '../../../src/wire/job/flow-records.ts';
+import type { ParentReference } from '../../../src/wire/job/job.ts';
 import type { JobRecord } from '../../../src/wire/job/job-records.ts';
 import { ProblemError } from '../../../src/wire/problem.ts';
 import type { StoredSchedule } from '../../../src/wire/resources/schedule.ts';
@@ -29,6 +32,15 @@ export interface NodesJob {
   isCancelled: boolean;
   mayBeCancelled: boolean;
   isDoomed: boolean;
+  /** Default: none. */
+  parents?: readonly ParentReference[];
+}
+
+/** A flow that the platform has accepted: IDs of its jobs. */
+export interface NodesFlow {
+  endpointId: string;
+  id: string;
+  jobs: readonly string[];
 }
 
 export interface NodeClientsOptions {
@@ -47,6 +59,7 @@ export interface NodeClientsOptions {
 export class NodeClients {
   /** The jobs that the platform has accepted. */
   readonly jobs = new Map<string, NodesJob>();
+  readonly flows: NodesFlow[] = [];
   readonly #options: NodeClientsOptions;
   /** Those that have not ended. */
   readonly #calls = new Set<Promise<unknown>>();
@@ -86,6 +99,58 @@ export class NodeClients {
     stream?.follow().catch((error: unknown) => {
       if (!signal.aborted) faults.push(`stream of ${id}: ${error}`);
     });
+  }
+
+  /** A flow of two to five jobs on any endpoints, each after some of those before it. */
+  submitFlow(): void {
+    const { random } = this.#options;
+    const endpointId = this.#choose(this.#options.endpointIds);
+    const jobs = Array.from({ length: 2 + Math.floor(random() * 4) }, (_, at) => {
+      const n = this.#submitted++;
+      const plan = choosePlan({ n, killerShare: KILLER_SHARE }, random);
+      const executionTimeout = plan.fate === 'overruns' ? SHORT_TIMEOUT_MS : TIMEOUT_MS;
+      const earlier = Array.from({ length: at }, (_, parent) => parent);
+      const onFailure = this.#choose(['fail', 'run', 'skip'] as const);
+      return {
+        ...{ name: `j${at}`, endpointId: this.#choose(this.#options.endpointIds), plan },
+        input: Buffer.from(JSON.stringify(plan)),
+        policy: { executionTimeout, ttl: JOB_LIMIT_MS, priority: plan.n % PRIORITIES },
+        webhook: undefined,
+        after: earlier
+          .filter(() => random() < 0.5)
+          .map((parent) => ({ job: `j${parent}`, onFailure })),
+      };
+    });
+    this.#track(this.#submitFlow(endpointId, jobs));
+  }
+
+  async #submitFlow(
+    endpointId: string,
+    jobs: readonly (NewFlowJob & { plan: JobPlan })[],
+  ): Promise<void> {
+    const id = createUuidV7(this.#options.clock.now());
+    const flow = await this.#ask({
+      ...{ endpointId, isRepeatable: true },
+      run: (queues, { isRepeated: _ }) =>
+        queues.flows.submit({ endpointId, jobs, idempotency: undefined, newFlow: { id } }),
+    });
+    if (!flow) return;
+    const ids = new Map(flow.jobs.map((job) => [job.name, job]));
+    for (const { after, endpointId: of, name, plan } of jobs) {
+      const parents = after.flatMap(({ job, onFailure }) => {
+        const parent = ids.get(job);
+        return parent ? [{ id: parent.id, endpoint: parent.endpoint, onFailure }] : [];
+      });
+      const fresh = { isCancelled: false, mayBeCancelled: false, isDoomed: false };
+      const job = { endpointId: of, plan, stream: undefined, ...fresh, parents };
+      this.jobs.set(ids.get(name)?.id ?? '', job);
+    }
+    this.flows.push({ endpointId, id: flow.id, jobs: flow.jobs.map((job) => job.id) });
+  }
+
+  readFlow({ endpointId, id }: NodesFlow): Promise<FlowRecord | undefined> {
+    const run: Call<FlowRecord>['run'] = (queues) => queues.flows.read({ endpointId, id });
+    return this.#await(this.#ask({ endpointId, isRepeatable: true, run }));
   }
 
   /** A client repeats what it can name: a submission with an idempotency key. */

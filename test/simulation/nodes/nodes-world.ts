@@ -9,7 +9,7 @@ import { Ledger } from '../ledger.ts';
 import { SimulatedWorker } from '../simulated-worker.ts';
 import { VirtualTime } from '../virtual-time.ts';
 import { type CommitFate, TARGET } from './database.ts';
-import { type Asking, Entrance } from './entrance.ts';
+import { type Asking, CallFailedError, Entrance } from './entrance.ts';
 import { JOB_LIMIT_MS, NodeClients } from './node-clients.ts';
 import { NodeEvents } from './node-events.ts';
 import { ServiceMonitor } from './service-monitor.ts';
@@ -59,9 +59,8 @@ export class NodesWorld {
       settings: endpointSettings.parse({ maxAttempts: 3 }),
     }));
     const ids = this.#endpoints.map(({ id }) => id);
-    this.ledgers = new Map(
-      ids.map((id) => [id, new Ledger(clock, { toleranceMs: CLOCK_TOLERANCE_MS })]),
-    );
+    const shared = { toleranceMs: CLOCK_TOLERANCE_MS, ends: new Map() };
+    this.ledgers = new Map(ids.map((id) => [id, new Ledger(clock, shared)]));
     const complain = (fault: string) => this.faults.push(fault);
     this.postgres = new SimulatedPostgres({
       ...{ time: clock, random, shards: SHARDS, tables: this.#tables, complain },
@@ -187,6 +186,16 @@ export class NodesWorld {
         if (!to) return;
         const { signal } = new AbortController();
         await this.#entrance.send({ from, to, signal }, () => to.reload());
+      },
+      callPeer: (from, { shard, url }, act) => {
+        const to = this.nodes.find((each) => each.url === url);
+        const { signal } = new AbortController();
+        if (!to) throw new CallFailedError('there is no such node');
+        return this.#entrance.send({ from, to, signal }, async () => {
+          const service = to.parts?.queues.serviceOf(shard);
+          if (!service) throw new CallFailedError('the node does not serve the shard');
+          return act(service);
+        });
       },
     });
     node.wallOffsetMs = wallOffsetMs;

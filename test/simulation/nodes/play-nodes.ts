@@ -1,12 +1,13 @@
 // Plays one seed of the world with nodes to its end and returns its faults.
 import '../global-time.ts';
 
+import { describeEnd } from '../../../src/queue/lifecycle/links.ts';
 import type { StoredJob } from '../../../src/store/store.ts';
 import { createRandom } from '../../support/random.ts';
 import { CALM } from '../flaky-link.ts';
 import { judgeSchedule } from '../schedule-plan.ts';
 import { judgeJob } from '../verdict.ts';
-import { STREAM_PAUSE_MS } from './node-clients.ts';
+import { type NodesFlow, STREAM_PAUSE_MS } from './node-clients.ts';
 import { breakSomething, chooseStormFate } from './node-faults.ts';
 import { NodesWorld } from './nodes-world.ts';
 import { separateProcesses } from './simulated-process.ts';
@@ -76,7 +77,8 @@ function playStep(world: NodesWorld): void {
   const { random, workers } = world;
   const below = (limit: number) => Math.floor(random() * limit);
   const dice = random();
-  if (dice < 0.42) world.clients.submit();
+  if (dice < 0.08) world.clients.submitFlow();
+  else if (dice < 0.42) world.clients.submit();
   else if (dice < 0.52) playClient(world, dice);
   else if (dice < 0.6) playWorker(world, dice, workers[below(workers.length)]);
   else breakSomething(world);
@@ -140,11 +142,25 @@ async function judge(world: NodesWorld): Promise<string[]> {
     const played = { ...job, id, record, streamed: stream?.outputs };
     faults.push(...(await judgeJob({ isSheltered: false, ledger, readChunks }, played)));
   }
+  for (const flow of world.clients.flows) faults.push(...(await judgeFlow(world, flow)));
   for (const [endpointId, ledger] of world.ledgers) {
     const schedules = await world.clients.readSchedules(endpointId);
     for (const schedule of schedules ?? []) faults.push(...judgeSchedule(schedule, ledger));
   }
   return faults;
+}
+
+/** The record of the flow has counted each end. */
+async function judgeFlow({ clients, monitor }: NodesWorld, flow: NodesFlow): Promise<string[]> {
+  const record = await clients.readFlow(flow);
+  if (!record) return [`flow ${flow.id}: is no longer stored`];
+  return record.jobs.flatMap(({ endpoint: endpointId, id, state }) => {
+    const job = monitor.findStored({ endpointId, id });
+    const end = job ? describeEnd(job) : undefined;
+    return !job || end === state
+      ? []
+      : [`flow ${flow.id}: ${id} is ${state}, and has ended: ${end}`];
+  });
 }
 
 /** Returns the faults of jobs that no client knows, and of payloads that no job has. */

@@ -6,6 +6,7 @@ import { Membership } from '../../../src/cluster/membership.ts';
 import type { LiveEndpoint } from '../../../src/control/endpoints/endpoint-records.ts';
 import { NodePlacement, ShardOwners } from '../../../src/platform/nodes/node-routing.ts';
 import { EndpointCopies, ShardOpener } from '../../../src/platform/nodes/shard-opener.ts';
+import type { ShardService } from '../../../src/queue/handover/peers.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { ShardedQueues } from '../../../src/queue/queues.ts';
 import { completeSettings, type QueueSettings } from '../../../src/queue/settings.ts';
@@ -15,6 +16,7 @@ import type { MemoryTablesOptions } from '../memory-tables.ts';
 import type { VirtualTime } from '../virtual-time.ts';
 import type { OnChange } from '../watched-store.ts';
 import { TARGET } from './database.ts';
+import { CallFailedError } from './entrance.ts';
 import { type NodeStore, openNodeStore } from './node-store.ts';
 import { NodeNetwork } from './simulated-connection.ts';
 import type { SimulatedPostgres } from './simulated-postgres.ts';
@@ -37,6 +39,12 @@ export interface SimulatedNodeOptions {
   onLost: () => void;
   /** Calls the node at this URL, from this node. Rejects if it cannot be reached. */
   callNode: (from: SimulatedNode, url: string) => Promise<void>;
+  /** Calls the queue of a shard at the node at this URL. */
+  callPeer: <T>(
+    from: SimulatedNode,
+    to: { shard: number; url: string },
+    act: (service: ShardService) => Promise<T>,
+  ) => Promise<T>;
 }
 
 interface Parts {
@@ -106,9 +114,8 @@ export class SimulatedNode {
     const queues = new ShardedQueues({ settings: completeSettings(settings), shardOf });
     queues.reached();
     const served = new ServedShards(membership);
-    const placement = new NodePlacement({
-      ...{ shardOf, owners: new ShardOwners(membership, served), reload: () => this.reload() },
-    });
+    const owners = new ShardOwners(membership, served);
+    const placement = new NodePlacement({ shardOf, owners, reload: () => this.reload() });
     served.onChange(() => placement.noteChange());
     const copied = {
       all: () => [...endpoints],
@@ -124,8 +131,11 @@ export class SimulatedNode {
         onOpen(shard);
         return opened;
       },
-      createQueue: (store) =>
-        new Queue({ store, clock, log, settings, random: this.#options.random }),
+      createQueue: (store, shard) =>
+        new Queue({
+          ...{ store, clock, log, settings, random: this.#options.random },
+          peers: { shard, shardOf, at: (other) => this.#reach(other, { owners, queues }) },
+        }),
       countRequests: (shard) => placement.countRequests(shard),
     });
     const shards = new LocalShards({
@@ -140,6 +150,24 @@ export class SimulatedNode {
     });
     this.#parts = { membership, placement, queues, shards };
     shards.follow(membership.view);
+  }
+
+  /** As node-peers.ts does. */
+  #reach(shard: number, { owners, queues }: { owners: ShardOwners; queues: ShardedQueues }) {
+    const here = queues.serviceOf(shard);
+    if (here) return here;
+    const call = async <T>(act: (service: ShardService) => Promise<T>): Promise<T> => {
+      const owner = owners.find(shard);
+      if (owner.kind !== 'node') throw new CallFailedError('nobody serves the shard');
+      return this.#options.callPeer(this, { shard, url: owner.url }, act);
+    };
+    return {
+      receive: (batch) => call((service) => service.receive(structuredClone(batch))),
+      describeParents: (asked) => call((service) => service.describeParents(asked)),
+      judgeJobs: (asked) => call((service) => service.judgeJobs(asked)),
+      describeJobs: (asked) => call((service) => service.describeJobs(asked)),
+      readOutput: (asked) => call((service) => service.readOutput(asked)),
+    } satisfies ShardService;
   }
 
   #openStore(
