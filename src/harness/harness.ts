@@ -278,6 +278,11 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
     await this.#queue.jobs.cancel({ endpointId: ENDPOINT_ID, id });
   }
 
+  /** Queues a FAILED or TIMED_OUT job again, as a client does. */
+  async retry(id: string): Promise<void> {
+    await this.#queue.jobs.retry({ endpointId: ENDPOINT_ID, id });
+  }
+
   /** Starts no more jobs, or none of one group, until `resume` or `until` (Unix ms of the harness's clock). */
   async pause({
     group = null,

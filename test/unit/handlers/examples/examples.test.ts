@@ -1,6 +1,7 @@
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import batch from '../../../../examples/batch/handler.ts';
+import count from '../../../../examples/durable-pipeline/handler.ts';
 import unpack from '../../../../examples/external-process/handler.ts';
 import hello from '../../../../examples/hello/handler.ts';
 import totals from '../../../../examples/schema/handler.ts';
@@ -70,5 +71,15 @@ describe('examples/external-process', () => {
       /^gzip .*\b1: .*not in gzip format/,
     );
     expect(logged.map(({ msg }) => msg).join()).toContain('not in gzip format');
+  });
+});
+
+describe('examples/durable-pipeline', () => {
+  it('counts the words of all chapters, without a slot while the children run', async () => {
+    await using harness = await createHarness({ handler: count, slots: 1, clock: 'manual' });
+    const job = await harness.submit({ chapters: ['It was a dark night.', 'The rain fell.'] });
+    await harness.advance(60_000);
+    expect(await job.result()).toMatchObject({ words: 8 });
+    expect(await job.record()).toMatchObject({ attempt: 2 });
   });
 });
