@@ -23,7 +23,7 @@ const COLUMNS = [
 const MAX_SHOWN = 20;
 
 export function Links({ job }: { job: JobDetails }) {
-  const { children = [], flow, parents = [] } = job;
+  const { awaits = [], children = [], flow, parents = [] } = job;
   const nameOf = useEndpointNames();
   // Its names never change.
   const { data: names } = usePolled({
@@ -40,6 +40,7 @@ export function Links({ job }: { job: JobDetails }) {
       ...{ endpoint, ended, id },
       relation: ['Parent', sayEdge(edge)].filter(Boolean).join(': '),
     })),
+    ...awaits.map(({ name, ...child }) => ({ ...child, relation: `Awaited child: ${name}` })),
     ...children.map((child) => ({ ...child, ended: undefined, relation: 'Waits for this job' })),
   ];
   if (!flow && linked.length === 0) return null;
