@@ -22,7 +22,7 @@ type Parts =
   | 'streams'
   | 'submissions'
   | 'workerLoads';
-type OfFiles = 'delete' | 'list' | 'part' | 'read' | 'upload';
+type OfFiles = 'append' | 'delete' | 'list' | 'part' | 'read' | 'upload';
 type OfSchedules = 'call' | 'counts' | 'entries' | 'page';
 type OfAll = 'bridge' | 'close' | 'isClosing' | 'reached' | 'settings';
 type OfEndpoint = 'endPod' | 'health' | 'inputSchema' | 'isClosingAt' | 'link' | 'listPauses';
@@ -121,6 +121,7 @@ export class ShardedQueues implements Queues {
 
   readonly files: Queues['files'] = {
     upload: async (file, source) => this.of(file.endpointId).files.upload(file, source),
+    append: async (key, write) => this.of(key.endpointId).files.append(key, write),
     read: async (key) => this.of(key.endpointId).files.read(key),
     list: async (listing) => this.of(listing.endpointId).files.list(listing),
     delete: async (key) => this.of(key.endpointId).files.delete(key),

@@ -32,6 +32,7 @@ import {
 } from '../routes/job-routes.ts';
 import { addBodyScope, NO_BODY_BYTES, toFastifyRoute } from '../routes/operation-routes.ts';
 import { sendNext } from '../routes/stream-answers.ts';
+import { addBatchRoutes, createBatchForm, RUNPOD_BATCH_FORM } from './batches.ts';
 import { addRunpodWorkerRoutes } from './worker-routes.ts';
 
 /** Name of the format in job attachments. */
@@ -83,10 +84,12 @@ export const runpod: Adapter = {
       addSubmitting(scope, parts);
       addReading(scope, parts);
       addChanging(scope, parts);
+      addBatchRoutes(scope, parts);
     });
     addBodyScope(app, '*', (scope) => addRunpodWorkerRoutes(scope, parts));
   },
   recordFormats: { [RUNPOD_FORMAT]: composeRunpodRecord },
+  batchForms: { [RUNPOD_BATCH_FORM]: createBatchForm(RUNPOD_FORMAT) },
 };
 
 /** runpod-python gives up a stream request after 10 s, so the response must come earlier, ms. */

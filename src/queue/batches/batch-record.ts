@@ -39,6 +39,8 @@ export interface StoredFile extends RecordHead {
   parts: number;
   createdAt: number;
   expiresAt: number;
+  /** Lines may be added until a batch reads it. */
+  isDraft?: boolean | undefined;
 }
 
 /** A file of results while its batch runs. */

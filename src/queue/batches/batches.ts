@@ -12,10 +12,12 @@ import {
   FILE_PREFIX,
   listBatches,
   putBatch,
+  putFile,
   type Results,
   readBatch,
   readFile,
   type StoredBatch,
+  type StoredFile,
 } from './batch-record.ts';
 import { raiseNoFile } from './files.ts';
 
@@ -49,13 +51,21 @@ export class Batches {
   async create(given: NewBatch): Promise<StoredBatch> {
     const { clock, positions, store } = this.#options;
     const now = clock.now();
-    const uuid = createUuidV7(now);
+    const chosen = createUuidV7(now);
     const position = positions.next();
     const { windowMs = BATCH_LIMITS.windowMs.default } = given;
     const batch = await store.write((tx) => {
       const { userId } = readQueue(tx, given.endpointId);
       const file = readFile(tx, { endpointId: given.endpointId, id: given.fileId }, now);
       if (file?.purpose !== 'batch') return raiseNoFile({ ...given, id: given.fileId });
+      // A draft becomes the batch of the same name, once.
+      const uuid = file.isDraft ? file.id.slice(FILE_PREFIX.length) : chosen;
+      if (file.isDraft) {
+        const known = readBatch(tx, { endpointId: file.endpointId, id: `${BATCH_PREFIX}${uuid}` });
+        if (known) return known;
+        const fixed: StoredFile = { ...file, isDraft: undefined };
+        putFile(tx, 'whole', fixed);
+      }
       const { target = file.target } = given;
       if (target !== file.target) {
         const fault = `endpoint: is ${target}, and the lines of the file have the url ${file.target}`;

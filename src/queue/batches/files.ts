@@ -51,6 +51,8 @@ export interface NewFile {
   form: string;
   /** How long it is kept, ms. Called when the bytes have arrived. */
   readRetention?: (() => number | undefined) | undefined;
+  /** It may be empty, and lines may be added. */
+  isDraft?: boolean;
 }
 
 type FilesOptions = Pick<
@@ -121,13 +123,16 @@ export class Files {
         putFile(tx, 'upload', { ...head, userId });
         return userId;
       });
-      const writing = new Upload(this.#options, { key: head, form, owner: userId });
+      const { isDraft = false } = given;
+      const target = { key: head, form, owner: userId, isDraft };
+      const writing = new Upload(this.#options, target);
       const written = await writing.run(source);
       const { readRetention = () => undefined } = given;
       const retentionMs = readRetention() ?? BATCH_LIMITS.retentionMs.default;
       const file: StoredFile = {
         ...{ ...head, userId, name: given.name, form: given.form, purpose: 'batch' },
         ...{ ...written, createdAt, expiresAt: createdAt + retentionMs },
+        ...(isDraft && { isDraft }),
       };
       await store.write((tx) => {
         readQueue(tx, given.endpointId);
@@ -140,6 +145,37 @@ export class Files {
       this.#underWay.delete(id);
       // A row of an upload that has failed is removed with its parts.
       this.#wake();
+    }
+  }
+
+  /**
+   * Adds lines to a draft. `write`: gets the number of lines that it has. @throws ProblemError `conflict` if it is no draft,
+   * or another request adds lines now
+   */
+  async append(key: FileKey, write: (lines: number) => AsyncIterable<Buffer>): Promise<StoredFile> {
+    const { batchForms, clock, store } = this.#options;
+    const before = await this.read(key);
+    if (!before.isDraft) throw new ProblemError('conflict', `${key.id} is no draft any more`);
+    if (this.#underWay.has(key.id)) {
+      throw new ProblemError('conflict', `another request adds lines to ${key.id} now`);
+    }
+    this.#underWay.add(key.id);
+    try {
+      const form = findForm(batchForms, before.form);
+      const writing = new Upload(this.#options, {
+        ...{ key, form, owner: before.userId, isDraft: true },
+      });
+      await writing.resume(before);
+      const after = { ...before, ...(await writing.run(write(before.lines))) };
+      await store.write((tx) => {
+        const now = readFile(tx, key, clock.now());
+        if (!now?.isDraft) throw new ProblemError('conflict', `${key.id} is no draft any more`);
+        judgeQuota(tx, before.userId, after.bytes - before.bytes, clock.now());
+        putFile(tx, 'whole', after);
+      });
+      return after;
+    } finally {
+      this.#underWay.delete(key.id);
     }
   }
 
@@ -298,6 +334,7 @@ interface UploadTarget {
   key: FileKey;
   form: BatchForm;
   owner: string;
+  isDraft: boolean;
 }
 
 type Written = Pick<StoredFile, 'bytes' | 'lines' | 'parts' | 'target'>;
@@ -322,11 +359,23 @@ class Upload {
     this.#target = target;
   }
 
+  /** Goes on behind the lines of the file. What an interrupted attempt has left behind them is replaced. */
+  async resume({ bytes, endpointId, id, lines }: StoredFile): Promise<void> {
+    const index = Math.floor(bytes / PART_BYTES);
+    const rest = bytes % PART_BYTES;
+    const last = await this.#options.store.read((tx) => tx.filePart({ endpointId, id }, index));
+    this.#part.set((last ?? new Uint8Array()).subarray(0, rest));
+    this.#partBytes = rest;
+    this.#parts = index;
+    this.#bytes = bytes;
+    this.#jobs = lines;
+  }
+
   async run(source: AsyncIterable<Buffer>): Promise<Written> {
     for await (const bytes of source) await this.#take(bytes);
     const last = this.#lines.end();
     if (last) await this.#check(last);
-    if (this.#jobs === 0) this.#refuse('the file has no lines');
+    if (this.#jobs === 0 && !this.#target.isDraft) this.#refuse('the file has no lines');
     if (this.#errors.length > 0) throw this.#describe();
     if (this.#partBytes > 0) await this.#flush();
     const target = this.#common ?? '';

@@ -96,7 +96,9 @@ export class NextLines {
     const splitter = new LineSplitter({ at, number });
     for (let from = at; from < fileBytes; ) {
       const part = await this.#readPart(batch, Math.floor(from / PART_BYTES));
-      const rest = part.subarray(from % PART_BYTES);
+      // An interrupted addition to a draft may have left more.
+      const start = from % PART_BYTES;
+      const rest = part.subarray(start, start + fileBytes - from);
       from += rest.length;
       yield* splitter.split(rest);
     }
