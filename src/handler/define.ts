@@ -87,6 +87,12 @@ export interface Context {
    * @throws TypeError if it is not a time
    */
   pauseGroup(until: Date | number): void;
+  /**
+   * Holds back the other jobs of a shared limit of the endpoint until then, in all of its endpoints, at most for an hour: a
+   * `Date`, or Unix ms. `name`: that of the limit, or its ID. A limit for each group pauses this job's group. @throws TypeError if
+   * it is not a time
+   */
+  pauseLimit(name: string, until: Date | number): void;
   /** `yield ctx.chunk(output, { tokens: 3 })`. @throws TypeError on a metric that is not a finite number. */
   chunk<Output>(output: Output, metrics: Metrics): ChunkWithMetrics<Output>;
   readonly metrics: MetricsRecorder;
@@ -236,6 +242,7 @@ type JobMember =
   | 'log'
   | 'metrics'
   | 'pauseGroup'
+  | 'pauseLimit'
   | 'progress'
   | 'signal'
   | 'tempFolder'

@@ -41,6 +41,8 @@ export interface HandlerRun<Output = Json, ChunkOutput = Json> {
   progress: Json[];
   /** For how long `ctx.pauseGroup` asked to hold back the job's group, ms. */
   pauses: number[];
+  /** The same of `ctx.pauseLimit`. */
+  limitPauses: { limit: string; forMs: number }[];
   /** The log without `console` output, one object per line. */
   log: Record<string, unknown>[];
   attempts: number;
@@ -99,6 +101,7 @@ async function runOnce({ executor, attempt, input, timeoutMs, options }: OneRun)
     chunks: [],
     progress: [],
     pauses: [],
+    limitPauses: [],
     log: [],
     attempts: attempt,
   };
@@ -119,7 +122,10 @@ async function runOnce({ executor, attempt, input, timeoutMs, options }: OneRun)
       run.chunks.push(...parse<Chunk[]>(`[${Buffer.from(bytes).toString()}]`));
       execution.grant(bytes.length);
     },
-    pauseGroup: (forMs) => run.pauses.push(forMs),
+    pause: (forMs, limit) => {
+      if (limit === undefined) run.pauses.push(forMs);
+      else run.limitPauses.push({ limit, forMs });
+    },
     progress: (value) => run.progress.push(parse(Buffer.from(value).toString())),
     log: (lines) => run.log.push(...parseLines(lines)),
   });

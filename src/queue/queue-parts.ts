@@ -109,7 +109,7 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
   const pauses = new Pauses({ clock, signals, store });
   const rates = new Rates({ clock, closing, log, signals, store });
   const source = options.sharedLimits;
-  const sharedLimits = new SharedLimits({ clock, closing, log, signals, source, store });
+  const sharedLimits = new SharedLimits({ clock, closing, log, ranMs, signals, source, store });
   const basic = {
     store,
     recordedTime,

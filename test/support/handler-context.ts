@@ -30,6 +30,7 @@ export function makeContext(): TestContext {
       throw new Error('this context has no folder');
     },
     pauseGroup: () => {},
+    pauseLimit: () => {},
     step: async (_, act) => act(),
     run: async () => {
       throw new Error('this context starts no children');

@@ -45,7 +45,8 @@ interface AttemptContextOptions {
   sendProgress: (value: Uint8Array) => void;
   /** Of the machine, Unix ms. */
   now: () => number;
-  pauseGroup: (forMs: number) => void;
+  /** `limit`: name of a shared limit; without it, the job's group. */
+  pause: (forMs: number, limit?: string) => void;
   /** Created on the first use of `step`, `run` or `sleep`. */
   steps: () => AttemptSteps;
 }
@@ -136,13 +137,23 @@ export class AttemptContext implements Context, Held {
   };
 
   pauseGroup = (until: Date | number): void => {
+    const forMs = this.#measurePause('pauseGroup', until);
+    if (forMs > 0) this.#options.pause(Math.min(forMs, LIMITS.pauseGroupMs));
+  };
+
+  pauseLimit = (name: string, until: Date | number): void => {
+    const forMs = this.#measurePause('pauseLimit', until);
+    if (forMs > 0) this.#options.pause(Math.min(forMs, LIMITS.pauseLimitMs), String(name));
+  };
+
+  /** @throws TypeError */
+  #measurePause(method: string, until: Date | number): number {
     const at = until instanceof Date ? until.getTime() : until;
     if (typeof at !== 'number' || !Number.isFinite(at)) {
-      throw new TypeError('pauseGroup takes a Date or Unix ms');
+      throw new TypeError(`${method} takes a Date or Unix ms`);
     }
-    const forMs = Math.min(Math.ceil(at - this.#options.now()), LIMITS.pauseGroupMs);
-    if (forMs > 0 && !this.#isClosed) this.#options.pauseGroup(forMs);
-  };
+    return this.#isClosed ? 0 : Math.ceil(at - this.#options.now());
+  }
 
   chunk = <Output>(output: Output, metrics: Metrics): ChunkWithMetrics<Output> => {
     checkMetrics(metrics);

@@ -71,7 +71,8 @@ export interface AttemptSink {
   /** JSON. */
   progress(value: Uint8Array): void;
   /** The job's group is to be paused so long, ms. Absent: pauses have no effect. */
-  pauseGroup?(forMs: number): void;
+  /** `limit`: name of a shared limit; without it, the job's group. */
+  pause?(forMs: number, limit?: string): void;
   /** The result of a step, JSON; `Invocation.kept` acknowledges it. Absent: nothing keeps it. */
   step?(name: string, result: Uint8Array): void;
   /** NDJSON; `dropped`: number of lines that were dropped before these. */
@@ -185,7 +186,7 @@ class RunningAttempt implements Invocation, ConsoleOwner {
       hold: this.#holds.begin,
       sendProgress,
       now: () => clock.now(),
-      pauseGroup: (forMs) => sink.pauseGroup?.(forMs),
+      pause: (forMs, limit) => sink.pause?.(forMs, limit),
       steps: () => this.#openSteps(sink),
     });
     this.#emitter = new ChunkEmitter({

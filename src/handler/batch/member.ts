@@ -136,6 +136,7 @@ class JobInBatch implements BatchJob {
   readonly traceparent: string | undefined;
   readonly tracestate: string | undefined;
   readonly pauseGroup: BatchJob['pauseGroup'];
+  readonly pauseLimit: BatchJob['pauseLimit'];
   readonly progress: BatchJob['progress'];
   readonly tempFolder: BatchJob['tempFolder'];
   readonly #ctx: AttemptContext;
@@ -150,6 +151,7 @@ class JobInBatch implements BatchJob {
     this.traceparent = ctx.traceparent;
     this.tracestate = ctx.tracestate;
     this.pauseGroup = ctx.pauseGroup;
+    this.pauseLimit = ctx.pauseLimit;
     this.progress = ctx.progress;
     this.tempFolder = ctx.tempFolder;
     this.#ctx = ctx;

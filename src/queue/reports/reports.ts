@@ -41,6 +41,7 @@ type ReportsOptions = Pick<
   | 'log'
   | 'outputs'
   | 'pauses'
+  | 'sharedLimits'
   | 'payloads'
   | 'positions'
   | 'presence'
@@ -139,7 +140,7 @@ export class Reports {
 
   async #apply(endpointId: string, report: Report, output?: UploadedPayload): Promise<ReportReply> {
     // Before the report: one that is repeated after a crash has no effect.
-    if (report.kind === 'pause') await this.#pauseGroup(endpointId, report);
+    if (report.kind === 'pause') await this.#pause(endpointId, report);
     if (report.kind === 'outcome' && report.outcome.kind === 'waiting') {
       return this.#applyWait(endpointId, report);
     }
@@ -183,11 +184,22 @@ export class Reports {
     }
   }
 
-  async #pauseGroup(endpointId: string, report: Extract<Report, { kind: 'pause' }>): Promise<void> {
-    const { clock, log, pauses, store } = this.#options;
-    const { forMs, jobId } = report;
-    const job = await store.read((tx) => tx.job({ endpointId, id: jobId }));
+  async #pause(endpointId: string, report: Extract<Report, { kind: 'pause' }>): Promise<void> {
+    const { clock, log, pauses, sharedLimits, store } = this.#options;
+    const { forMs, jobId, limit } = report;
+    const { endpoint, job } = await store.read((tx) => ({
+      job: tx.job({ endpointId, id: jobId }),
+      endpoint: tx.endpoint(endpointId),
+    }));
     if (!job || judgeReport(job, report) !== 'apply') return;
+    if (limit !== undefined) {
+      const named = { ids: endpoint?.settings.limits ?? [], name: limit, group: job.group };
+      const isKnown = await sharedLimits.pause(named, Math.min(forMs, LIMITS.pauseLimitMs));
+      if (!isKnown) {
+        log.warn({ endpoint: endpointId, job: jobId, limit }, 'a handler pauses an unknown limit');
+      }
+      return;
+    }
     const group = job.group ?? NO_GROUP;
     const reason = `a handler asked for it in job ${jobId}`;
     const until = clock.now() + Math.min(forMs, LIMITS.pauseGroupMs);

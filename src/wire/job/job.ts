@@ -69,6 +69,10 @@ export const LIMITS = {
   tagsOfJob: 10,
   /** Longest time for which a handler may pause the group of its job. */
   pauseGroupMs: 86_400_000,
+  /** Longest pause of a shared limit by a handler, ms: nobody can end it. */
+  pauseLimitMs: 3_600_000,
+  /** Of a name that refers to a resource. */
+  nameCharacters: 200,
   /** An input with the outputs of parents. */
   filledInputBytes: 20 * MB,
   /** Groups of an endpoint that are paused at once. */

@@ -378,7 +378,12 @@ const reportHeader = union('kind', {
   },
   progress: ofReport,
   /** Holds back the other jobs of the job's group for this time. Only to a platform with the capability `pause`. */
-  pause: { ...ofReport, forMs: whole({ min: 1, max: LIMITS.pauseGroupMs }) },
+  pause: {
+    ...ofReport,
+    forMs: whole({ min: 1, max: LIMITS.pauseGroupMs }),
+    /** Name or ID of a shared limit of the endpoint: its jobs are held back instead. */
+    limit: optional(text({ max: LIMITS.nameCharacters })),
+  },
   /** A step has ended: the body is its result, JSON, which later attempts get. Only to a platform with the capability `steps`. */
   step: { ...ofReport, name: stepName },
   log: {

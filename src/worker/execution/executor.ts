@@ -28,7 +28,7 @@ export interface ExecutionSink {
   /** JSON bytes. */
   progress(value: Uint8Array): void;
   /** The job's group is to be paused so long, ms. Absent: pauses have no effect. */
-  pauseGroup?(forMs: number): void;
+  pause?(forMs: number, limit?: string): void;
   /** The result of a step, JSON; `Execution.kept` acknowledges it. Absent: the platform keeps none. */
   step?(name: string, result: Uint8Array): void;
   /** NDJSON. `dropped`: number of lines that were dropped before these. */

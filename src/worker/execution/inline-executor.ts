@@ -254,7 +254,7 @@ export class InlineExecutor implements Executor {
     return {
       chunks: (batch) => job.takeChunks(batch),
       progress: (value) => job.sink?.progress(value),
-      pauseGroup: (forMs) => job.sink?.pauseGroup?.(forMs),
+      pause: (forMs, limit) => job.sink?.pause?.(forMs, limit),
       ...(job.keepsSteps && { step: (name, result) => job.sink?.step?.(name, result) }),
       held: (isHeld) => job.takeHold(isHeld),
       log: (lines, dropped) => {

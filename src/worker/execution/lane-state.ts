@@ -154,7 +154,7 @@ export class LaneJobs {
         job?.sink?.progress(payload);
         return;
       case 'pause':
-        job?.sink?.pauseGroup?.(message.forMs);
+        job?.sink?.pause?.(message.forMs, message.limit);
         return;
       case 'step':
         job?.sink?.step?.(message.name, payload);

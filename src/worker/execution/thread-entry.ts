@@ -226,7 +226,7 @@ class ThreadLane implements ConsoleOwner {
     const sink: AttemptSink = {
       chunks: ({ sizes, bytes }) => outbox.push({ kind: 'chunks', number, sizes }, bytes),
       progress: (value) => outbox.push({ kind: 'progress', number }, value),
-      pauseGroup: (forMs) => outbox.push({ kind: 'pause', number, forMs }),
+      pause: (forMs, limit) => outbox.push({ kind: 'pause', number, forMs, limit }),
       ...(keepsSteps && {
         step: (name, result) => outbox.push({ kind: 'step', number, name }, result),
       }),

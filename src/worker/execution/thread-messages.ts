@@ -119,7 +119,7 @@ const fromThread = union('kind', {
   chunks: { number: count, sizes: list(count, { min: 1, max: Number.POSITIVE_INFINITY }) },
   /** Payload: JSON. */
   progress: { number: count },
-  pause: { number: count, forMs: count },
+  pause: { number: count, forMs: count, limit: maybe(text()) },
   /** Payload: the result of the step, JSON. */
   step: { number: count, name: stepName },
   held: { number: count, isHeld: flag },

@@ -141,13 +141,16 @@ export class AttemptReports {
     }
   }
 
-  /** Adds a pause of the job's group; replaces an earlier one that is not sent yet. */
-  addPause(forMs: number): void {
+  /** Adds a pause of the job's group or of a shared limit; extends an earlier one that is not sent yet. */
+  addPause(forMs: number, limit?: string): void {
     if (this.#ended || this.#muted) return;
     const open = this.#openPause;
-    if (open) open.header.forMs = Math.max(open.header.forMs, forMs);
-    else
-      this.#openPause = this.#push({ ...this.#number(), kind: 'pause' as const, forMs }, NO_BODY);
+    if (open && open.header.limit === limit) {
+      open.header.forMs = Math.max(open.header.forMs, forMs);
+      return;
+    }
+    const header = { ...this.#number(), kind: 'pause' as const, forMs };
+    this.#openPause = this.#push(limit === undefined ? header : { ...header, limit }, NO_BODY);
   }
 
   addStep(name: string, result: Uint8Array): void {

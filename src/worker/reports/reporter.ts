@@ -80,10 +80,10 @@ export class Reporter {
     return {
       chunks: (message) => add(() => attempt.addChunks(message)),
       progress: (value) => add(() => attempt.addProgress(value)),
-      pauseGroup: (forMs) => {
+      pause: (forMs, limit) => {
         // An older platform would refuse the report.
         const { capabilities } = this.#parts.session.terms;
-        if (capabilities?.includes('pause')) add(() => attempt.addPause(forMs));
+        if (capabilities?.includes('pause')) add(() => attempt.addPause(forMs, limit));
       },
       ...(this.#parts.session.terms.capabilities?.includes('steps') && {
         step: (name, result) => add(() => attempt.addStep(name, result)),

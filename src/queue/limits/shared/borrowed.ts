@@ -75,10 +75,15 @@ export class BorrowedLimit {
     this.askAt = now;
   }
 
-  /** Somebody waits, or a job has ended: asks soon, unless an answer says when. */
-  noteChange(now: number): void {
-    if (this.turns.size === 0 && !this.#isWaitedFor) return;
-    if (!this.#isRefused || this.#isWaitedFor) this.askAt = Math.min(this.askAt, now);
+  /** Asks at once if it can give back what others wait for, or if somebody waits here and no answer says when to ask. */
+  noteChange(moment: Moment): void {
+    if (this.#isAsking) return;
+    const { now, running, terms } = moment;
+    const hasIdle = terms.concurrency !== null && this.#slots > running;
+    const hasPermits = this.#permits > 0 && this.#permitsEndAt > now;
+    const isReturning = this.#isWaitedFor && (hasIdle || hasPermits);
+    const isAsking = this.turns.size > 0 && !this.#isRefused && this.free(moment) === 0;
+    if (isReturning || isAsking) this.askAt = Math.min(this.askAt, now);
   }
 
   /** Since then it has nothing, and nobody waits; Infinity: it has, or somebody does. */

@@ -26,6 +26,8 @@ interface Lender {
   home: number;
   /** By the time of their next report. */
   due: DueHeap<Bucket>;
+  /** Of its queue; null: not known yet. */
+  term: number | null;
   seq: number;
   /** It knows what runs here. */
   stage: LoanMessage['stage'];
@@ -91,7 +93,14 @@ export class Borrowing {
     const known = this.#lenders.get(home);
     if (known) return known;
     const lender: Lender = {
-      ...{ home, due: new DueHeap<Bucket>(), seq: 0, isAsking: false, timer: undefined },
+      ...{
+        home,
+        due: new DueHeap<Bucket>(),
+        seq: 0,
+        term: null,
+        isAsking: false,
+        timer: undefined,
+      },
       stage: 'begin',
     };
     this.#lenders.set(home, lender);
@@ -133,9 +142,13 @@ export class Borrowing {
       });
       const ofShard = { home, shard: source.shard, session: this.#session, seq: lender.seq };
       const sentAt = now();
-      const answer = await source.lend({ ...ofShard, stage, reports });
-      if (stage === 'rest') lender.stage = 'on';
-      this.#apply(asked, answer, sentAt);
+      const { term } = lender;
+      const answer = await source.lend({ ...ofShard, term, stage, reports });
+      lender.term = answer.term;
+      const isFor = answer.term === term;
+      if (isFor && stage === 'rest') lender.stage = 'on';
+      if (isFor) this.#apply(asked, answer, sentAt);
+      else for (const { state } of asked) state.fail(now(), 0);
     } catch (error) {
       restMs = RETRY_MS;
       for (const { state } of asked) state.fail(now(), RETRY_MS);

@@ -22,11 +22,9 @@ const ASK_SLOTS_MS = 200;
 /** An offer to another shard lasts until it has asked again. */
 const SHARD_OFFER_MS = 1_500;
 
-/** Times are before `at`, ms: a clock that is set forward does not make them older. */
+/** Times are those of the ledger: run times of the platform, ms. */
 export const storedLedger = z.object({
   group: z.string().nullable(),
-  at: z.number(),
-  perMs: z.int(),
   entries: z.array(z.tuple([z.number(), z.number(), z.int()])),
   loans: z.array(
     z.object({
@@ -38,7 +36,7 @@ export const storedLedger = z.object({
       charged: z.int(),
     }),
   ),
-  pausedForMs: z.number(),
+  pausedUntil: z.number().nullable(),
 });
 export type StoredLedger = z.infer<typeof storedLedger>;
 
@@ -75,15 +73,10 @@ export class LimitLedger {
   readonly #window: GrantWindow;
   readonly #loans = new Map<number, Loan>();
 
-  /** `wall`: now, by the clock with which `stored` was written. */
-  constructor(stored?: StoredLedger, { now, wall } = { now: 0, wall: 0 }) {
-    const { at = wall, entries = [], loans = [], pausedForMs = 0 } = stored ?? {};
-    const then = now - Math.max(0, wall - at);
-    this.#window = new GrantWindow(
-      entries.map(([first, last, count]) => [then - first, then - last, count]),
-      now,
-    );
-    if (pausedForMs > 0) this.pausedUntil = then + pausedForMs;
+  constructor(stored?: StoredLedger, now = 0) {
+    const { entries = [], loans = [], pausedUntil } = stored ?? {};
+    this.#window = new GrantWindow(entries, now);
+    if (typeof pausedUntil === 'number') this.pausedUntil = pausedUntil;
     for (const { shard, ...loan } of loans) {
       this.#loans.set(shard, { ...loan, until: now + LENT_MS });
     }
@@ -184,18 +177,12 @@ export class LimitLedger {
     };
   }
 
-  toStored(
-    group: string | null,
-    { rateLimit }: LimitTerms,
-    { now, wall }: { now: number; wall: number },
-  ): StoredLedger {
+  toStored(group: string | null, now: number): StoredLedger {
     return {
       group,
-      at: wall,
-      perMs: rateLimit?.perMs ?? 0,
-      entries: this.#window.entries.map(([first, last, count]) => [now - first, now - last, count]),
+      entries: [...this.#window.entries],
       loans: [...this.#loans].map(([shard, { until: _, ...loan }]) => ({ shard, ...loan })),
-      pausedForMs: Math.max(0, this.pausedUntil - now),
+      pausedUntil: this.pausedUntil > now ? this.pausedUntil : null,
     };
   }
 

@@ -34,6 +34,8 @@ export const loanMessage = z.object({
   /** The shard that asks, and when its queue started: another owner of the shard has a later session. */
   shard: z.int(),
   session: z.number(),
+  /** The queue that it is for, as that has named itself; null: it is not known. A message for another one has no effect. */
+  term: z.number().nullable(),
   /** Rises with each message of a session: one that another has overtaken has no effect. */
   seq: count,
   /** `rest`: this and the messages before have all that runs since the session began. */
@@ -56,6 +58,10 @@ const loanGrant = z.object({
 });
 export type LoanGrant = z.infer<typeof loanGrant>;
 
-/** One for each report, in their order; null: the limit is unknown there. */
-export const loanAnswer = z.object({ grants: z.array(loanGrant.nullable()) });
+export const loanAnswer = z.object({
+  /** The queue that answers. */
+  term: z.number(),
+  /** One for each report, in their order; null: the limit is unknown there. None for a message to another queue. */
+  grants: z.array(loanGrant.nullable()),
+});
 export type LoanAnswer = z.infer<typeof loanAnswer>;

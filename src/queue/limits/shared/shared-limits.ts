@@ -54,6 +54,15 @@ interface Outcome {
   isHeldBack: boolean;
 }
 
+/** One of the limits that a handler names. */
+interface NamedLimit {
+  /** Those of the endpoint. */
+  ids: readonly string[];
+  name: string;
+  /** Of the job. */
+  group: string | null;
+}
+
 /** What holds a job back. */
 export interface SharedHold {
   limit: SharedLimit;
@@ -62,7 +71,7 @@ export interface SharedHold {
   until: number | undefined;
 }
 
-type SharedLimitsOptions = Pick<QueueParts, 'closing' | 'log' | 'signals' | 'store'> & {
+type SharedLimitsOptions = Pick<QueueParts, 'closing' | 'log' | 'ranMs' | 'signals' | 'store'> & {
   clock: ResumableClock;
   source: SharedLimitSource | undefined;
 };
@@ -79,8 +88,8 @@ export class SharedLimits {
   readonly #heard = new Map<number, Pick<LoanMessage, 'seq' | 'session'>>();
   /** Times that there was room for further groups. */
   #roomChanges = 0;
-  /** Unix ms minus monotonic time, at the start: a wall clock that is set forward ends no window early. */
-  #base = 0;
+  /** When the queue started: another one of the shard is another session. */
+  #session = 0;
   #timer: { at: number; cancel: () => void } | undefined;
 
   constructor(options: SharedLimitsOptions) {
@@ -99,17 +108,17 @@ export class SharedLimits {
   /** Reads what an earlier run has kept, and tells the shards of other limits what runs here. */
   async load(): Promise<void> {
     const { clock, store } = this.#options;
-    this.#base = clock.now() - clock.monotonic();
+    this.#session = clock.now();
     const rows = await store.read((tx) =>
       tx.resources({ kind: KIND, limit: Number.MAX_SAFE_INTEGER }),
     );
     for (const { body, parent: limitId } of rows) {
       const stored = storedLedger.parse(JSON.parse(body));
-      const state = new LimitLedger(stored, { now: this.#now, wall: clock.now() });
+      const state = new LimitLedger(stored, this.#now);
       const bucket = { limitId, group: stored.group, state, running: 0, hasRow: true };
       this.#schedule(this.#buckets.put({ ...bucket, passed: new Set() }));
     }
-    await this.#borrowing?.begin(clock.now());
+    await this.#borrowing?.begin(this.#session);
   }
 
   /** Undefined: no shared limit holds for the endpoint. */
@@ -167,7 +176,7 @@ export class SharedLimits {
         state.start(limit, count, now);
         bucket.running += count;
         turns.took(endpointId, count, now);
-        if (limit.rateLimit) this.#store(tx, bucket, limit);
+        if (limit.rateLimit) this.#store(tx, bucket);
       }
       const takers = Math.max(1, this.#options.signals.countTakers(endpointId));
       if (count === share && isShort && count < wanted) {
@@ -202,28 +211,36 @@ export class SharedLimits {
     return undefined;
   }
 
-  /** No endpoint of the limit starts jobs of the group for so long. Other shards learn of it within a second. */
-  async pause(limit: SharedLimit, group: string | null, forMs: number): Promise<void> {
+  /**
+   * No endpoint of the limit starts jobs for so long; other shards learn of it within a second. `name`: that of one of the limits,
+   * or its ID. @returns false if none of them has it
+   */
+  async pause({ group, ids, name }: NamedLimit, forMs: number): Promise<boolean> {
     const { source, store } = this.#options;
-    if (!source || (limit.key === 'group' && group === null)) return;
+    const limits = ids.flatMap((id) => source?.find(id) ?? []);
+    const limit = limits.find((each) => each.id === name || each.name === name);
+    if (!source || !limit) return false;
+    if (limit.key === 'group' && group === null) return true;
     const bucket = this.#buckets.open(limit, limit.key === null ? null : group, source.shard);
-    if (!bucket) return;
+    if (!bucket) return true;
     const { state } = bucket;
-    if (state instanceof BorrowedLimit) {
-      state.pause(this.#now + forMs, this.#now);
-      this.#borrowing?.follow(bucket);
-    } else {
+    if (state instanceof BorrowedLimit) state.pause(this.#now + forMs, this.#now);
+    else {
       state.pause(this.#now + forMs);
-      await store.write((tx) => this.#store(tx, bucket, limit), ENDING);
+      await store.write((tx) => this.#store(tx, bucket), ENDING);
     }
     this.#schedule(bucket);
+    return true;
   }
 
   /** Lends starts of limits of this shard to another shard. @throws ProblemError `conflict` for a message of the past */
   async lend(message: LoanMessage): Promise<LoanAnswer> {
     const { source, store } = this.#options;
     if (!source) throw new ProblemError('conflict', 'no limits are shared here');
-    const { reports, seq, session, shard, stage } = message;
+    const { reports, seq, session, shard, stage, term } = message;
+    const ofHere = this.#session;
+    // It was made for an earlier queue of this shard, and may have been overtaken there.
+    if (term !== ofHere) return { term: ofHere, grants: [] };
     const heard = this.#heard.get(shard);
     const isOld =
       heard && (session < heard.session || (session === heard.session && seq <= heard.seq));
@@ -247,12 +264,12 @@ export class SharedLimits {
           running,
           now: this.#now,
         });
-        this.#store(tx, bucket, limit);
+        this.#store(tx, bucket);
         this.#serve(bucket);
         return grant;
       });
       if (stage === 'rest') this.#endEarlier(tx, borrower);
-      return { grants };
+      return { term: ofHere, grants };
     }, ENDING);
   }
 
@@ -265,7 +282,7 @@ export class SharedLimits {
       if (!(state instanceof LimitLedger) || !limit) continue;
       if ((state.sessionOf(borrower.shard) ?? borrower.session) >= borrower.session) continue;
       state.begin(borrower, 0, { terms: limit, running: bucket.running, now: this.#now });
-      this.#store(tx, bucket, limit);
+      this.#store(tx, bucket);
       this.#serve(bucket);
     }
   }
@@ -313,7 +330,6 @@ export class SharedLimits {
       const bucket = this.#buckets.find({ limitId, group: key === null ? null : group });
       if (!bucket) continue;
       bucket.running = Math.max(0, bucket.running - 1);
-      if (bucket.state instanceof BorrowedLimit) bucket.state.noteChange(this.#now);
       this.#serve(bucket);
     }
   };
@@ -343,7 +359,7 @@ export class SharedLimits {
     const limit = this.#options.source?.find(bucket.limitId);
     const now = this.#now;
     if (state instanceof BorrowedLimit) {
-      state.noteChange(now);
+      if (limit) state.noteChange({ terms: limit, running: bucket.running, now });
       this.#borrowing?.follow(bucket);
     }
     const isWanted = state.turns.size > 0 || passed.size > 0;
@@ -400,18 +416,22 @@ export class SharedLimits {
     }
   }
 
-  #store(tx: Transaction, bucket: Bucket, limit: SharedLimit): void {
+  #store(tx: Transaction, bucket: Bucket): void {
     const { group, limitId: parent, state } = bucket;
     if (!(state instanceof LimitLedger)) return;
-    const wall = this.#options.clock.now();
-    const body = JSON.stringify(state.toStored(group, limit, { now: this.#now, wall }));
+    const body = JSON.stringify(state.toStored(group, this.#now));
     bucket.hasRow = true;
     const id = nameRow(bucket);
-    tx.putResource({ kind: KIND, id, userId: OWNER, parent, position: wall, body });
+    const position = this.#options.clock.now();
+    tx.putResource({ kind: KIND, id, userId: OWNER, parent, position, body });
   }
 
+  /**
+   * Run time of the platform: a wall clock that is set forward ends no window early, neither now nor before the next start. Time in
+   * which no platform runs is left out.
+   */
   get #now(): number {
-    return this.#base + this.#options.clock.monotonic();
+    return this.#options.ranMs();
   }
 }
 

@@ -1,6 +1,6 @@
 // Shared limits in real queues: of one shard, and of several that borrow from each other.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { completed } from '../../../support/queue-platform.ts';
+import { completed, refTo } from '../../../support/queue-platform.ts';
 import { LimitedShards } from '../../../support/sharded-limits.ts';
 
 let shards: LimitedShards;
@@ -99,5 +99,54 @@ describe('endpoints of several shards', () => {
     if (first) await b.finish(first, completed);
     await shards.clock.advance(1_500);
     expect(await next).toHaveLength(1);
+  });
+});
+
+describe('a pause that a handler asks for', () => {
+  it('holds back the endpoints of all shards, and says so', async () => {
+    shards.addLimit({ id: 'l', name: 'upstream', concurrency: 9 });
+    await shards.addEndpoint('a', 0, { limits: ['l'] });
+    await shards.addEndpoint('b', 1, { limits: ['l'] });
+    const [, waits = ''] = await shards.submit('a', 5);
+    await shards.submit('b', 5);
+    const [a, b] = [await shards.hand('a'), await shards.hand('b')];
+    const taking = b.take(WAIT);
+    await shards.clock.advance(100);
+    const [lease] = await taking;
+    if (!lease) throw new Error('no job has started');
+    const pause = { kind: 'pause', seq: 1, forMs: 30_000, limit: 'upstream' } as const;
+    await b.reportOne({ ...refTo(lease), ...pause, body: new Uint8Array() });
+    const until = shards.clock.now() + 30_000;
+    await shards.clock.advance(1_000);
+    expect([await a.take(), await b.take()]).toEqual([[], []]);
+    const { waitReason } = await shards.record('a', waits);
+    expect(waitReason).toMatchObject({ code: 'shared_limit' });
+    expect(Math.abs((waitReason?.until ?? 0) - until)).toBeLessThan(1_100);
+    const next = a.take({ waitMs: 20_000 });
+    await shards.clock.advance(20_000);
+    expect(await next).toEqual([]);
+    const last = a.take({ waitMs: 20_000 });
+    await shards.clock.advance(10_000);
+    expect(await last).toHaveLength(1);
+  });
+});
+
+describe('a limit for each group', () => {
+  it('counts the jobs of a group in all endpoints, and lets the other groups go on', async () => {
+    shards.addLimit({ id: 'l', key: 'group', concurrency: 1 });
+    await shards.addEndpoint('a', 0, { limits: ['l'] });
+    await shards.addEndpoint('b', 0, { limits: ['l'] });
+    for (const id of ['a', 'b']) {
+      await shards.submit(id, 2, { group: 'x' });
+      await shards.submit(id, 1, { group: 'y' });
+    }
+    const [a, b] = [await shards.hand('a'), await shards.hand('b')];
+    const first = await a.take({ max: 1 });
+    expect(await b.take({ max: 9 })).toHaveLength(1);
+    const taking = b.take({ max: 9, ...WAIT });
+    await shards.clock.advance(1);
+    if (first[0]) await a.finish(first[0], completed);
+    await shards.clock.advance(1);
+    expect(await taking).toHaveLength(1);
   });
 });
