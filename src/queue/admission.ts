@@ -5,8 +5,6 @@ import {
   type JobAttachment,
   type JobTick,
   NEW_JOB,
-  NEXT_TURN,
-  NO_TURN,
   type Payload,
   type Reader,
   type StoredEndpoint,
@@ -75,9 +73,8 @@ export function insert(
   const first = admit(tx, endpoint, { submission, chosen: arrival.chosen });
   if (first) return { job: first, isNew: false };
   const { id, input, now, position, remote = NO_REMOTE } = arrival;
-  const { after = [], policy } = submission;
-  const turn = chooseTurn(policy, { isChild: after.length > 0 });
-  const job = createJob(submission, endpoint, { id, now, position, turn });
+  const { after = [] } = submission;
+  const job = createJob(submission, endpoint, { id, now, position });
   if (step && after.length > 0) {
     return { job: insertChild(tx, step, { job, input, remote, submission }), isNew: true };
   }
@@ -85,17 +82,6 @@ export function insert(
   if (failed)
     tx.saveJob(failed, { ...failed, resubmission: { ...failed.resubmission, as: id } }, 0);
   return { job, isNew: true };
-}
-
-/**
- * A job of a group that is delayed or waits for parents takes its turn when that ends: it must neither hold up the group's other jobs, nor
- * get ahead with many others that were delayed. Jobs without a group keep the order of their submission.
- */
-export function chooseTurn(
-  { delay = 0, group }: JobPolicy,
-  { isChild }: { isChild: boolean },
-): number {
-  return group !== undefined && (delay > 0 || isChild) ? NO_TURN : NEXT_TURN;
 }
 
 /** @throws ProblemError `not_found`, `conflict` if the endpoint has no queue */
@@ -185,7 +171,6 @@ interface QueuedAs {
   id: string;
   now: number;
   position: number;
-  turn: number;
 }
 
 export function createId({ mode }: Submission, now: number): string {
@@ -195,7 +180,7 @@ export function createId({ mode }: Submission, now: number): string {
 export function createJob(
   { attachment, endpointId, idempotency, mode, policy, retryOf, tick, trace, webhook }: Submission,
   { settings }: Pick<StoredEndpoint, 'settings'>,
-  { id, now, position, turn }: QueuedAs,
+  { id, now, position }: QueuedAs,
 ): StoredJob {
   const ttlMs = policy.ttl ?? LIMITS.ttlMs.default;
   const delayMs = policy.delay ?? 0;
@@ -210,7 +195,7 @@ export function createJob(
     mode,
     priority: policy.priority ?? DEFAULT_PRIORITY,
     group: policy.group ?? null,
-    turn,
+    place: position,
     position,
     submittedAt: now,
     queuedAt: now,

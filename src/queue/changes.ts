@@ -1,8 +1,6 @@
 // Stores the decisions of lifecycle.ts and wakes the waiting callers once they are on disk.
 import {
   ENDING,
-  NEXT_TURN,
-  NO_TURN,
   type Reader,
   type RecordPiece,
   type StoredDelivery,
@@ -249,13 +247,9 @@ interface Application {
 }
 
 function apply(tx: Transaction, { job, event, moment, changes }: Application): Decision {
-  let decision = next(job, event, moment);
+  const decision = next(job, event, moment);
   if ('refused' in decision) return decision;
   countDeadLetter(tx, { before: job, decision, settings: moment.settings });
-  const after = decision.job;
-  if (after.turn === NO_TURN && after.status === 'IN_QUEUE' && !after.delayed) {
-    decision = { ...decision, job: { ...after, turn: NEXT_TURN } };
-  }
   if (decision.removed) {
     tx.removeJob(job);
     forget(tx, job, undefined);
@@ -263,7 +257,7 @@ function apply(tx: Transaction, { job, event, moment, changes }: Application): D
     tx.saveJob(job, decision.job, decision.retried);
     if (decision.dropChunks) tx.dropChunks(job);
     if (decision.dropOutput) tx.dropOutput(job);
-    forget(tx, job, after);
+    forget(tx, job, decision.job);
   }
   const isWholeFlow = event.type === 'cancel' && event.isWholeFlow === true;
   changes.push({ before: job, transition: decision, ...(isWholeFlow && { isWholeFlow }) });

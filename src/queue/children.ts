@@ -13,7 +13,7 @@ import type {
 import { LIMITS } from '../wire/job/job.ts';
 import type { Wait } from '../wire/job/memo.ts';
 import { ProblemError } from '../wire/problem.ts';
-import { chooseTurn, createJob, readQueue, type Submission } from './admission.ts';
+import { createJob, readQueue, type Submission } from './admission.ts';
 import type { StepOn } from './changes.ts';
 import type { BegunWait } from './lifecycle/handler-wait.ts';
 import { hasFailed } from './lifecycle/lifecycle.ts';
@@ -189,6 +189,5 @@ function createChild(
     mode: 'run',
     policy: { ...policy, ...(group !== undefined && { group }) },
   };
-  const turn = chooseTurn(submission.policy, { isChild: false });
-  return createJob(submission, endpoint, { id, now, position, turn });
+  return createJob(submission, endpoint, { id, now, position });
 }

@@ -34,9 +34,7 @@ export {
   isWaiting,
   LOWEST_POSITION,
   NEW_JOB,
-  NEXT_TURN,
   NO_GROUP,
-  NO_TURN,
   numberGpuType,
   toDeadLetter,
 } from './stored-records.ts';
@@ -198,12 +196,11 @@ export interface FoundJobs {
   next: number | undefined;
 }
 
-/** Where a job takes its turn. */
-export type TurnKey = Pick<StoredJob, 'endpointId' | 'priority' | 'group'>;
-
 export interface TakeableRequest {
   endpointId: string;
   limit: number;
+  /** Time of the operation: by it, running jobs are charged to their groups. */
+  now: number;
   /** Most leases of one group. Default: any number. */
   groupLimit?: number | undefined;
   /** What else limits the leases of groups. Default: nothing. */
@@ -273,7 +270,10 @@ export interface Reader {
   jobs(listing: JobListing): StoredJob[];
   /** Looks at a bounded number of jobs, however few match. Like `jobs` otherwise. */
   findJobs(search: JobSearch): FoundJobs;
-  /** Jobs that any worker may take, the best first: IN_QUEUE, not delayed, and without an outgrown GPU type. */
+  /**
+   * Jobs that any worker may take: IN_QUEUE, not delayed, and without an outgrown GPU type. Higher priorities first; those
+   * of a group in their order, but one group after the other.
+   */
   readyJobs(endpointId: string, limit: number): StoredJob[];
   /** IN_QUEUE, delayed or not, by position. `upTo`: the last position; default: none. */
   queuedJobs(endpointId: string, limit: number, upTo?: number): StoredJob[];
@@ -365,7 +365,10 @@ export interface Reader {
  * list of records that it has changed is an error. An endpoint has the counters from before the operation.
  */
 export interface Transaction extends Reader {
-  /** The best ready jobs that a worker may take, within the limits of their groups. */
+  /**
+   * The ready jobs that a worker may take, within the limits of their groups: higher priorities first, and within one, of
+   * the group that has used least of the GPUs.
+   */
   takeableJobs(request: TakeableRequest): TakeableJobs;
   /** Adds the endpoint, or replaces the given members of an existing one; counters and owner stay. */
   putEndpoint(endpoint: EndpointBase): void;
@@ -375,8 +378,7 @@ export interface Transaction extends Reader {
    */
   removeEndpoint(id: string): void;
   /**
-   * Adds a job and counts it at the endpoint. The caller guarantees that the ID is new. A job with the turn NEXT_TURN
-   * gets the next one of its group when the operation has returned, here and in `saveJob`.
+   * Adds a job and counts it at the endpoint. The caller guarantees that the ID is new.
    */
   insertJob(job: StoredJob, input: Payload): void;
   /**

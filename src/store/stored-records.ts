@@ -26,14 +26,11 @@ export interface StoredLease {
   started: boolean;
   /** Set when the lease expired: whether that counted as a failure or as a release. */
   lost: 'failure' | 'release' | null;
+  /** GPUs of the worker. Absent: one, or none. */
+  gpus?: number;
   /** The lease expired while it waited only for the outcome of an attempt that was over. */
   delivering?: true;
 }
-
-/** The turn of a delayed job that has none yet. */
-export const NO_TURN = -1;
-/** The turn of a job that gets the next one of its group with the operation that stores it. */
-export const NEXT_TURN = -2;
 
 /** A job that must end before another one starts. */
 export interface JobParent extends JobKey {
@@ -145,14 +142,11 @@ export interface StoredJob {
   status: JobStatus;
   mode: 'run' | 'runsync';
   priority: number;
-  /** Jobs of a group take turns with other groups of the same priority. Null: the group of all jobs without one. */
+  /** The groups of a priority share the GPUs. Null: the group of all jobs without one. */
   group: string | null;
-  /**
-   * Order among equal priorities, before the position: the first ready job of each group has a low turn, its next
-   * one the turn behind. NO_TURN: the job takes its turn when its delay ends, or at once without one.
-   */
-  turn: number;
-  /** Position among equal turns and in lists; grows with every submission. */
+  /** Place among the jobs of its group and priority: its position, unless the job was put behind those that waited. */
+  place: number;
+  /** Position in lists; grows with every submission. */
   position: number;
   submittedAt: number;
   queuedAt: number;
@@ -278,7 +272,7 @@ type JobKeyMember =
   | 'status'
   | 'delayed'
   | 'priority'
-  | 'turn'
+  | 'place'
   | 'position'
   | 'group'
   | 'queuedAt'

@@ -1,8 +1,9 @@
 // The records as a database keeps them. live/ builds the verbs of a Transaction on these: it decides when
 // the row of a job is written.
 import type { JobStatus } from '../wire/job/job.ts';
-import type { CountsRow } from './live/live-endpoint.ts';
-import type { Rank } from './live/ready-window.ts';
+import type { Rank } from './live/group-queue.ts';
+import type { Counts } from './live/live-endpoint.ts';
+import type { WantedJobs } from './live/ready-groups.ts';
 import type { InlinePayloads } from './sql/job-row.ts';
 import type {
   FoundJobs,
@@ -14,7 +15,6 @@ import type {
   Step,
   StoredJob,
   Transaction,
-  TurnKey,
 } from './store.ts';
 
 export interface TableListing extends Omit<JobListing, 'status'> {
@@ -46,6 +46,15 @@ export interface OutgrownRange {
   gpuType: number;
   /** This place is included. Undefined: from the first one on. */
   from: Rank | undefined;
+  limit: number;
+}
+
+/** Groups of a priority that have ready jobs, by name, behind the group `after`. */
+export interface GroupRange {
+  endpointId: string;
+  priority: number;
+  /** Empty: from the group of the jobs without one on. */
+  after: string;
   limit: number;
 }
 
@@ -93,19 +102,18 @@ export interface Tables
    * delivery refers to.
    */
   removeJobs(jobs: readonly StoredJob[]): Step<void>;
-  /** Adds to the counters of the endpoints with these IDs, and replaces their turns. */
-  addCounts(counts: ReadonlyMap<string, CountsRow>): Step<void>;
-  /** Turns of the endpoint as `addCounts` has put them; null without any. */
-  turns(endpointId: string): Step<string | null>;
-  /**
-   * Last turn of the queued jobs of the group. Null: none is queued. Undefined: jobs without a group are not
-   * among the newest queued ones.
-   */
-  lastTurn(key: TurnKey): Step<number | null | undefined>;
-  /** Like `Reader.readyJobs`, from this place on, which is included. */
-  readyJobsFrom(endpointId: string, from: Rank, limit: number): Step<StoredJob[]>;
-  /** Like `Reader.readyJobs`, of one group; NO_GROUP: of the jobs without one. */
-  readyJobsOfGroup(endpointId: string, group: string, limit: number): Step<StoredJob[]>;
+  /** Adds to the counters of the endpoints with these IDs. */
+  addCounts(counts: ReadonlyMap<string, Counts>): Step<void>;
+  /** The priorities that ready jobs have, the highest first. */
+  readyPriorities(endpointId: string): Step<number[]>;
+  /** Their names. NO_GROUP is the first one if it is among them. */
+  readyGroups(range: GroupRange): Step<string[]>;
+  /** Of each group, the first ready jobs in their order, from its place on, which is included: at most `limit`. */
+  readyJobsOfGroups(
+    endpointId: string,
+    wanted: readonly WantedJobs[],
+    limit: number,
+  ): Step<StoredJob[]>;
   /** In the order of the queue. */
   outgrownJobs(range: OutgrownRange): Step<StoredJob[]>;
   /** Like `Transaction.putOutput`, for a job that has no output. */

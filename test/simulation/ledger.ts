@@ -211,7 +211,7 @@ export class Ledger {
     // Commits that failed count in its window.
     if (this.#limits.groupRateLimit) return false;
     const before = [...this.#ready.values()].filter(
-      (other) => other.group === group && compareRanks(other, job) < 0,
+      (other) => other.group === group && isBefore(other, job),
     );
     return (this.#held.get(group) ?? 0) + before.length < this.#groupLimit;
   }
@@ -312,7 +312,7 @@ export class Ledger {
 
   #noteLease(notes: JobNotes, before: StoredJob, after: StoredJob): void {
     const better = [...this.#ready.values()].find(
-      (other) => isForAnyWorker(other) && compareRanks(other, before) < 0 && this.#hasRoom(other),
+      (other) => isForAnyWorker(other) && isBefore(other, before) && this.#hasRoom(other),
     );
     if (better && isForAnyWorker(before)) {
       this.#complain(before, after, `was leased, though job ${better.id} is before it`);
@@ -438,15 +438,13 @@ function isForAnyWorker({ delayed, lease, solo, status }: StoredJob): boolean {
 /** Whether both wait for their first lease in one group and priority, and the other came first. */
 function isOlderOfGroup(other: StoredJob, job: StoredJob): boolean {
   const isSame = other.group === job.group && other.priority === job.priority;
-  // A child takes its turn when its parents have ended.
-  const isChild = other.links !== null && other.links.parents.length > 0;
-  return (
-    isSame && !isChild && other.attempt === 0 && job.attempt === 0 && other.position < job.position
-  );
+  return isSame && other.attempt === 0 && job.attempt === 0 && other.position < job.position;
 }
 
-function compareRanks(a: StoredJob, b: StoredJob): number {
-  return b.priority - a.priority || a.turn - b.turn || a.position - b.position;
+/** Whether the first one must be leased first: it is more urgent, or before the other one of its group. */
+function isBefore(one: StoredJob, other: StoredJob): boolean {
+  if (one.priority !== other.priority) return one.priority > other.priority;
+  return one.group === other.group && one.place < other.place;
 }
 
 /** The handler of the last attempt has asked for a later one. */

@@ -68,9 +68,9 @@ export class MemoryStore implements Store {
     });
   }
 
-  /** A caller inside an operation waits for the commit: a microtask runs after it. */
+  /** A caller inside an operation waits for the commit: a microtask runs after it, as in the SQLite store. */
   async read<T>(operation: (tx: Reader) => T): Promise<T> {
-    if (this.#isWriting) await undefined;
+    await undefined;
     if (this.#isClosed) throw describeClosed();
     return run(readOperation(this.#tables, this.#live, operation));
   }

@@ -1,7 +1,9 @@
 // The tables of a store on maps. Every change records how to undo it.
 // biome-ignore-all lint/correctness/useYield: a step without a database query yields nothing
-import { type Counts, type CountsRow, noCounts } from '../../src/store/live/live-endpoint.ts';
-import { compareRanks, groupOf, isReady, type Rank } from '../../src/store/live/ready-window.ts';
+
+import { compareRanks, groupOf, isReady } from '../../src/store/live/group-queue.ts';
+import { type Counts, noCounts } from '../../src/store/live/live-endpoint.ts';
+import type { WantedJobs } from '../../src/store/live/ready-groups.ts';
 import type { InlinePayloads } from '../../src/store/sql/job-row.ts';
 import {
   type ChunkBatch,
@@ -29,7 +31,6 @@ import {
   type StoredKey,
   type StoredResource,
   type StoredWorker,
-  type TurnKey,
   type UnusedPayload,
   type VersionKey,
 } from '../../src/store/store.ts';
@@ -37,6 +38,7 @@ import { isDeadLetter, outgrownNumber } from '../../src/store/stored-records.ts'
 import type {
   AddedRow,
   ChangedRow,
+  GroupRange,
   OutgrownRange,
   TableListing,
   TableSearch,
@@ -72,7 +74,6 @@ export class MemoryTables implements Tables {
   readonly rowsAtOnce: number;
   readonly #smallBytes: number;
   readonly #endpoints = new Map<string, StoredEndpoint>();
-  readonly #turns = new Map<string, string>();
   readonly #jobs = new Map<string, StoredJob>();
   readonly #inputs = new Map<string, Uint8Array>();
   readonly #outputs = new Map<string, Uint8Array>();
@@ -178,17 +179,37 @@ export class MemoryTables implements Tables {
   }
 
   *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
-    return this.#select(endpointId, isReady).sort(compareRanks).slice(0, limit);
+    const ready = this.#select(endpointId, isReady);
+    return ready
+      .sort((a, b) => b.priority - a.priority || compareNames(a, b) || a.place - b.place)
+      .slice(0, limit);
   }
 
-  *readyJobsFrom(endpointId: string, place: Rank, limit: number): Step<StoredJob[]> {
-    const ready = yield* this.readyJobs(endpointId, Number.MAX_SAFE_INTEGER);
-    return ready.filter((job) => compareRanks(job, place) >= 0).slice(0, limit);
+  *readyPriorities(endpointId: string): Step<number[]> {
+    const ready = this.#select(endpointId, isReady);
+    return [...new Set(ready.map(({ priority }) => priority))].sort((a, b) => b - a);
   }
 
-  *readyJobsOfGroup(endpointId: string, group: string, limit: number): Step<StoredJob[]> {
-    const ready = yield* this.readyJobs(endpointId, Number.MAX_SAFE_INTEGER);
-    return ready.filter((job) => groupOf(job) === group).slice(0, limit);
+  *readyGroups({ after, endpointId, limit, priority }: GroupRange): Step<string[]> {
+    const ready = this.#select(endpointId, (job) => isReady(job) && job.priority === priority);
+    const names = [...new Set(ready.map(groupOf))].sort();
+    return names.filter((name) => name > after || (after === '' && name === '')).slice(0, limit);
+  }
+
+  *readyJobsOfGroups(
+    endpointId: string,
+    wanted: readonly WantedJobs[],
+    limit: number,
+  ): Step<StoredJob[]> {
+    return wanted.flatMap(({ from = 0, group, priority }) =>
+      this.#select(
+        endpointId,
+        (job) =>
+          isReady(job) && job.priority === priority && groupOf(job) === group && job.place >= from,
+      )
+        .sort(compareRanks)
+        .slice(0, limit),
+    );
   }
 
   *outgrownJobs({ endpointId, from, gpuType, limit }: OutgrownRange): Step<StoredJob[]> {
@@ -205,18 +226,6 @@ export class MemoryTables implements Tables {
       return { gpuType, waiting: Math.min(jobs.length, 1_000), oldestQueuedAt };
     });
     return sortBy(loads, ({ gpuType }) => gpuType);
-  }
-
-  *turns(endpointId: string): Step<string | null> {
-    return this.#turns.get(endpointId) ?? null;
-  }
-
-  *lastTurn({ endpointId, group, priority }: TurnKey): Step<number | null | undefined> {
-    const queued = this.#select(
-      endpointId,
-      (job) => job.status === 'IN_QUEUE' && job.group === group && job.priority === priority,
-    );
-    return queued.length === 0 ? null : Math.max(...queued.map(({ turn }) => turn));
   }
 
   *queuedJobs(endpointId: string, limit: number, upTo = Number.MAX_VALUE): Step<StoredJob[]> {
@@ -495,11 +504,8 @@ export class MemoryTables implements Tables {
     }
   }
 
-  *addCounts(counts: ReadonlyMap<string, CountsRow>): Step<void> {
-    for (const [id, { turns, ...each }] of counts) {
-      this.#addCounts(id, each);
-      if (turns !== undefined && this.#endpoints.has(id)) this.#set(this.#turns, id, turns);
-    }
+  *addCounts(counts: ReadonlyMap<string, Counts>): Step<void> {
+    for (const [id, each] of counts) this.#addCounts(id, each);
   }
 
   #addCounts(endpointId: string, { ...counts }: Counts): void {
@@ -760,6 +766,11 @@ function nameOfVersion({ endpointId, version }: VersionKey): string {
 
 function nameOfResource({ id, kind }: ResourceKey): string {
   return `${kind}/${id}`;
+}
+
+function compareNames(a: StoredJob, b: StoredJob): number {
+  const [left, right] = [groupOf(a), groupOf(b)];
+  return left < right ? -1 : left > right ? 1 : 0;
 }
 
 /** The array itself, in ascending order; equal ones keep theirs. */

@@ -26,10 +26,10 @@ export const QUEUE_BREAKS: Break[] = [
     seen: /has not ended|is lost/,
   },
   {
-    promise: 'every lease is for the best ready job',
-    file: 'src/store/live/ready-window.ts',
-    from: "this.#extent !== 'none' && compareRanks(job, this.#extent) <= 0",
-    to: "this.#extent !== 'none'",
+    promise: 'every lease is for the first ready job of its group',
+    file: 'src/store/live/group-queue.ts',
+    from: 'if (job.place > this.#extent || this.has(job)) return false;',
+    to: 'if (this.has(job)) return false;',
     seen: /was leased, though job .* is before it/,
   },
   {

@@ -46,7 +46,7 @@ export const submitOptions = {
   }),
   group: text({
     placeholder: 'NAME',
-    help: 'group of the job, 1 to 64 characters; the groups of an endpoint take turns',
+    help: 'group of the job, 1 to 64 characters; the groups of an endpoint share its GPU time',
   }),
   tag: list({
     placeholder: 'TAG',

@@ -80,7 +80,7 @@ export function readFields(
   const members = listFlags(fields).map(({ field, flag, name }) => {
     const value = values[flag];
     if (field.kind === 'switch' && value !== undefined) return [name, value === 'true'];
-    if (field.kind === 'retry' && typeof value === 'string') {
+    if ((field.kind === 'retry' || field.kind === 'weights') && typeof value === 'string') {
       return [name, parseObject(flagName(flag), value)];
     }
     if (field.kind === 'windows' && typeof value === 'string') {

@@ -4,7 +4,6 @@ import { AT_ONCE, Loop, NEVER } from '../../base/loop.ts';
 import {
   ENDING,
   logLevelOf,
-  NEXT_TURN,
   type StoredEndpoint,
   type StoredJob,
   type Transaction,
@@ -279,7 +278,7 @@ function insertJobs(tx: Transaction, { advance, batch, endpoint, now }: Commit):
   const policy = { priority: PRIORITY, ttl: expiresAt - now + SPARE_MS };
   return advance.candidates.map(({ attachment, bytes, customId, input, jobId, line, position }) => {
     const submission = { endpointId, mode: 'run', input: bytes, policy } as const;
-    const queued = { id: jobId, now, position, turn: NEXT_TURN };
+    const queued = { id: jobId, now, position };
     const plain = createJob({ ...submission, idempotency: undefined }, endpoint, queued);
     const links = { ...NO_LINKS, batch: { id, line, customId } };
     // Its result is in the file: a webhook for each line would be one too many.

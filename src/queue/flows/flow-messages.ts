@@ -9,7 +9,7 @@ import type {
   UploadedPayload,
 } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { chooseTurn, createJob, readQueue, type Submission } from '../admission.ts';
+import { createJob, readQueue, type Submission } from '../admission.ts';
 import type { StepOn } from '../changes.ts';
 import {
   cut,
@@ -129,8 +129,7 @@ export function insertFlowJob(
     idempotency: undefined,
   };
   const isChild = links.held === true || links.parents.length > 0;
-  const turn = chooseTurn(policy, { isChild });
-  const plain = createJob(submission, readQueue(tx, endpointId), { id, turn, ...queued });
+  const plain = createJob(submission, readQueue(tx, endpointId), { id, ...queued });
   const linked = { ...plain, linked: true, links };
   const job = isChild ? waitForParents(linked, queued) : linked;
   tx.insertJob(job, input);

@@ -45,6 +45,7 @@ export function leaseJob(
     workerId: worker.id,
     incarnation: worker.incarnation,
     takeId,
+    ...(worker.gpuCount > 1 && { gpus: worker.gpuCount }),
   };
   const arrival = findArrival(worker, job);
   const decision = step(job, { type: 'lease', lease, retry, ...(arrival && { arrival }) });

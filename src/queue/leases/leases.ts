@@ -167,7 +167,7 @@ export class Leases {
         const leftMs = until - clock.now();
         if (leases.length > 0) return await completeLeases(endpointId, leases, { payloads, store });
         // One that is to be parked waits for the end of its takes.
-        if (leftMs <= 0 || isHeldBack(worker)) return [];
+        if ((leftMs <= 0 && !hasMore) || isHeldBack(worker)) return [];
         if (ended.aborted) break;
         if (!hasMore) {
           // A take that gets no job must not consume the single wake-up of a new job.

@@ -45,6 +45,8 @@ export interface PresentWorker {
   slots: number;
   /** Type of its GPUs; null if unknown. */
   gpuType: string | null;
+  /** Its GPUs, or parts of GPUs. */
+  gpuCount: number;
   /** Retry policy of its handler. */
   retry: RetryPolicy | null;
   /** Version from its hello. */
@@ -134,6 +136,7 @@ export class Presence {
       incarnation: worker.incarnation,
       slots: worker.slots,
       gpuType: findGpuType(worker.devices),
+      gpuCount: worker.devices.filter(({ kind }) => kind === 'gpu').length,
       retry: worker.retry,
       version: worker.version,
       seenAt: now,

@@ -1,13 +1,7 @@
 // Part of lifecycle.ts: decides what happens to a job when its attempt ends, and bounds the outcome that its worker
 // reports.
 import { limitText } from '../../base/text/printable.ts';
-import {
-  type JobChild,
-  type JobLinks,
-  type JobReader,
-  NO_TURN,
-  type StoredJob,
-} from '../../store/store.ts';
+import type { JobChild, JobLinks, JobReader, StoredJob } from '../../store/store.ts';
 import type { AttemptError, AttemptUsage, GpuUsage, StuckPlace } from '../../wire/job/attempt.ts';
 import type { ErrorCode, TerminalStatus } from '../../wire/job/job.ts';
 import type { FailedAttempt } from '../../wire/job/job-records.ts';
@@ -109,16 +103,19 @@ const BEST_ALONE: ReadonlySet<ErrorCode> = new Set([
   'model_process_crashed',
 ]);
 
+/** Places are positions: Unix µs. */
+const PLACES_PER_MS = 1_000;
+
 /** If the error has such a code, the job runs alone next, because it may happen again. */
-export function isolate(job: StoredJob, code: ErrorCode): StoredJob {
+export function isolate(job: StoredJob, code: ErrorCode, moment: Moment): StoredJob {
   if (!BEST_ALONE.has(code)) return job;
-  // A job that lacked device memory has ended no process, so it keeps its turn.
-  return code === 'gpu_out_of_memory' ? { ...job, solo: true } : holdBack(job);
+  // A job that lacked device memory has ended no process, so it keeps its place.
+  return code === 'gpu_out_of_memory' ? { ...job, solo: true } : holdBack(job, moment);
 }
 
-/** The job ended its thread or process: it runs alone next, after the jobs that wait now. */
-function holdBack(job: StoredJob): StoredJob {
-  return { ...job, solo: true, turn: NO_TURN };
+/** The job ended its thread or process: it runs alone next, after the jobs of its group that wait now. */
+function holdBack(job: StoredJob, { now }: Moment): StoredJob {
+  return { ...job, solo: true, place: Math.max(job.place, now * PLACES_PER_MS) };
 }
 
 /** From this release on, a job whose thread died because of another job runs alone next. */
@@ -167,7 +164,7 @@ export function crash(
     code: 'worker_crashed',
     message: `the worker's process died while it ran this job alone: ${detail}`,
   };
-  return lose(holdBack(job), error, moment);
+  return lose(holdBack(job, moment), error, moment);
 }
 
 /** Adds the attempt to the history and counts it. */

@@ -239,7 +239,7 @@ function setTtlLater(job: StoredJob, ttlMs: number): StoredJob {
 // --- leasing -----------------------------------------------------------------------------------
 
 interface LeaseEvent {
-  lease: Pick<StoredLease, 'token' | 'workerId' | 'incarnation' | 'takeId'>;
+  lease: Pick<StoredLease, 'token' | 'workerId' | 'incarnation' | 'takeId' | 'gpus'>;
   /** What the job has waited for, for its timeline. */
   arrival?: Omit<JobNote, 'attempt' | 'workerId' | 'run' | 'runAttempt'>;
   /** Of the endpoint and the worker's handler. */
@@ -389,7 +389,7 @@ function settleByOutcome(
     case 'failed': {
       const { error, retry } = outcome;
       if (isLoss(error) && retry === 'default') return counted(lose(live, error, moment));
-      const isolated = isolate(live, error.code);
+      const isolated = isolate(live, error.code, moment);
       return counted(fail(isolated, error, { wish: readWish(outcome), outgrown }, moment));
     }
     case 'timed_out':

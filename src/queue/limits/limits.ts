@@ -91,7 +91,7 @@ export class Limits {
     const gate = this.#createGate(endpoint, search, now);
     const most = Math.min(limit, free);
     const lent = Math.min(most, search?.free ?? most);
-    const request = { endpointId, groupLimit, gate, acceptsOutgrown };
+    const request = { endpointId, now, groupLimit, gate, acceptsOutgrown };
     // If shared limits let none start, one job tells that the endpoint waits for them.
     const found = tx.takeableJobs({ ...request, limit: Math.max(1, lent) });
     const isAtLimit = found.isBlocked && groupLimit !== undefined;

@@ -12,7 +12,7 @@ import {
 } from './live-endpoint.ts';
 
 export interface CachedJobsOptions {
-  /** Most ready jobs of an endpoint that are read at once. Default 256. */
+  /** Most ready jobs that are read at once. Default 256. */
   windowJobs?: number;
   /** Ready jobs in memory over all endpoints. Default 50,000. */
   readyJobs?: number;
@@ -20,13 +20,13 @@ export interface CachedJobsOptions {
   endedJobs?: number;
 }
 
-/** A window may grow to this many times the jobs that are read at once. */
+/** The jobs of a group in memory may grow to this many times the jobs that are read at once. */
 const WINDOW_GROWTH = 4;
 /** Jobs with a lease that are larger than this are read again when they are needed, characters. */
 const MAX_LEASED_SIZE = 2_000;
 
 /**
- * Keeps windows of ready jobs, small jobs with a lease, and the jobs that ended last. The database has all of them, so any
+ * Keeps the next ready jobs, small jobs with a lease, and the jobs that ended last. The database has all of them, so any
  * one may be dropped.
  */
 export class CachedJobs {
@@ -34,9 +34,9 @@ export class CachedJobs {
   readonly #maxWindowed: number;
   readonly #maxEnded: number;
   readonly #leased: LeasedJobs;
-  /** Endpoints with a window; the one that was asked last is last. */
+  /** Endpoints with ready jobs; the one that was asked last is last. */
   readonly #windows = new Set<LiveEndpoint>();
-  /** Number of jobs in all windows. */
+  /** Number of ready jobs of all of them. */
   #windowed = 0;
   readonly #ended: { endpoint: LiveEndpoint; job: StoredJob }[] = [];
 
@@ -48,20 +48,24 @@ export class CachedJobs {
     this.#maxEnded = endedJobs;
   }
 
-  /** Number of ready jobs to read for the window of the endpoint: more each time. */
-  windowJobs(live: LiveEndpoint | undefined): number {
-    const share = Math.floor(this.#maxWindowed / (this.#windows.size + 1));
-    const next = live?.nextWindowJobs ?? FIRST_WINDOW_JOBS;
-    return Math.min(this.#windowJobs, Math.max(FIRST_WINDOW_JOBS, Math.min(next, share)));
+  /** Number of ready jobs of the endpoint that may stay in memory. */
+  get shareJobs(): number {
+    return Math.floor(this.#maxWindowed / (this.#windows.size + 1));
   }
 
-  /** The window of the endpoint is used, so that it is trimmed after those of other endpoints. */
+  /** Number of ready jobs of the endpoint to read at once: more each time. */
+  windowJobs({ nextWindowJobs }: LiveEndpoint): number {
+    const next = Math.min(nextWindowJobs, this.shareJobs);
+    return Math.min(this.#windowJobs, Math.max(FIRST_WINDOW_JOBS, next));
+  }
+
+  /** The ready jobs of the endpoint are used, so that they are trimmed after those of other endpoints. */
   noteUse(live: LiveEndpoint): void {
     this.#windows.delete(live);
     this.#windows.add(live);
   }
 
-  /** Jobs that are no longer in the window. */
+  /** Jobs that are no longer among the ready ones in memory. */
   drop(live: LiveEndpoint, jobs: readonly StoredJob[]): void {
     for (const { id, lease } of jobs) {
       if (lease === null && !live.changed.has(id)) live.jobs.delete(id);
@@ -74,36 +78,36 @@ export class CachedJobs {
       if (measure(job) <= MAX_LEASED_SIZE) return;
       this.#leased.shrink(job);
       live.jobs.delete(job.id);
-    } else if (!live.window.has(job)) {
+    } else if (!live.ready.has(job)) {
       if (isTerminal(job.status) && measure(job) === 0) this.#ended.push({ endpoint: live, job });
       else live.jobs.delete(job.id);
     }
   }
 
-  /** The commit that changed the window of the endpoint is over. */
-  settleWindow(live: LiveEndpoint): void {
-    this.#shorten(live, this.#countKept(live));
+  /** The commit that changed the ready jobs of the endpoint is over. */
+  settleReady(live: LiveEndpoint): void {
+    const dropped = live.isRemoved
+      ? live.ready.trim(0)
+      : live.ready.trimChanged(WINDOW_GROWTH * this.#windowJobs, this.#windowJobs);
+    this.drop(live, dropped);
+    this.#count(live);
   }
 
-  /** Drops the jobs that ended first, and trims windows, those used least recently first. */
+  /** Drops the jobs that ended first, and ready jobs, those of endpoints used least recently first. */
   trim(): void {
     this.#dropEnded();
     for (const live of this.#windows) {
       if (this.#windowed <= this.#maxWindowed) return;
-      // By half: a window that is dropped whole is read again at the next turn of its endpoint.
-      this.#shorten(live, live.window.size > FIRST_WINDOW_JOBS ? live.window.size >>> 1 : 0);
+      // By half: ready jobs that are all dropped are read again when the endpoint is used next.
+      const { size } = live.ready;
+      this.drop(live, live.ready.trim(size > FIRST_WINDOW_JOBS ? size >>> 1 : 0));
+      this.#count(live);
     }
   }
 
-  #countKept({ isRemoved, window }: LiveEndpoint): number {
-    if (isRemoved) return 0;
-    return window.size > WINDOW_GROWTH * this.#windowJobs ? this.#windowJobs : window.size;
-  }
-
-  #shorten(live: LiveEndpoint, kept: number): void {
-    this.drop(live, live.window.trim(kept));
-    this.#windowed += live.window.size - live.counted;
-    live.counted = live.window.size;
+  #count(live: LiveEndpoint): void {
+    this.#windowed += live.ready.size - live.counted;
+    live.counted = live.ready.size;
     if (live.counted > 0) this.#windows.add(live);
     else this.#windows.delete(live);
   }

@@ -94,6 +94,10 @@ export class LeasedJobs {
     }
   }
 
+  *ofEndpoint(endpointId: string): Iterable<StoredJob> {
+    for (const { job } of this.#endpoints.get(endpointId)?.values() ?? []) yield job;
+  }
+
   /** Jobs that run, as `Reader.jobs` returns them. */
   listRunning(listing: RunningListing): StoredJob[] {
     const { before = Number.POSITIVE_INFINITY, endpointId, from = 0, limit } = listing;

@@ -7,9 +7,9 @@ import {
   type StoredEndpoint,
   type StoredJob,
 } from '../stored-records.ts';
-import { GroupTurns, type KnownGroups } from './group-turns.ts';
+import type { GroupCapacity } from './group-queue.ts';
 import { holdsValidLease, type LeasedJobs } from './leased-jobs.ts';
-import { type GroupCapacity, ReadyWindow } from './ready-window.ts';
+import { ReadyGroups } from './ready-groups.ts';
 
 /** A job that changed in this commit. Undefined: it does not exist. */
 export interface ChangedJob {
@@ -23,33 +23,32 @@ export interface ChangedJob {
   hasOutput: boolean;
 }
 
-/** Ready jobs that the first read of a window returns: a single take may want no more. */
+/** Ready jobs that the first read returns: a single take may want no more. */
 export const FIRST_WINDOW_JOBS = 16;
+
+const NO_WEIGHTS = {};
 
 export const NO_PAYLOADS: InlinePayloads = {};
 
 export class LiveEndpoint {
   readonly id: string;
-  readonly window = new ReadyWindow();
-  readonly turns: GroupTurns;
+  readonly ready = new ReadyGroups();
   /** Most leases of a group, when takeable jobs were asked for last. */
   groupLimit = Number.POSITIVE_INFINITY;
   /** What else limited the leases of groups then. */
   gate: GroupCapacity | undefined;
   terms = 'none';
-  /** Most takeable jobs that were asked for at once: a window needs no more of a group. */
-  mostWanted = 0;
   /** Complete jobs, as they are now. */
   readonly jobs = new Map<string, StoredJob>();
   /** Jobs that this commit has changed. */
   changed = new Map<string, ChangedJob>();
   /** IDs of the jobs that this commit adds, by idempotency key. */
   newKeys = new Map<string, string>();
-  /** Ready jobs to read when the window needs more. */
+  /** Ready jobs to read when more are needed. */
   nextWindowJobs = FIRST_WINDOW_JOBS;
   /** Rows that this commit has read in search of takeable jobs. */
   searchedRows = 0;
-  /** Jobs of the window when they were counted last. */
+  /** Ready jobs in memory when they were counted last. */
   counted = 0;
   /** Numbers of the GPU types that ready jobs may have outgrown, or more. Undefined: not read yet. */
   outgrown: Set<number> | undefined;
@@ -61,10 +60,9 @@ export class LiveEndpoint {
   /** What the database has to add to its counters. */
   #counts = noCounts();
 
-  constructor(id: string, leased: LeasedJobs, groups: KnownGroups) {
+  constructor(id: string, leased: LeasedJobs) {
     this.id = id;
     this.#leased = leased;
-    this.turns = new GroupTurns(groups);
   }
 
   /** A copy; undefined if it must be read. */
@@ -74,6 +72,7 @@ export class LiveEndpoint {
 
   set endpoint(endpoint: StoredEndpoint | undefined) {
     this.#endpoint = endpoint && { ...endpoint };
+    if (endpoint) this.ready.weights = endpoint.settings.groupWeights ?? NO_WEIGHTS;
   }
 
   /** Whether no job is queued, as far as is known. */
@@ -116,12 +115,13 @@ export class LiveEndpoint {
     this.changed.set(id, job);
     if (after) this.jobs.set(id, after);
     else this.jobs.delete(id);
-    this.window.replace(before, after);
+    const group = before?.group ?? null;
+    // Before its run ends: it has not been idle.
+    if (group !== null && before && holdsValidLease(before)) this.ready.noteRoom(group);
+    this.ready.replace(before, after);
     this.#leased.replace(before, after);
     const outgrown = after ? outgrownNumber(after) : 0;
     if (outgrown > 0) this.outgrown?.add(outgrown);
-    const group = before?.group ?? null;
-    if (group !== null && before && holdsValidLease(before)) this.window.noteRoom(group);
     this.#noteKey(before, after);
     return job;
   }
@@ -140,11 +140,6 @@ export type Counts = Pick<
   StoredEndpoint,
   'inQueue' | 'inProgress' | 'completed' | 'failed' | 'cancelled' | 'timedOut' | 'retried'
 >;
-
-/** What a commit changes in the row of an endpoint. `turns`: see GroupTurns; undefined: unchanged. */
-export interface CountsRow extends Counts {
-  turns?: string | undefined;
-}
 
 const COUNTERS: Record<JobStatus, keyof Counts> = {
   IN_QUEUE: 'inQueue',

@@ -2,24 +2,18 @@
 // and the counters. Operations change it at once; the database gets the last state of each changed job with
 // the commit. Between two commits the database has all of it, so any job may be dropped from memory.
 import type { InlinePayloads } from '../sql/job-row.ts';
-import type { JobKey, Step, StoredEndpoint, StoredJob, TurnKey } from '../store.ts';
+import type { JobKey, Step, StoredEndpoint, StoredJob } from '../store.ts';
 import type { Tables } from '../tables.ts';
 import { CachedJobs, type CachedJobsOptions, UnwrittenRows } from './cached-jobs.ts';
-import { KnownGroups } from './group-turns.ts';
 import { LeasedJobs } from './leased-jobs.ts';
-import {
-  type CountsRow,
-  type JobChange,
-  LiveEndpoint,
-  NO_PAYLOADS,
-  noCounts,
-} from './live-endpoint.ts';
+import { type Counts, type JobChange, LiveEndpoint, NO_PAYLOADS } from './live-endpoint.ts';
+import type { Need, Selection } from './ready-groups.ts';
 import {
   addNeeded,
   type Found,
   findTakeable,
   type LimitedRequest,
-  type Need,
+  writeUses,
 } from './takeable-jobs.ts';
 
 export class LiveJobs {
@@ -29,7 +23,6 @@ export class LiveJobs {
   leased = new LeasedJobs();
   inputs = new RecentInputs();
   #kept: CachedJobs;
-  #groups = new KnownGroups();
   /** Endpoints whose part in memory this commit changes or loads. */
   #touched = new Set<LiveEndpoint>();
   readonly unwritten: UnwrittenRows;
@@ -43,11 +36,6 @@ export class LiveJobs {
     this.#options = options;
     this.#kept = new CachedJobs(this.leased, options);
     this.unwritten = new UnwrittenRows(tables);
-  }
-
-  /** Number of ready jobs to read for the window of the endpoint: more each time. */
-  windowJobs(endpointId: string): number {
-    return this.#kept.windowJobs(this.#endpoints.get(endpointId));
   }
 
   endpoint(id: string): StoredEndpoint | undefined {
@@ -110,23 +98,13 @@ export class LiveJobs {
     return this.#endpoints.get(endpointId)?.newKeys.get(key);
   }
 
-  /** The best ready jobs; undefined if they must be loaded first. */
-  readyJobs(endpointId: string, limit: number): StoredJob[] | undefined {
-    const live = this.#endpoints.get(endpointId);
-    if (!live?.window.isWhole) return undefined;
-    if (live.window.size < limit && !live.window.hasAll) return undefined;
-    this.#kept.noteUse(live);
-    return live.window.first(limit);
-  }
-
   /** The best ready jobs that can be leased, and what the caller may need to load for more of them. */
-  takeableJobs(request: LimitedRequest): Found {
+  takeableJobs(request: LimitedRequest): Selection {
     const live = this.#open(request.endpointId);
-    const found = findTakeable(live, request, this.windowJobs(request.endpointId));
     this.#kept.noteUse(live);
     this.#touched.add(live);
-    this.#kept.drop(live, found.dropped);
-    return found;
+    const { shareJobs } = this.#kept;
+    return findTakeable(live, request, { shareJobs, windowJobs: this.#kept.windowJobs(live) });
   }
 
   /** The endpoint's part, in which this commit searches. */
@@ -141,22 +119,10 @@ export class LiveJobs {
     return this.#open(endpointId).searchedRows;
   }
 
-  /** Jobs of the database, which has all changes, as `takeableJobs` has asked for them. */
-  loadNeeded(endpointId: string, need: Need, jobs: readonly StoredJob[]): void {
+  /** What the database, which has all changes, has returned for the need of `takeableJobs`. */
+  loadNeeded(endpointId: string, need: Need, found: Found): void {
     const live = this.#open(endpointId);
-    live.searchedRows += need.limit;
-    for (const job of addNeeded(live, need, jobs)) live.jobs.set(job.id, job);
-  }
-
-  /** The first `limit` ready jobs of the database, which has all changes. */
-  loadReady(endpointId: string, jobs: StoredJob[], limit: number): void {
-    const live = this.#open(endpointId);
-    this.#touched.add(live);
-    const known = jobs.map((job) => live.jobs.get(job.id) ?? job);
-    if (!live.window.isWhole) this.#kept.drop(live, live.window.drop());
-    for (const job of known) live.jobs.set(job.id, job);
-    live.window.load(known, { isAll: jobs.length < limit });
-    live.nextWindowJobs = 2 * limit;
+    for (const job of addNeeded(live, need, found)) live.jobs.set(job.id, job);
   }
 
   /** The jobs that have a lease in the database, which has all changes. */
@@ -171,33 +137,11 @@ export class LiveJobs {
     this.leased.isLoaded = true;
   }
 
-  /** Whether the turns that the database has are in memory. */
-  hasTurns(endpointId: string): boolean {
-    return this.#open(endpointId).turns.isLoaded;
-  }
-
-  loadTurns(endpointId: string, text: string | null): void {
-    this.#open(endpointId).turns.load(text);
-  }
-
-  /** The turn of the next job; undefined if only the database knows the last one. */
-  nextTurn(key: TurnKey): number | undefined {
-    const live = this.#open(key.endpointId);
-    if (live.isEmpty) live.turns.noteEmpty();
-    return live.turns.next(key);
-  }
-
-  /** The database, which has all changes, has returned the last turn of the key. */
-  learnTurn(key: TurnKey, last: number | null | undefined): void {
-    this.#open(key.endpointId).turns.learn(key, last);
-  }
-
   change(endpointId: string, change: JobChange): void {
     const live = this.#open(endpointId);
     this.#touched.add(live);
     this.#uncounted.add(live);
     this.unwritten.compare(live.apply(change));
-    live.turns.apply(change);
   }
 
   /** Whether only this commit has the job. */
@@ -238,18 +182,16 @@ export class LiveJobs {
   *write(): Step<void> {
     yield* this.unwritten.write();
     yield* this.#writeCounts();
+    for (const live of this.#touched)
+      if (live.ready.hasUnsaved) yield* writeUses(this.#tables, live);
   }
 
   *#writeCounts(): Step<void> {
-    const all = new Map<string, CountsRow>();
-    for (const { counts, id, turns } of this.#uncounted) {
-      if (!counts && !turns.isDirty) continue;
-      all.set(id, { ...(counts ?? noCounts()), turns: turns.isDirty ? turns.text : undefined });
-    }
+    const all = new Map<string, Counts>();
+    for (const { counts, id } of this.#uncounted) if (counts) all.set(id, counts);
     if (all.size > 0) yield* this.#tables.addCounts(all);
     for (const live of this.#uncounted) {
       live.resetCounts();
-      live.turns.isDirty = false;
       this.#uncounted.delete(live);
     }
   }
@@ -259,7 +201,6 @@ export class LiveJobs {
     this.#endpoints.clear();
     this.leased = new LeasedJobs();
     this.#kept = new CachedJobs(this.leased, this.#options);
-    this.#groups = new KnownGroups();
     this.inputs = new RecentInputs();
     this.#hasAllEndpoints = false;
     this.#touched = new Set();
@@ -273,14 +214,11 @@ export class LiveJobs {
       live.changed = new Map();
       if (live.newKeys.size > 0) live.newKeys = new Map();
       live.searchedRows = 0;
-      this.#kept.settleWindow(live);
-      if (!live.isRemoved) continue;
-      live.turns.forget();
-      this.#endpoints.delete(live.id);
+      this.#kept.settleReady(live);
+      if (live.isRemoved) this.#endpoints.delete(live.id);
     }
     this.#touched = new Set();
     this.#clear();
-    this.#groups.trim();
     this.#kept.trim();
   }
 
@@ -292,7 +230,7 @@ export class LiveJobs {
   #open(id: string): LiveEndpoint {
     let live = this.#endpoints.get(id);
     if (!live) {
-      live = new LiveEndpoint(id, this.leased, this.#groups);
+      live = new LiveEndpoint(id, this.leased);
       this.#endpoints.set(id, live);
     }
     return live;

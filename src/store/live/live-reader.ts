@@ -198,14 +198,9 @@ export class LiveReader implements Reader {
   }
 
   readyJobs(endpointId: string, limit: number): StoredJob[] {
-    const ready = this.live.readyJobs(endpointId, limit);
-    if (ready) return ready;
-    const loaded = Math.max(limit, this.live.windowJobs(endpointId));
-    const jobs = this.list('readyJobs', [endpointId, loaded], () =>
-      this.tables.readyJobs(endpointId, loaded),
+    return this.list('readyJobs', [endpointId, limit], () =>
+      this.tables.readyJobs(endpointId, limit),
     );
-    this.live.loadReady(endpointId, jobs, loaded);
-    return this.live.readyJobs(endpointId, limit) ?? [];
   }
 
   queuedJobs(endpointId: string, limit: number, upTo?: number): StoredJob[] {

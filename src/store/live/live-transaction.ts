@@ -1,31 +1,29 @@
 // The verbs that write. An operation collects its changes; when it has returned, jobs change in memory, and their rows
 // are written once, with the commit.
 import { INLINE_BYTES } from '../sql/payload-parts.ts';
-import {
-  type ChunkBatch,
-  type EndpointBase,
-  type FileKey,
-  type JobKey,
-  NEXT_TURN,
-  type Payload,
-  type RecordPiece,
-  type ResourceKey,
-  type ResourceListing,
-  type StagedPayload,
-  type Step,
-  type StoredDelivery,
-  type StoredEndpoint,
-  type StoredJob,
-  type StoredKey,
-  type StoredResource,
-  type StoredWorker,
-  type TakeableJobs,
-  type TakeableRequest,
-  type Transaction,
-  type TurnKey,
-  type UnusedPayload,
-  type UploadedPayload,
-  type VersionKey,
+import type {
+  ChunkBatch,
+  EndpointBase,
+  FileKey,
+  JobKey,
+  Payload,
+  RecordPiece,
+  ResourceKey,
+  ResourceListing,
+  StagedPayload,
+  Step,
+  StoredDelivery,
+  StoredEndpoint,
+  StoredJob,
+  StoredKey,
+  StoredResource,
+  StoredWorker,
+  TakeableJobs,
+  TakeableRequest,
+  Transaction,
+  UnusedPayload,
+  UploadedPayload,
+  VersionKey,
 } from '../store.ts';
 import { LiveReader, nameOf, type Result } from './live-reader.ts';
 import { OperationChanges } from './operation-changes.ts';
@@ -34,7 +32,7 @@ import {
   type LimitedRequest,
   loadOutgrown,
   mergeTakeable,
-  type Need,
+  readNeeded,
 } from './takeable-jobs.ts';
 
 /**
@@ -45,8 +43,8 @@ const MAX_TAKEABLE_ROWS = 1_024;
 
 /** For one operation. The commit ends with `LiveJobs.write`. */
 export class LiveTransaction extends LiveReader implements Transaction {
-  /** In all runs of the operation. */
-  #searchedRows = 0;
+  /** Searches in the database, in all runs of the operation. */
+  #searches = 0;
   #changes = new OperationChanges();
 
   /** The steps of the operation, which has changed nothing until it returns. */
@@ -125,7 +123,6 @@ export class LiveTransaction extends LiveReader implements Transaction {
 
   *#insert(job: StoredJob, input: Payload): Step<void> {
     const small = input instanceof Uint8Array && input.length <= INLINE_BYTES ? input : undefined;
-    yield* this.#giveTurn(job);
     if (!small) yield* this.tables.putInput(job, input);
     this.live.change(job.endpointId, { before: undefined, after: job, retried: 0 });
     if (!small) {
@@ -135,28 +132,6 @@ export class LiveTransaction extends LiveReader implements Transaction {
     }
     this.live.addPayloads(job, { input: small });
     this.live.inputs.put(job, small);
-  }
-
-  /** The object is the operation's own: nobody else has it before the operation returns. */
-  *#giveTurn(job: StoredJob): Step<void> {
-    yield* this.#loadTurns(job);
-    if (job.turn === NEXT_TURN) job.turn = yield* this.#nextTurn(job);
-  }
-
-  /** Before the first change of a job, which changes the turns. */
-  *#loadTurns({ endpointId }: Pick<JobKey, 'endpointId'>): Step<void> {
-    if (this.live.hasTurns(endpointId)) return;
-    this.live.loadTurns(endpointId, yield* this.tables.turns(endpointId));
-  }
-
-  *#nextTurn(key: TurnKey): Step<number> {
-    const known = this.live.nextTurn(key);
-    if (known !== undefined) return known;
-    yield* this.writeBack();
-    this.live.learnTurn(key, yield* this.tables.lastTurn(key));
-    const turn = this.live.nextTurn(key);
-    if (turn === undefined) throw new Error(`the turn of group ${key.group} is still unknown`);
-    return turn;
   }
 
   override readyJobs(endpointId: string, limit: number): StoredJob[] {
@@ -171,21 +146,18 @@ export class LiveTransaction extends LiveReader implements Transaction {
 
   takeableJobs(request: TakeableRequest): TakeableJobs {
     this.#changes.refuseJobs('takeableJobs');
-    const { acceptsOutgrown, endpointId, gate, limit } = request;
-    const isLimited = request.groupLimit !== undefined || gate !== undefined;
+    const { acceptsOutgrown, endpointId, gate, limit, now } = request;
     const { groupLimit = Number.POSITIVE_INFINITY } = request;
-    if (request.groupLimit !== undefined) this.loadLeased();
-    const ready: TakeableJobs = isLimited
-      ? this.#findReady({ endpointId, groupLimit, gate, limit })
-      : { jobs: this.readyJobs(endpointId, limit), isBlocked: false, hasMore: false };
-    if (!acceptsOutgrown) return ready;
     const live = this.live.search(endpointId);
+    if (request.groupLimit !== undefined) this.loadLeased();
+    const ready = this.#findReady({ endpointId, groupLimit, gate, limit, now });
+    if (!acceptsOutgrown) return ready;
     live.outgrown ??= this.list('outgrownTypes', endpointId, () =>
       loadOutgrown(this.tables, endpointId),
     );
     const gpuTypes = [...live.outgrown].filter(acceptsOutgrown);
     if (gpuTypes.length === 0) return ready;
-    const capacity = (group: string) => (isLimited ? live.capacity(group) : limit);
+    const capacity = (group: string) => live.capacity(group);
     const search = { gpuTypes, limit, capacity, maxRows: MAX_TAKEABLE_ROWS };
     const outgrown = this.list('outgrownJobs', [endpointId, gpuTypes, limit], () =>
       findOutgrown(this.tables, live, search),
@@ -195,24 +167,23 @@ export class LiveTransaction extends LiveReader implements Transaction {
 
   #findReady(request: LimitedRequest): TakeableJobs {
     const { endpointId } = request;
+    const { ready } = this.live.search(endpointId);
     for (;;) {
+      if (ready.lacksRuns) {
+        this.loadLeased();
+        ready.addRuns(this.live.leased.ofEndpoint(endpointId));
+      }
       const { isBlocked, jobs, need } = this.live.takeableJobs(request);
       if (!need) return { jobs, isBlocked, hasMore: false };
       const isSpent = this.live.searchedRows(endpointId) >= MAX_TAKEABLE_ROWS;
-      const isOver = isSpent || (this.#searchedRows > 0 && jobs.length > 0);
+      const isOver = isSpent || (this.#searches > 0 && jobs.length > 0);
       if (isOver) return { jobs, isBlocked, hasMore: true };
       const found = this.list('neededJobs', [endpointId, need], () =>
-        this.#readNeeded(endpointId, need),
+        readNeeded(this.tables, endpointId, need),
       );
       this.live.loadNeeded(endpointId, need, found);
-      this.#searchedRows += need.limit;
+      this.#searches += 1;
     }
-  }
-
-  #readNeeded(endpointId: string, { from, limit, ofGroup }: Need): Step<StoredJob[]> {
-    if (ofGroup !== undefined) return this.tables.readyJobsOfGroup(endpointId, ofGroup, limit);
-    if (from) return this.tables.readyJobsFrom(endpointId, from, limit);
-    return this.tables.readyJobs(endpointId, limit);
   }
 
   override input(key: JobKey): Uint8Array | undefined {
@@ -264,8 +235,8 @@ export class LiveTransaction extends LiveReader implements Transaction {
     this.#change(() => this.#save(before, after, retried));
   }
 
+  // biome-ignore lint/correctness/useYield: the row is written with the commit
   *#save(before: StoredJob, after: StoredJob, retried: number): Step<void> {
-    yield* this.#giveTurn(after);
     this.live.change(after.endpointId, { before, after, retried });
     // After its lease a job seldom needs its input again.
     if (after.lease && !before.lease) this.live.inputs.delete(after);
@@ -277,7 +248,6 @@ export class LiveTransaction extends LiveReader implements Transaction {
   }
 
   *#remove(job: StoredJob): Step<void> {
-    yield* this.#loadTurns(job);
     // Its payloads are removed with its row.
     if (this.live.isNew(job)) yield* this.writeBack();
     const known = this.live.job(job);

@@ -1,78 +1,107 @@
-// Chooses the ready jobs of an endpoint that can be leased without exceeding the limit of any group, and says which rows
-// the window must read from the database for that.
-import type { GroupGate, Step, StoredJob, TakeableJobs } from '../store.ts';
+// Chooses the ready jobs of an endpoint that can be leased without exceeding the limit of any group, and reads from the
+// database what that needs.
+import { type GroupGate, OWNER, type Step, type StoredJob, type TakeableJobs } from '../store.ts';
 import type { Tables } from '../tables.ts';
+import { compareRanks, type GroupCapacity, groupOf, type Rank } from './group-queue.ts';
 import { FIRST_WINDOW_JOBS, type LiveEndpoint } from './live-endpoint.ts';
-import { compareRanks, type GroupCapacity, groupOf, type Rank, rankOf } from './ready-window.ts';
+import {
+  GROUPS_AT_ONCE,
+  type GroupUse,
+  type Need,
+  type Search,
+  type Selection,
+} from './ready-groups.ts';
+
+/** Kind of the resources that have what groups have used. */
+const KIND = 'share';
 
 export interface LimitedRequest {
   endpointId: string;
   limit: number;
+  /** Time of the operation. */
+  now: number;
   /** Most leases of one group. */
   groupLimit: number;
   gate: GroupGate | undefined;
 }
 
-/** The first jobs of a group, or those from a place on, in the order of the queue. */
-export interface Need {
-  ofGroup?: string;
-  /** Undefined: from the first one on. */
-  from?: Rank | undefined;
-  limit: number;
-}
-
-export interface Found {
-  jobs: StoredJob[];
-  isBlocked: boolean;
-  /** With it, there may be more jobs. */
-  need: Need | undefined;
-  /** Jobs that are no longer in the window. */
-  dropped: readonly StoredJob[];
-}
-
-/** Jobs of groups at their limit that stay in a window: each take passes over them. */
-const MAX_PASSED = 64;
-
-/** `windowJobs`: number of jobs to read when the window ends too early. */
+/** `limits`: of the jobs in memory. */
 export function findTakeable(
   live: LiveEndpoint,
-  { gate, groupLimit, limit }: LimitedRequest,
-  windowJobs: number,
-): Found {
-  const { window } = live;
+  { gate, groupLimit, limit, now }: LimitedRequest,
+  limits: Pick<Search, 'shareJobs' | 'windowJobs'>,
+): Selection {
+  const { ready } = live;
   // Without a gate, groups may have grown that no later request names.
   const terms = gate?.terms ?? 'none';
-  const isOther = live.groupLimit !== groupLimit || live.terms !== terms || limit > live.mostWanted;
-  if (isOther) window.noteRooms();
-  for (const group of gate?.grown ?? []) window.noteRoom(group);
+  if (live.groupLimit !== groupLimit || live.terms !== terms) ready.noteRooms();
+  for (const group of gate?.grown ?? []) ready.noteRoom(group);
   live.groupLimit = groupLimit;
   live.gate = gate?.capacity;
   live.terms = terms;
-  live.mostWanted = Math.max(limit, live.mostWanted);
-  const capacity = (group: string) => live.capacity(group);
-  const short = window.findShort((group) => Math.min(capacity(group), live.mostWanted));
-  if (short) {
-    // Its jobs may be before all others.
-    const need = { ofGroup: short.group, limit: Math.max(short.capacity, windowJobs) };
-    return { jobs: [], isBlocked: true, need, dropped: [] };
-  }
-  const { jobs, passed } = window.select(limit, capacity);
-  const isEnough = jobs.length === limit || window.hasAll;
-  const dropped = isEnough && passed.length <= MAX_PASSED ? [] : window.pass(capacity);
-  const isBlocked = passed.length > 0 || !window.isWhole;
-  if (isEnough) return { jobs, isBlocked, need: undefined, dropped };
-  const from = typeof window.extent === 'string' ? undefined : window.extent;
-  // The first one is the last one of the window, if that is still queued.
-  return { jobs, isBlocked, need: { from, limit: Math.max(limit, windowJobs) + 1 }, dropped };
+  const isLimited = gate !== undefined || groupLimit !== Number.POSITIVE_INFINITY;
+  const capacity = isLimited ? (group: string) => live.capacity(group) : undefined;
+  return ready.select({ limit, now, capacity, ...limits });
 }
 
-/** Adds to the window what the database has returned for its need. @returns the added jobs */
-export function addNeeded(live: LiveEndpoint, need: Need, jobs: readonly StoredJob[]): StoredJob[] {
-  const known = jobs.map((job) => live.jobs.get(job.id) ?? job);
-  const end = { isAll: jobs.length < need.limit };
-  live.nextWindowJobs = 2 * need.limit;
-  if (need.ofGroup !== undefined) return live.window.fill(need.ofGroup, known, end);
-  return live.window.extend(known, (group) => live.capacity(group), end);
+/** What the database has returned for a need. */
+export type Found =
+  | { what: 'start'; priorities: number[]; uses: GroupUse[] }
+  | { what: 'groups'; groups: string[] }
+  | { what: 'jobs'; jobs: StoredJob[] };
+
+export function* readNeeded(tables: Tables, endpointId: string, need: Need): Step<Found> {
+  if (need.what === 'start') {
+    const all = { kind: KIND, parent: endpointId, limit: Number.MAX_SAFE_INTEGER };
+    const rows = yield* tables.resources(all);
+    const priorities = yield* tables.readyPriorities(endpointId);
+    return { what: 'start', priorities, uses: rows.map(({ body }) => JSON.parse(body)) };
+  }
+  if (need.what === 'groups') {
+    const { after, priority } = need;
+    const range = { endpointId, priority, after, limit: GROUPS_AT_ONCE };
+    return { what: 'groups', groups: yield* tables.readyGroups(range) };
+  }
+  const { limit, wanted } = need;
+  return { what: 'jobs', jobs: yield* tables.readyJobsOfGroups(endpointId, wanted, limit) };
+}
+
+/** @returns the added jobs */
+export function addNeeded(live: LiveEndpoint, need: Need, found: Found): StoredJob[] {
+  const { ready } = live;
+  if (found.what === 'start') {
+    ready.start(found.priorities, found.uses);
+    live.searchedRows += found.uses.length;
+  } else if (found.what === 'groups' && need.what === 'groups') {
+    ready.addGroups(need.priority, found.groups);
+    live.searchedRows += found.groups.length;
+  } else if (found.what === 'jobs' && need.what === 'jobs') {
+    live.searchedRows += found.jobs.length;
+    live.nextWindowJobs *= 2;
+    return ready.addJobs(
+      need,
+      found.jobs.map((job) => live.jobs.get(job.id) ?? job),
+    );
+  }
+  return [];
+}
+
+/** Writes what the rows of the groups lack. */
+export function* writeUses(tables: Tables, live: LiveEndpoint): Step<void> {
+  const { changed, gone } = live.ready.takeUnsaved();
+  for (const key of gone) yield* tables.removeResource({ kind: KIND, id: nameRow(live.id, key) });
+  for (const use of changed) {
+    const row = { kind: KIND, id: nameRow(live.id, use), parent: live.id, position: 0 };
+    const userId = live.endpoint?.userId ?? OWNER;
+    yield* tables.putResource({ ...row, userId, body: JSON.stringify(use) });
+  }
+}
+
+function nameRow(
+  endpointId: string,
+  { group, priority }: Pick<GroupUse, 'group' | 'priority'>,
+): string {
+  return `${endpointId}/${priority}/${group}`;
 }
 
 /** The jobs that fit into the capacity of their groups, in their order. */
@@ -86,14 +115,15 @@ function fitGroups(jobs: readonly StoredJob[], capacity: GroupCapacity): StoredJ
   });
 }
 
-/** The best of both, in one order. */
+/** The jobs of both by priority; those of `other`, which few workers may take, come first. */
 export function mergeTakeable(
   one: TakeableJobs,
   other: TakeableJobs,
   { limit, capacity }: { limit: number; capacity: GroupCapacity },
 ): TakeableJobs {
   if (other.jobs.length === 0 && !other.isBlocked && !other.hasMore) return one;
-  const jobs = [...one.jobs, ...other.jobs].sort(compareRanks);
+  const first = other.jobs.toSorted(compareRanks);
+  const jobs = [...first, ...one.jobs].sort((a, b) => b.priority - a.priority);
   return {
     jobs: fitGroups(jobs, capacity).slice(0, limit),
     isBlocked: one.isBlocked || other.isBlocked,
@@ -137,7 +167,6 @@ export function* findOutgrown(
   return found;
 }
 
-/** Groups take turns, so the first `maxRows` jobs are hardly ever all of groups at their limit. */
 function* findOfType(
   tables: Tables,
   live: LiveEndpoint,
@@ -169,7 +198,7 @@ function* findOfType(
     jobs.push(...fitting);
     const last = page.at(-1);
     if (jobs.length >= limit || page.length < pageRows || !last) break;
-    from = rankOf(last);
+    from = { priority: last.priority, place: last.place };
   }
   return { jobs, isBlocked };
 }

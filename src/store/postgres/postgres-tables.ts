@@ -1,5 +1,5 @@
 // The tables of a Postgres database, for its store and for readers: rows of many jobs are one parameter of one statement.
-import type { CountsRow } from '../live/live-endpoint.ts';
+import type { Counts } from '../live/live-endpoint.ts';
 import { LiveJobs } from '../live/live-jobs.ts';
 import { compareRows, imageColumns, listImageValues } from '../sql/job-row.ts';
 import { readOperation } from '../sql/sql-store.ts';
@@ -61,7 +61,7 @@ export class PostgresTables extends SqlTables {
     }
   }
 
-  override *addCounts(counts: ReadonlyMap<string, CountsRow>): Step<void> {
+  override *addCounts(counts: ReadonlyMap<string, Counts>): Step<void> {
     if (counts.size === 1) {
       yield* super.addCounts(counts);
       return;
@@ -72,10 +72,6 @@ export class PostgresTables extends SqlTables {
       sql: ADD_COUNTS,
       params: [
         encodeArray(TEXT, [...counts.keys()]),
-        encodeArray(
-          TEXT,
-          all.map(({ turns }) => turns ?? null),
-        ),
         ...numbers.map((values) => encodeArray(INT8, values)),
       ],
     };
@@ -123,10 +119,9 @@ const COUNTERS = [
 ] as const;
 
 const ADD_COUNTS = `update endpoint
-  set turns = coalesce(added.turns, endpoint.turns),
-    ${COUNTERS.map(([name]) => `${name} = endpoint.${name} + added.${name}`).join(', ')}
-  from unnest(?::text[], ?::text[], ${COUNTERS.map(() => '?::bigint[]').join(', ')})
-    as added (id, turns, ${COUNTERS.map(([name]) => name).join(', ')})
+  set ${COUNTERS.map(([name]) => `${name} = endpoint.${name} + added.${name}`).join(', ')}
+  from unnest(?::text[], ${COUNTERS.map(() => '?::bigint[]').join(', ')})
+    as added (id, ${COUNTERS.map(([name]) => name).join(', ')})
   where endpoint.id = added.id`;
 
 /** A store that refuses to write, as unavailable. It connects with the first read, and again after the connection was lost. */

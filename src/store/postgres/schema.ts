@@ -28,8 +28,7 @@ create table endpoint (
   user_id ${text} not null default 'owner',
   deployment ${text},
   deleted bigint not null default 0,
-  shard bigint not null default 0,
-  turns ${text}
+  shard bigint not null default 0
 ) with (fillfactor = 20);
 
 create table job (
@@ -38,9 +37,9 @@ create table job (
   status ${text} not null,
   lane bigint not null,
   priority bigint not null,
-  turn bigint not null,
+  place bigint not null,
   position bigint not null,
-  group_key ${text},
+  group_key ${text} not null,
   queued_at bigint not null,
   due_at bigint not null,
   worker ${text},
@@ -53,11 +52,15 @@ create table job (
   primary key (endpoint_id, id)
 ) with (fillfactor = 50);
 
-create index job_queued on job (endpoint_id, lane, priority desc, turn, position)
+-- Each group of each priority in its order. Jobs without a group have an empty one.
+create index job_queued on job (endpoint_id, lane, priority desc, group_key, place)
   where status = 'IN_QUEUE';
--- The last turn of a group, and the first jobs of a group that was at its limit.
-create index job_grouped on job (endpoint_id, group_key, lane, priority desc, turn, position)
-  where status = 'IN_QUEUE' and group_key is not null;
+-- The oldest ready job of the groups.
+create index job_grouped on job (endpoint_id, position)
+  where status = 'IN_QUEUE' and lane = 0 and group_key > '';
+-- Jobs that have outgrown a GPU type.
+create index job_outgrown on job (endpoint_id, lane, priority desc, place)
+  where status = 'IN_QUEUE' and lane > 1;
 -- Jobs with a lease are in memory: their rows leave this index alone.
 create index job_due on job (due_at) where leased = 0;
 -- With the position, lest the planner take job_listed to be spared the sorting.
@@ -76,7 +79,7 @@ create type job_image as (
   status text,
   lane bigint,
   priority bigint,
-  turn bigint,
+  place bigint,
   position bigint,
   group_key text,
   queued_at bigint,

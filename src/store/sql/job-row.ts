@@ -2,7 +2,13 @@
 // `details`, which may be large and which lists do not read. stored-records.ts has the members and their defaults.
 import { JOB_STATUSES, type JobStatus } from '../../wire/job/job.ts';
 import type { Row, SqlValue, StoredJob } from '../store.ts';
-import { JOB_BODY, JOB_DETAILS, type JobDetailsMember, outgrownNumber } from '../stored-records.ts';
+import {
+  JOB_BODY,
+  JOB_DETAILS,
+  type JobDetailsMember,
+  NO_GROUP,
+  outgrownNumber,
+} from '../stored-records.ts';
 import { number, text, textOrNull, UnreadableRowError } from './rows.ts';
 
 /** Of both texts: their member `v`. */
@@ -15,7 +21,7 @@ const KEY_COLUMNS = [
   'status',
   'lane',
   'priority',
-  'turn',
+  'place',
   'position',
   'group_key',
   'queued_at',
@@ -46,9 +52,9 @@ function listKeys(job: StoredJob): SqlValue[] {
     job.status,
     job.delayed ? DELAYED_LANE : outgrownNumber(job),
     job.priority,
-    job.turn,
+    job.place,
     job.position,
-    job.group,
+    job.group ?? NO_GROUP,
     job.queuedAt,
     job.dueAt,
     job.lease?.workerId ?? job.workerId,
@@ -208,9 +214,9 @@ export function readJob(row: Row): StoredJob {
     status: readStatus(row),
     delayed: number(row, 'lane') === DELAYED_LANE,
     priority: number(row, 'priority'),
-    turn: number(row, 'turn'),
+    place: number(row, 'place'),
     position: number(row, 'position'),
-    group: textOrNull(row, 'group_key'),
+    group: text(row, 'group_key') || null,
     queuedAt: number(row, 'queued_at'),
     dueAt: number(row, 'due_at'),
     idempotencyKey: textOrNull(row, 'idempotency_key'),

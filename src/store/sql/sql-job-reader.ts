@@ -1,6 +1,6 @@
 // The statements that find jobs and count those that wait. Each reads a bounded part of an index.
 import type { JobStatus } from '../../wire/job/job.ts';
-import type { Rank } from '../live/ready-window.ts';
+import type { WantedJobs } from '../live/ready-groups.ts';
 import {
   type FoundJobs,
   hasTags,
@@ -10,12 +10,10 @@ import {
   type SqlValue,
   type Step,
   type StoredJob,
-  type TurnKey,
 } from '../store.ts';
-import { NO_GROUP } from '../stored-records.ts';
-import type { OutgrownRange, TableListing, TableSearch } from '../tables.ts';
+import type { GroupRange, OutgrownRange, TableListing, TableSearch } from '../tables.ts';
 import { allJobColumns, READY_LANE, readJob, slimJobColumns } from './job-row.ts';
-import { number, numberOrNull, readFirst, textOrNull } from './rows.ts';
+import { number, numberOrNull, readFirst, text } from './rows.ts';
 
 /** Literals, because SQLite uses a partial index only for a statement with the same condition. */
 const statusConditions: Record<Exclude<JobStatus, 'IN_PROGRESS'>, string> = {
@@ -26,20 +24,13 @@ const statusConditions: Record<Exclude<JobStatus, 'IN_PROGRESS'>, string> = {
   TIMED_OUT: "status = 'TIMED_OUT'",
 };
 
-/** Newest queued jobs among which one without a group is looked for. */
-const NEWEST = 256;
 /** Oldest queued jobs among which one that is not delayed is looked for. */
 const OLDEST = 16;
 /** Jobs that have outgrown a GPU type are counted up to this number: no endpoint has more workers. */
 const MAX_COUNTED = 1_000;
 
-/** A part of a lane: see job-row.ts. */
-interface QueueRange {
-  endpointId: string;
-  lane: number;
-  from: Rank | undefined;
-  limit: number;
-}
+/** Groups of which one statement reads jobs. The last one repeats the group before it: few statements are prepared. */
+const GROUPS_AT_ONCE = [1, 2, 4, 8, 16] as const;
 
 export class SqlJobReader {
   *job({ endpointId, id }: JobKey): Step<StoredJob | undefined> {
@@ -99,81 +90,96 @@ export class SqlJobReader {
     return { jobs: found.filter((job) => hasTags(job, search.tags)), next };
   }
 
-  readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
-    return this.#queueFrom({ endpointId, lane: READY_LANE, from: undefined, limit });
+  *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
+    const rows = yield {
+      sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and lane = ${READY_LANE}
+        order by priority desc, group_key, place limit ?`,
+      params: [endpointId, limit],
+    };
+    return rows.map(readJob);
   }
 
-  readyJobsFrom(endpointId: string, from: Rank, limit: number): Step<StoredJob[]> {
-    return this.#queueFrom({ endpointId, lane: READY_LANE, from, limit });
-  }
-
-  outgrownJobs({ gpuType, ...range }: OutgrownRange): Step<StoredJob[]> {
-    return this.#queueFrom({ ...range, lane: gpuType });
-  }
-
-  *#queueFrom({ endpointId, from, lane, limit }: QueueRange): Step<StoredJob[]> {
+  *outgrownJobs({ endpointId, from, gpuType, limit }: OutgrownRange): Step<StoredJob[]> {
     if (!from) {
       const rows = yield {
         sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and lane = ?
-          order by priority desc, turn, position limit ?`,
-        params: [endpointId, lane, limit],
+          and lane > 1 order by priority desc, place limit ?`,
+        params: [endpointId, gpuType, limit],
       };
       return rows.map(readJob);
     }
-    const { position, priority, turn } = from;
+    const { place, priority } = from;
     // Two queries: an index of ascending and descending columns has no range for one.
     const same = yield {
       sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and lane = ?
-        and priority = ? and (turn, position) >= (?, ?) order by turn, position limit ?`,
-      params: [endpointId, lane, priority, turn, position, limit],
+        and lane > 1 and priority = ? and place >= ? order by place limit ?`,
+      params: [endpointId, gpuType, priority, place, limit],
     };
     const jobs = same.map(readJob);
     if (jobs.length === limit) return jobs;
     const rest = yield {
       sql: `select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and lane = ?
-        and priority < ? order by priority desc, turn, position limit ?`,
-      params: [endpointId, lane, priority, limit - jobs.length],
+        and lane > 1 and priority < ? order by priority desc, place limit ?`,
+      params: [endpointId, gpuType, priority, limit - jobs.length],
     };
     return [...jobs, ...rest.map(readJob)];
   }
 
-  *readyJobsOfGroup(endpointId: string, group: string, limit: number): Step<StoredJob[]> {
-    const [condition, names] =
-      group === NO_GROUP ? ['group_key is null', []] : ['group_key = ?', [group]];
+  *readyPriorities(endpointId: string): Step<number[]> {
+    // Steps through the index from priority to priority.
     const rows = yield {
-      sql: `select ${allJobColumns} from job where endpoint_id = ? and ${condition}
-        and status = 'IN_QUEUE' and lane = 0 order by priority desc, turn, position limit ?`,
-      params: [endpointId, ...names, limit],
+      sql: `with recursive each (priority) as (
+          select max(priority) from job
+            where endpoint_id = ? and status = 'IN_QUEUE' and lane = 0
+          union all
+          select (select max(priority) from job where endpoint_id = ? and status = 'IN_QUEUE'
+              and lane = 0 and priority < each.priority)
+            from each where each.priority is not null
+        )
+        select priority from each where priority is not null`,
+      params: [endpointId, endpointId],
     };
-    return rows.map(readJob);
+    return rows.map((row) => number(row, 'priority'));
   }
 
-  *turns(endpointId: string): Step<string | null> {
-    const rows = yield { sql: 'select turns from endpoint where id = ?', params: [endpointId] };
-    return readFirst(rows, (row) => textOrNull(row, 'turns')) ?? null;
+  *readyGroups({ after, endpointId, limit, priority }: GroupRange): Step<string[]> {
+    // The same from group to group. Only the first one may be that of the jobs without a group, whose name is empty.
+    const first = after === '' ? '>=' : '>';
+    const rows = yield {
+      sql: `with recursive each (name) as (
+          select min(group_key) from job
+            where endpoint_id = ? and status = 'IN_QUEUE' and lane = 0 and priority = ? and group_key ${first} ?
+          union all
+          select (select min(group_key) from job where endpoint_id = ? and status = 'IN_QUEUE'
+              and lane = 0 and priority = ? and group_key > each.name)
+            from each where each.name is not null
+        )
+        select name from each where name is not null limit ?`,
+      params: [endpointId, priority, after, endpointId, priority, limit],
+    };
+    return rows.map((row) => text(row, 'name'));
   }
 
-  *lastTurn({ endpointId, group, priority }: TurnKey): Step<number | null | undefined> {
-    if (group !== null) {
-      const rows = yield {
-        sql: `select max(turn) as turn from job where endpoint_id = ? and group_key = ?
-          and status = 'IN_QUEUE' and lane = 0 and priority = ?`,
-        params: [endpointId, group, priority],
-      };
-      return readFirst(rows, (row) => numberOrNull(row, 'turn')) ?? null;
-    }
-    // Their turns grow with their positions, so no index of them is needed.
+  *readyJobsOfGroups(
+    endpointId: string,
+    wanted: readonly WantedJobs[],
+    limit: number,
+  ): Step<StoredJob[]> {
+    const count = GROUPS_AT_ONCE.find((size) => size >= wanted.length) ?? wanted.length;
+    const last = wanted.at(-1);
+    const all = last
+      ? [...wanted, ...Array.from({ length: count - wanted.length }, () => last)]
+      : [];
     const rows = yield {
-      sql: `select count(*) as looked,
-          max(case when group_key is null and priority = ? then turn end) as turn
-        from (select group_key, priority, turn from job where endpoint_id = ? and status = 'IN_QUEUE'
-          order by position desc limit ?) as newest`,
-      params: [priority, endpointId, NEWEST],
+      sql: findGroupsSql(all.length),
+      params: all.flatMap(({ from = 0, group, priority }) => [
+        ...[endpointId, priority, group, from, limit],
+      ]),
     };
-    return readFirst(rows, (row) => {
-      const turn = numberOrNull(row, 'turn');
-      return turn === null && number(row, 'looked') === NEWEST ? undefined : turn;
-    });
+    const jobs = rows.map(readJob);
+    return all.length === wanted.length
+      ? jobs
+      : [...new Map(jobs.map((job) => [job.id, job])).values()];
   }
 
   *queuedJobs(
@@ -223,8 +229,8 @@ export class SqlJobReader {
   }
 
   *oldestQueuedAt(endpointId: string): Step<number | undefined> {
-    // The next job of each priority, by stepping through the index, and some of the oldest jobs: few rows,
-    // however many wait.
+    // A job of each priority, by stepping through the index, the oldest one of a group, and some of the oldest jobs: few
+    // rows, however many wait.
     const rows = yield {
       sql: `with recursive each (priority) as (
           select max(priority) from job
@@ -236,14 +242,18 @@ export class SqlJobReader {
         )
         select min(queued_at) as queued_at from (
           select (select queued_at from job where endpoint_id = ? and status = 'IN_QUEUE'
-              and lane = 0 and priority = each.priority order by turn, position limit 1) as queued_at
+              and lane = 0 and priority = each.priority order by group_key, place limit 1) as queued_at
             from each where priority is not null
+          union all
+          select queued_at from (select queued_at from job
+              where endpoint_id = ? and status = 'IN_QUEUE' and lane = 0 and group_key > ''
+              order by position limit 1) as grouped
           union all
           select queued_at from (select queued_at, lane from job
               where endpoint_id = ? and status = 'IN_QUEUE' order by position limit ?) as oldest
             where lane = 0
         ) as waiting`,
-      params: [endpointId, endpointId, endpointId, endpointId, OLDEST],
+      params: [endpointId, endpointId, endpointId, endpointId, endpointId, OLDEST],
     };
     return readFirst(rows, (row) => numberOrNull(row, 'queued_at')) ?? undefined;
   }
@@ -278,8 +288,8 @@ export class SqlJobReader {
           (select count(*) from (select 1 from job where endpoint_id = ? and status = 'IN_QUEUE'
               and lane = each.gpu_type limit ?) as counted) as waiting,
           (select min(queued_at) from (select queued_at from job where endpoint_id = ?
-              and status = 'IN_QUEUE' and lane = each.gpu_type
-              order by priority desc, turn, position limit ?) as first) as queued_at
+              and status = 'IN_QUEUE' and lane > 1 and lane = each.gpu_type
+              order by priority desc, place limit ?) as first) as queued_at
         from each where gpu_type is not null`,
       params: [endpointId, endpointId, endpointId, MAX_COUNTED, endpointId, OLDEST],
     };
@@ -316,4 +326,21 @@ function describeFilter({ errorCode, idPart, tags = [], workerId }: JobFilter): 
     params.push(`%"tags":[%"${tag}"%`);
   }
   return { conditions, params };
+}
+
+/** By their number. */
+const groupSelects = new Map<number, string>();
+
+function findGroupsSql(groups: number): string {
+  const known = groupSelects.get(groups);
+  if (known !== undefined) return known;
+  const parts = Array.from(
+    { length: groups },
+    (_, index) => `select * from (select ${allJobColumns} from job where endpoint_id = ?
+      and status = 'IN_QUEUE' and lane = 0 and priority = ? and group_key = ? and place >= ?
+      order by place limit ?) as group${index}`,
+  );
+  const sql = parts.join(' union all ');
+  groupSelects.set(groups, sql);
+  return sql;
 }

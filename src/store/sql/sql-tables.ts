@@ -1,5 +1,5 @@
 // The tables of an SQL database: all statements that write. sql-reader.ts has those that read.
-import type { CountsRow } from '../live/live-endpoint.ts';
+import type { Counts } from '../live/live-endpoint.ts';
 import {
   type ChunkBatch,
   type EndpointBase,
@@ -97,7 +97,7 @@ export class SqlTables extends SqlReader implements Tables {
     yield {
       sql: `delete from resource where kind in ('batch', 'batch_end', 'batch_ended', 'decision', 'file', 'file_removed',
           'file_upload', 'flow', 'flow_ended', 'flow_input', 'flow_progress', 'gpu_use',
-          'input_schema', 'pause', 'rate', 'schedule', 'series', 'version')
+          'input_schema', 'pause', 'rate', 'schedule', 'series', 'share', 'version')
         and parent = ?`,
       params: [id],
     };
@@ -155,16 +155,15 @@ export class SqlTables extends SqlReader implements Tables {
     return removeJobs(jobs);
   }
 
-  *addCounts(counts: ReadonlyMap<string, CountsRow>): Step<void> {
+  *addCounts(counts: ReadonlyMap<string, Counts>): Step<void> {
     for (const [id, each] of counts) {
       const { cancelled, completed, failed, inProgress, inQueue, retried, timedOut } = each;
       const counts = [inQueue, inProgress, completed, failed, cancelled, timedOut, retried];
       yield {
         sql: `update endpoint set in_queue = in_queue + ?, in_progress = in_progress + ?,
           completed = completed + ?, failed = failed + ?, cancelled = cancelled + ?,
-          timed_out = timed_out + ?, retried = retried + ?,
-          turns = coalesce(cast(? as text), turns) where id = ?`,
-        params: [...counts, each.turns ?? null, id],
+          timed_out = timed_out + ?, retried = retried + ? where id = ?`,
+        params: [...counts, id],
       };
     }
   }

@@ -33,7 +33,7 @@ export const jobGroupOrNone = wellFormedText
 export const jobGroup = jobGroupOrNone
   .min(1)
   .describe(
-    'Group of the job. Within one priority, the groups of an endpoint take turns; jobs without a group form one group together',
+    'Group of the job. Within one priority, the groups of an endpoint share the GPU time; jobs without a group form one group together',
   );
 
 /** No character that a text of JSON escapes, and none that separates tags. */

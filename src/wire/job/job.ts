@@ -192,7 +192,7 @@ export interface JobPolicy {
   priority?: number;
   /** Time after submission before which the job does not start, ms. */
   delay?: number;
-  /** Jobs of one priority take turns by group: 1 to 64 characters. Default: the group of all jobs without one. */
+  /** The groups of one priority share the GPU time: 1 to 64 characters. Default: the group of all jobs without one. */
   group?: string;
   /** To find the job by: at most 10, each 1 to 64 letters, digits or `_ . : / = @ + -`. */
   tags?: string[];

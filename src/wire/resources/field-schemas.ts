@@ -22,7 +22,9 @@ type Plain<F extends Field> = F extends { kind: 'integer' }
                 ? z.ZodObject<{ max: z.ZodInt; perMs: z.ZodInt }, z.core.$strict>
                 : F extends { kind: 'windows' }
                   ? z.ZodArray<typeof windowSchema>
-                  : z.ZodString;
+                  : F extends { kind: 'weights' }
+                    ? z.ZodRecord<z.ZodString, z.ZodInt>
+                    : z.ZodString;
 
 const windowSchema = z.strictObject({
   cron: z.string(),
@@ -175,6 +177,13 @@ function withBounds(field: Field): z.ZodType {
       });
       return z.array(window).max(field.max);
     }
+    case 'weights': {
+      const { max, maxText, maxWeight } = field;
+      const name = wellFormedText.min(1).max(maxText).regex(NO_CONTROL_CHARACTERS);
+      return z
+        .record(name, z.int().min(1).max(maxWeight))
+        .refine((weights) => Object.keys(weights).length <= max, `has more than ${max} groups`);
+    }
     case 'choice':
     case 'retry':
     case 'switch':
@@ -210,6 +219,8 @@ function withoutBounds(field: Field): z.ZodType {
       return endpointRetry;
     case 'rate':
       return z.strictObject({ max: z.int(), perMs: z.int() });
+    case 'weights':
+      return z.record(z.string(), z.int());
     default:
       return z.string();
   }

@@ -123,6 +123,16 @@ interface RateField extends Described {
   readonly perMs: { readonly min: number; readonly max: number };
 }
 
+/** Whole numbers by the name of a group of jobs. Flags and forms take them as JSON text. */
+interface WeightsField extends Described {
+  readonly kind: 'weights';
+  /** Groups. */
+  readonly max: number;
+  /** Characters of a name. */
+  readonly maxText: number;
+  readonly maxWeight: number;
+}
+
 /** Environment variables; their schema is podEnv. */
 interface VariablesField extends Described {
   readonly kind: 'variables';
@@ -162,6 +172,7 @@ export type Field =
   | RetryField
   | RateField
   | WindowsField
+  | WeightsField
   | VariablesField;
 export type Fields = Readonly<Record<string, Field>>;
 
@@ -181,7 +192,9 @@ type PlainValue<F extends Field> = F extends ChoiceField
               ? RateLimit
               : F extends { kind: 'windows' }
                 ? WorkersWindow[]
-                : string;
+                : F extends WeightsField
+                  ? Record<string, number>
+                  : string;
 export type FieldValue<F extends Field> =
   | PlainValue<F>
   | (F extends { readonly null: string } ? null : never);

@@ -341,6 +341,18 @@ export const JOB_FIELDS = {
     default: null,
     label: 'Jobs of a group',
   },
+  groupWeights: {
+    kind: 'weights',
+    max: 256,
+    maxText: 64,
+    maxWeight: 1_000,
+    text: 'Shares of groups: a group with weight 3 gets three times the GPU time of one with 1, which is the weight of all others',
+    help: 'shares of the GPU time as JSON, such as {"customer-7":3}; all other groups have 1',
+    null: 'equal shares',
+    default: null,
+    placeholder: 'JSON',
+    label: 'Weights of groups',
+  },
   rateLimit: {
     ...RATE,
     text: 'Most jobs that start in any time of a length; a retry counts again',

@@ -1,6 +1,6 @@
-// Jobs: every field, changes, removal, and the turns of their groups.
+// Jobs: every field, changes, removal, and the shares of their groups.
 import { beforeEach, expect, it } from 'vitest';
-import { NEXT_TURN, NO_TURN, type StoredJob, type TakeableJobs } from '../../../src/store/store.ts';
+import type { StoredJob, TakeableJobs } from '../../../src/store/store.ts';
 import { addJobs, ENDPOINT, INPUT, makeJob, makeLease } from '../../support/store/stored-jobs.ts';
 import { bytesOf, idsOf, keyOf, readJob, save, store, textOf } from './store-under-test.ts';
 
@@ -10,7 +10,7 @@ const fullJob: StoredJob = makeJob({
   mode: 'runsync',
   priority: 9,
   group: 'of ä',
-  turn: 13,
+  place: 13,
   position: 9_007_199_254_740_991,
   submittedAt: 1_767_225_600_001,
   queuedAt: 1_767_225_600_002,
@@ -194,7 +194,7 @@ async function submit(
       const place = { endpointId: ENDPOINT, priority: changes.priority ?? 0, group };
       position++;
       const job = makeJob({
-        ...{ id: nameOf(group), ...place, turn: NEXT_TURN, position, ...changes },
+        ...{ id: nameOf(group), ...place, position, ...changes },
       });
       ids.push(job.id);
       tx.insertJob(job, INPUT);
@@ -204,53 +204,79 @@ async function submit(
 }
 
 /** Leases the next jobs. @returns their groups */
-async function lease(count: number): Promise<(string | null)[]> {
-  const leased = await store.write((tx) => {
-    const jobs = tx.readyJobs(ENDPOINT, count);
-    for (const job of jobs) tx.saveJob(job, leasedOf(job), 0);
-    return jobs;
-  });
-  return leased.map(({ group }) => group);
+async function lease(count: number, groupLimit?: number): Promise<(string | null)[]> {
+  const groups: (string | null)[] = [];
+  // A store with few jobs in memory returns them bit by bit.
+  for (let hasMore = true; hasMore; ) {
+    const taken = await take(count - groups.length, groupLimit);
+    groups.push(...taken.jobs.map(({ group }) => group));
+    ({ hasMore } = taken);
+  }
+  return groups;
 }
+
+/** Time of the operations. */
+let now = 0;
 
 function leasedOf(job: StoredJob): StoredJob {
-  return { ...job, status: 'IN_PROGRESS', lease: makeLease({ token: job.id }) };
+  const lease = makeLease({ token: job.id });
+  return { ...job, status: 'IN_PROGRESS', startedAt: now, executionMs: null, lease };
 }
 
-function take(limit: number, groupLimit: number): Promise<TakeableJobs> {
+function take(limit: number, groupLimit?: number): Promise<TakeableJobs> {
   return store.write((tx) => {
-    const found = tx.takeableJobs({ endpointId: ENDPOINT, limit, groupLimit });
+    const found = tx.takeableJobs({ endpointId: ENDPOINT, limit, now, groupLimit });
     for (const job of found.jobs) tx.saveJob(job, leasedOf(job), 0);
     return found;
   });
 }
 
-async function end(id: string): Promise<void> {
+async function end(id: string, executionMs = 1): Promise<void> {
   const job = await readJob(id);
-  if (job) await save(job, { status: 'COMPLETED', lease: null });
+  if (job) await save(job, { status: 'COMPLETED', lease: null, executionMs });
 }
 
 export function describeGroups(): void {
   beforeEach(() => {
     position = 0;
+    now = 0;
   });
 
-  it('take turns, whatever each of them has queued', async () => {
+  it('alternate, whatever each of them has queued, while nothing is known of their jobs', async () => {
     await submit('a', 5);
     await submit('b', 2);
     await submit('c');
     expect(await lease(9)).toEqual(['a', 'b', 'c', 'a', 'b', 'a', 'a', 'a']);
   });
 
-  it('begin with the turn that is being leased', async () => {
-    await submit('a', 8);
-    expect(await lease(3)).toEqual(['a', 'a', 'a']);
-    await submit('b', 3);
-    expect(await lease(2)).toEqual(['a', 'b']);
-    expect(await lease(9)).toEqual(['a', 'b', 'a', 'b', 'a', 'a']);
+  it.each([
+    { runMs: { long: 1_000, short: 10 }, text: 'whose jobs take as long as 100 of the other' },
+    { runMs: { long: 3, short: 2 }, text: 'whose jobs take half as long again' },
+  ])('get the same time as one $text', async ({ runMs }) => {
+    await submit('long', 30);
+    await submit('short', 400);
+    const used = { long: 0, short: 0 };
+    for (let i = 0; i < 300; i++) {
+      const { jobs } = await take(1);
+      const group = jobs[0]?.group === 'long' ? 'long' : 'short';
+      now += runMs[group];
+      used[group] += runMs[group];
+      await end(jobs[0]?.id ?? '', runMs[group]);
+      if (used.long >= 25 * runMs.long) break;
+      if (i > 10) expect(Math.abs(used.long - used.short)).toBeLessThanOrEqual(runMs.long + 1_000);
+    }
   });
 
-  it('have their own turns in each priority', async () => {
+  it('begin behind what the others run already', async () => {
+    await submit('a', 8);
+    expect(await lease(3)).toEqual(['a', 'a', 'a']);
+    await submit('b', 4);
+    // Three jobs of a run.
+    expect(await lease(3)).toEqual(['b', 'b', 'b']);
+    expect(await lease(3)).toEqual(['a', 'b', 'a']);
+  });
+
+  it('share each priority for itself', async () => {
     await submit('a', 3);
     await submit('a', 2, { priority: 5 });
     await submit('b', 1);
@@ -277,56 +303,34 @@ export function describeGroups(): void {
     expect([await count('a'), await count()]).toEqual([1, 2]);
   });
 
-  it('keep their turn after an operation that failed', async () => {
+  it('have nothing of an operation that failed', async () => {
     await submit('a', 2);
     const refused = store.write((tx) => {
-      const place = { endpointId: ENDPOINT, priority: 0, group: 'a' };
-      tx.insertJob(makeJob({ id: 'refused', ...place, turn: NEXT_TURN, position: 99 }), INPUT);
+      const place = { endpointId: ENDPOINT, priority: 9, group: 'a' };
+      tx.insertJob(makeJob({ id: 'refused', ...place, position: 99 }), INPUT);
       throw new Error('refused');
     });
     await expect(refused).rejects.toThrow('refused');
-    const [id = ''] = await submit('a');
-    expect(await readJob(id)).toMatchObject({ turn: 2 });
+    expect(await lease(9)).toEqual(['a', 'a']);
   });
 
-  it('get back the turns of queued jobs that are cancelled or removed', async () => {
-    const [, second = '', third = ''] = await submit('a', 3);
-    const job = await readJob(third);
-    if (job) await store.write((tx) => tx.removeJob(job));
-    const [next = ''] = await submit('a');
-    expect(await readJob(next)).toMatchObject({ turn: 2 });
-    for (const id of [next, second]) {
-      const queued = await readJob(id);
-      if (queued) await save(queued, { status: 'CANCELLED' });
-    }
-    const [last = ''] = await submit('a');
-    expect(await readJob(last)).toMatchObject({ turn: 1 });
-  });
-
-  it('have no turn for a job that waits for its delay', async () => {
-    const [id = ''] = await submit('a', 1, { delayed: true, turn: NO_TURN });
-    const [next = ''] = await submit('a');
-    expect(await readJob(next)).toMatchObject({ turn: 0 });
-    const job = await readJob(id);
+  it('run their jobs in the order of their places', async () => {
+    const [first = '', second] = await submit('a', 3);
+    const job = await readJob(first);
     if (!job) throw new Error('it was submitted');
-    await store.write((tx) => tx.saveJob(job, { ...job, delayed: false, turn: NEXT_TURN }, 0));
-    const [last = ''] = await submit('a');
-    expect(await readJob(id)).toMatchObject({ turn: 1 });
-    expect(await readJob(last)).toMatchObject({ turn: 2 });
+    await save(job, { place: 9 });
+    expect(idsOf((await take(1)).jobs)).toEqual([second]);
+    await submit('b');
+    expect(await lease(9)).toEqual(['b', 'a', 'a']);
   });
 
   it('are leased up to their limit, in the order of the queue', async () => {
     await submit('a', 5);
     await submit('b', 3);
     await submit(null, 3);
-    const groups: (string | null)[] = [];
-    // A store with few jobs in memory returns them bit by bit.
-    for (let hasMore = true; hasMore; ) {
-      const taken = await take(9 - groups.length, 2);
-      groups.push(...taken.jobs.map(({ group }) => group));
-      ({ hasMore } = taken);
-    }
-    expect(groups).toEqual(['a', 'b', null, 'a', 'b', null, null]);
+    const groups = await lease(9, 2);
+    expect(new Set(groups.slice(0, 3))).toEqual(new Set(['a', 'b', null]));
+    expect(groups.toSorted()).toEqual(['a', 'a', 'b', 'b', null, null, null]);
     expect(await take(9, 2)).toEqual({ jobs: [], isBlocked: true, hasMore: false });
   });
 
@@ -364,17 +368,23 @@ export function describeGroups(): void {
     expect(groups).toEqual(['a', null, null]);
   });
 
-  it('are passed over in several commits, however many takes share one', async () => {
+  it('are passed over at once, however many of their jobs wait', async () => {
     await submit('a', 3_000);
     const [wanted] = await submit(null, 1, { priority: -1 });
-    expect(await take(1, 1)).toMatchObject({ jobs: [{ group: 'a' }] });
-    const together = await Promise.all(Array.from({ length: 8 }, () => take(1, 1)));
-    expect(together.map(({ hasMore, jobs }) => [hasMore, jobs.length])).toEqual(
-      together.map(() => [true, 0]),
+    expect(await lease(1, 1)).toEqual(['a']);
+    expect((await take(1, 1)).jobs).toMatchObject([{ id: wanted }]);
+    expect(await take(1, 1)).toEqual({ jobs: [], isBlocked: true, hasMore: false });
+  });
+
+  it('are found in several commits after a start, however many there are', async () => {
+    const places = Array.from({ length: 2_500 }, (_, i) => ({ group: `g${i}`, position: i }));
+    await addJobs(
+      store,
+      places.map((place) => makeJob({ id: place.group, ...place })),
     );
-    let found = await take(1, 1);
-    while (found.hasMore && found.jobs.length === 0) found = await take(1, 1);
-    expect(found.jobs).toMatchObject([{ id: wanted }]);
+    const found = await take(1);
+    expect(found).toMatchObject({ jobs: [], hasMore: true });
+    expect(await lease(3)).toHaveLength(3);
   });
 
   it('have a changed limit from the next take on', async () => {

@@ -100,7 +100,7 @@ export function describeQueue(): void {
     );
     const take = async (limit: number, accepted: number[]) => {
       const acceptsOutgrown = (type: number) => accepted.includes(type);
-      const request = { endpointId: ENDPOINT, limit, acceptsOutgrown };
+      const request = { endpointId: ENDPOINT, limit, now: 0, acceptsOutgrown };
       return idsOf((await store.write((tx) => tx.takeableJobs(request))).jobs);
     };
     expect(await take(10, [])).toEqual(['plain']);
@@ -126,12 +126,14 @@ export function describeQueue(): void {
     ]);
     await addJobs(store, [
       ...Array.from({ length: 1_100 }, (_, i) =>
-        makeJob({ id: `a${i}`, group: 'a', turn: i, position: i, history: searchedFirst ?? [] }),
+        makeJob({ id: `a${i}`, group: 'a', position: i, history: searchedFirst ?? [] }),
       ),
       makeJob({ id: 'held', group: 'a', status: 'IN_PROGRESS', lease: makeLease() }),
-      makeJob({ id: 'free', turn: 2_000, position: 2_000, history: searchedLast ?? [] }),
+      makeJob({ id: 'free', position: 2_000, history: searchedLast ?? [] }),
     ]);
-    const request = { endpointId: ENDPOINT, limit: 4, groupLimit: 1, acceptsOutgrown: () => true };
+    const request = {
+      ...{ endpointId: ENDPOINT, limit: 4, now: 0, groupLimit: 1, acceptsOutgrown: () => true },
+    };
     const found = await store.write((tx) => tx.takeableJobs(request));
     // With `hasMore` and without jobs, the take would search again at once, and again.
     expect(found).toMatchObject({ jobs: [{ id: 'free' }], isBlocked: true, hasMore: false });
@@ -140,24 +142,24 @@ export function describeQueue(): void {
   it('leases jobs that have outgrown a GPU type within the limit of their groups', async () => {
     const history = [{ ...FAILURE, outgrownGpuType: 'L4' }];
     const many = Array.from({ length: 40 }, (_, i) =>
-      makeJob({ id: `a${i}`, group: 'a', turn: i, position: i, history }),
+      makeJob({ id: `a${i}`, group: 'a', position: i, history }),
     );
     await addJobs(store, [
       ...many,
-      makeJob({ id: 'b', group: 'b', turn: 39, position: 41, history }),
-      makeJob({ id: 'ready', group: 'a', turn: 5, position: 90 }),
+      makeJob({ id: 'b', group: 'b', position: 41, history }),
+      makeJob({ id: 'ready', group: 'a', position: 90 }),
       makeJob({ id: 'held', group: 'a', status: 'IN_PROGRESS', lease: makeLease() }),
     ]);
     const take = (limit: number, groupLimit: number) =>
       store.write((tx) =>
         tx.takeableJobs({
-          ...{ endpointId: ENDPOINT, limit, groupLimit },
+          ...{ endpointId: ENDPOINT, limit, now: 0, groupLimit },
           acceptsOutgrown: () => true,
         }),
       );
     expect(await take(4, 1)).toMatchObject({ jobs: [{ id: 'b' }], isBlocked: true });
     expect(idsOf((await take(4, 3)).jobs)).toEqual(['a0', 'a1', 'b']);
-    expect(idsOf((await take(7, 8)).jobs)).toEqual(['a0', 'a1', 'a2', 'a3', 'a4', 'a5', 'ready']);
+    expect(idsOf((await take(7, 8)).jobs)).toEqual(['a0', 'a1', 'a2', 'a3', 'a4', 'a5', 'a6']);
   });
 
   it('returns the jobs that each worker has leased, running or ended', async () => {

@@ -33,7 +33,7 @@ export function describeWrites(): void {
 
   it('reads no ready or leased jobs after it has changed a job, wherever they are', async () => {
     await store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), INPUT));
-    const all = { endpointId: ENDPOINT, limit: 1 };
+    const all = { endpointId: ENDPOINT, limit: 1, now: 0 };
     const lists: ((tx: Transaction) => unknown)[] = [
       (tx) => tx.readyJobs(ENDPOINT, 1),
       (tx) => tx.takeableJobs(all),

@@ -23,7 +23,7 @@ export function makeJob(changes: Partial<StoredJob> & { id: string }): StoredJob
     status: 'IN_QUEUE',
     priority: 0,
     group: null,
-    turn: 0,
+    place: changes.position ?? 1,
     position: 1,
     submittedAt: 1_000,
     queuedAt: 1_000,

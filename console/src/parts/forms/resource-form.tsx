@@ -173,9 +173,13 @@ export function readForm(fields: Fields, form: FormData): Record<string, unknown
 
 function readValue(field: Field, text: string): unknown {
   if (field.kind === 'switch') return text === 'true';
-  if (field.kind === 'retry' || field.kind === 'windows') return parseJson(text);
+  if (isJson(field) || field.kind === 'windows') return parseJson(text);
   if (field.kind === 'rate') return parseRate(text) ?? text;
   return isNumber(field) ? round(Number(text) * (field.formUnit ?? 1)) : text;
+}
+
+function isJson({ kind }: Field): boolean {
+  return kind === 'retry' || kind === 'weights';
 }
 
 /** The platform refuses a text that is no JSON. */
@@ -203,7 +207,7 @@ function spellValue(field: Field, value: unknown): string {
     return Array.isArray(value) && value.length > 0 ? JSON.stringify(value) : '';
   }
   if (Array.isArray(value)) return value.join(', ');
-  if (field.kind === 'retry') return JSON.stringify(value);
+  if (isJson(field)) return JSON.stringify(value);
   if (isRate(value)) return spellRate(value);
   return String(isNumber(field) ? round(Number(value) / (field.formUnit ?? 1)) : value);
 }
@@ -236,7 +240,9 @@ function describeField(field: Field, none: string | undefined): string {
           ? ', such as 100/1m (ms, s, m, h, d)'
           : field.kind === 'windows'
             ? '; as JSON, such as [{"cron":"0 8 * * MON-FRI","timeZone":"Europe/Berlin","workersMin":2,"forMs":36000000}]'
-            : '';
+            : field.kind === 'weights'
+              ? '; as JSON, such as {"customer-7":3}'
+              : '';
   // The label has the unit of the form.
   const isConverted = isNumber(field) && field.formUnit !== undefined;
   const text = isConverted ? field.text.replace(/, (in milliseconds|ms)$/, '') : field.text;

@@ -14,7 +14,8 @@ const NEW = { before: undefined, limit: 100 };
 const DEFAULTS = {
   ...{ workersMin: 0, idleTimeout: 5, scaler: { type: 'QUEUE_DELAY', seconds: 4 } },
   ...{ executionTimeout: 600_000, maxAttempts: 3, maxQueued: 100_000, webhook: null },
-  ...{ groupConcurrency: null, groupRateLimit: null, limits: [], rateLimit: null },
+  ...{ groupConcurrency: null, groupRateLimit: null, groupWeights: null, limits: [] },
+  rateLimit: null,
   workersSchedule: [],
   workersMinChanges: [],
   ...{ retry: null, retryOutOfMemoryOn: 'ANY_GPU_TYPE', failedRetention: 604_800_000 },

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { type JobEvent, next } from '../../../../src/queue/lifecycle/lifecycle.ts';
 import type { Transition } from '../../../../src/queue/lifecycle/transition.ts';
 import type { QueueSettings } from '../../../../src/queue/settings.ts';
-import { NO_TURN, type StoredJob } from '../../../../src/store/store.ts';
+import type { StoredJob } from '../../../../src/store/store.ts';
 import type { Outcome } from '../../../../src/wire/link/worker-link.ts';
 import {
   makeJob,
@@ -358,25 +358,30 @@ describe('a job', () => {
   });
 
   it.each([
-    ['thread_crashed', NO_TURN],
-    ['model_process_crashed', NO_TURN],
-    ['gpu_context_lost', NO_TURN],
-    ['gpu_out_of_memory', states.running.turn],
-    ['handler_error', states.running.turn],
-  ] as const)('has after %s turn %i: behind the others if it held them up', (code, turn) => {
-    const error = { code, message: 'it went' };
-    const outcome = { kind: 'failed', executionMs: 1, error, retry: 'default' } as const;
-    const { job } = step(states.running, { type: 'outcome', seq: 1, outcome });
-    expect(job).toMatchObject({ status: 'IN_QUEUE', turn });
-  });
+    ['thread_crashed', true],
+    ['model_process_crashed', true],
+    ['gpu_context_lost', true],
+    ['gpu_out_of_memory', false],
+    ['handler_error', false],
+  ] as const)(
+    'goes after %s behind the others of its group (%s) if it held them up',
+    (code, isBehind) => {
+      const error = { code, message: 'it went' };
+      const outcome = { kind: 'failed', executionMs: 1, error, retry: 'default' } as const;
+      const { job } = step(states.running, { type: 'outcome', seq: 1, outcome });
+      const place = isBehind ? NOW * 1_000 : states.running.place;
+      expect(job).toMatchObject({ status: 'IN_QUEUE', place });
+    },
+  );
 
-  it.each([
-    [true, NO_TURN],
-    [false, states.running.turn],
-  ])('has after a crash of its process (alone: %s) turn %i', (alone, turn) => {
-    const { job } = step(states.running, { type: 'crashed', alone, detail: '' });
-    expect(job).toMatchObject({ status: 'IN_QUEUE', solo: true, turn });
-  });
+  it.each([true, false])(
+    'goes behind the others after a crash of its process (alone: %s)',
+    (alone) => {
+      const { job } = step(states.running, { type: 'crashed', alone, detail: '' });
+      const place = alone ? NOW * 1_000 : states.running.place;
+      expect(job).toMatchObject({ status: 'IN_QUEUE', solo: true, place });
+    },
+  );
 
   it('runs beside others if it threw, because it affected no other job', () => {
     const error = { code: 'handler_error', message: 'no' } as const;

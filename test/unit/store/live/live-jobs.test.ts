@@ -1,11 +1,11 @@
 // Random operations on a store whose commits fail now and then: what is in memory always equals the database.
 import { describe, expect, it } from 'vitest';
 import { count, isZero, noCounts } from '../../../../src/store/live/live-endpoint.ts';
-import { LiveJobs } from '../../../../src/store/live/live-jobs.ts';
+import type { LiveJobs } from '../../../../src/store/live/live-jobs.ts';
 import type { Step, StoredJob, Transaction } from '../../../../src/store/store.ts';
 import { endpointSettings } from '../../../../src/wire/resources/endpoint.ts';
 import { MemoryStore } from '../../../simulation/memory-store.ts';
-import { MemoryTables } from '../../../simulation/memory-tables.ts';
+import type { MemoryTables } from '../../../simulation/memory-tables.ts';
 import { createRandom } from '../../../support/random.ts';
 import {
   addEndpoint,
@@ -40,10 +40,6 @@ function compare(live: LiveJobs, tables: MemoryTables): void {
     for (const { id } of all) {
       const job = live.job({ endpointId, id });
       if (job !== 'unknown') expect(job).toEqual(finish(tables.job({ endpointId, id })));
-    }
-    for (const limit of [1, 2, 1_000]) {
-      const ready = live.readyJobs(endpointId, limit);
-      if (ready) expect(ready).toEqual(finish(tables.readyJobs(endpointId, limit)));
     }
   }
 }
@@ -116,7 +112,8 @@ class Player {
 
   #lease(tx: Transaction): void {
     const endpointId = this.#below(4) === 0 ? OTHER : ENDPOINT;
-    for (const job of tx.readyJobs(endpointId, 1 + this.#below(3))) {
+    const request = { endpointId, limit: 1 + this.#below(3), now: 0 };
+    for (const job of tx.takeableJobs(request).jobs) {
       tx.saveJob(job, { ...job, status: 'IN_PROGRESS', lease: makeLease() }, 0);
     }
     this.loads++;
@@ -175,21 +172,12 @@ describe('jobs in memory', () => {
       },
     });
     await addEndpoint(store);
-    await store.write((tx) => tx.readyJobs(ENDPOINT, 1));
+    await store.write((tx) => tx.takeableJobs({ endpointId: ENDPOINT, limit: 1, now: 0 }));
     const jobs = ids.map((id, position) => makeJob({ id, position }));
     await addJobs(store, jobs.slice(0, 8));
     expect(kept).toEqual(ids.slice(0, 8));
     await addJobs(store, jobs.slice(8));
     expect(kept).toEqual(ids.slice(0, 2));
-  });
-
-  it('are read in equal shares of the bound, one of them for the next endpoint', () => {
-    const live = new LiveJobs(new MemoryTables(), { windowJobs: 1_000, readyJobs: 400 });
-    for (const endpointId of ['a', 'b', 'c']) {
-      live.loadReady(endpointId, [makeJob({ id: 'job', endpointId })], 500);
-    }
-    live.settle();
-    expect(live.windowJobs('a')).toBe(100);
   });
 
   it('are dropped beyond the bounds, and read again', async () => {
@@ -212,9 +200,9 @@ describe('jobs in memory', () => {
     );
     expect(kept).toEqual([]);
     await write((tx) => {
-      tx.readyJobs(ENDPOINT, 1);
+      tx.takeableJobs({ endpointId: ENDPOINT, limit: 1, now: 0 });
     });
-    expect(kept).toEqual(['job-10', 'job-11']);
+    expect(kept).toEqual(['job-10', 'job-11', 'job-12']);
     for (const id of ids) {
       await write((tx) => {
         const job = tx.job({ endpointId: ENDPOINT, id });

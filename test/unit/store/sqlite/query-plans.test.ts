@@ -53,24 +53,19 @@ const reads: [string, () => Step<unknown>, string][] = [
     'job_by_status (endpoint_id=? AND status=? AND position<?)',
   ],
   [
-    'readyJobsFrom',
-    () => reader.readyJobsFrom('e', { priority: 1, turn: 2, position: 3 }, 5),
-    'job_queued (endpoint_id=? AND lane=? AND priority=? AND (turn,position)>(?,?))',
+    'readyPriorities',
+    () => reader.readyPriorities('e'),
+    'COVERING INDEX job_queued (endpoint_id=? AND lane=? AND priority<?)',
   ],
   [
-    'readyJobsOfGroup',
-    () => reader.readyJobsOfGroup('e', 'g', 5),
-    'job_grouped (endpoint_id=? AND group_key=? AND lane=?)',
+    'readyGroups',
+    () => reader.readyGroups({ endpointId: 'e', priority: 1, after: 'g', limit: 5 }),
+    'COVERING INDEX job_queued (endpoint_id=? AND lane=? AND priority=? AND group_key>?)',
   ],
   [
-    'lastTurn of a group',
-    () => reader.lastTurn({ endpointId: 'e', group: 'g', priority: 1 }),
-    'job_grouped (endpoint_id=? AND group_key=? AND lane=? AND priority=?)',
-  ],
-  [
-    'lastTurn of the jobs without a group',
-    () => reader.lastTurn({ endpointId: 'e', group: null, priority: 1 }),
-    'job_by_status (endpoint_id=? AND status=?)',
+    'readyJobsOfGroups',
+    () => reader.readyJobsOfGroups('e', [{ priority: 1, group: 'g', from: 3 }], 5),
+    'job_queued (endpoint_id=? AND lane=? AND priority=? AND group_key=? AND place>?)',
   ],
   [
     'oldestQueuedAt',
@@ -80,7 +75,7 @@ const reads: [string, () => Step<unknown>, string][] = [
   [
     'outgrownJobs',
     () => reader.outgrownJobs({ endpointId: 'e', gpuType: 7, from: undefined, limit: 5 }),
-    'job_queued (endpoint_id=? AND lane=?)',
+    'job_outgrown (endpoint_id=? AND lane=?)',
   ],
   [
     'outgrownLoads',

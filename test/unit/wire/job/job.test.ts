@@ -110,6 +110,7 @@ describe('an endpoint', () => {
       history: null,
       groupConcurrency: null,
       groupRateLimit: null,
+      groupWeights: null,
       limits: [],
       rateLimit: null,
       maxAttempts: 3,
