@@ -213,8 +213,9 @@ async function takeAll(chromium: Browser, shots: readonly Shot[]): Promise<void>
           await page.getByRole('button', { name: 'Run', exact: true }).click();
         }
         if (name === 'palette') {
+          await page.getByRole('heading', { level: 1 }).waitFor();
           await page.keyboard.press('Control+k');
-          await page.getByRole('combobox').fill('console');
+          await page.getByRole('combobox', { name: 'Page' }).fill('console');
         }
         await page.waitForTimeout(SETTLE_MS);
         await hideMachine(page);
