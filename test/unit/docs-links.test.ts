@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 
 const ROOT = resolve(import.meta.dirname, '../..');
 const PAGES = globSync(
-  ['*.md', 'docs/**/*.md', 'examples/**/README.md', 'clients/*/*.md', 'bench/*.md'],
+  ['*.md', 'docs/**/*.md', 'examples/{README,*/README}.md', 'clients/*/*.md', 'bench/*.md'],
   { cwd: ROOT },
 );
 const SOURCES = globSync('{src,test,bench,bin,scripts,handlers,examples}/**/*.{ts,js,proto}', {
