@@ -99,7 +99,8 @@ function isWait(report: Report): boolean {
 
 /** Puts IDs in the place of names. The queue checks everything else, and what is too large. */
 function resolveChildren(body: Buffer, resolveChild: (idOrName: string) => string): Buffer {
-  if (body.length > LIMITS.waitBytes || !body.includes('"endpoint"')) return body;
+  if (body.length > LIMITS.waitBytes) return body;
+  // Only parsing finds each `endpoint`: its name may be written with escapes.
   const waits: unknown = JSON.parse(body.toString());
   if (!Array.isArray(waits)) return body;
   const resolved = waits.map((wait: unknown) => {

@@ -87,7 +87,8 @@ export function startWait(
     // It has no parents that it would wait for again.
     if (hasFailed(known)) step(known, { type: 'retry' });
     const again = tx.job(child) ?? known;
-    step(again, { type: 'child_added', child: parent });
+    // A refusal would let the job wait for an end that nobody tells it.
+    step(again, { type: 'child_added', child: parent, isAccepted: true });
     const status = describeEnd(again);
     if (status !== undefined) ends.push({ parent: { endpointId, id }, status });
   }
@@ -134,6 +135,12 @@ function findChildren(tx: Reader, job: StoredJob, { children, sleeps }: AskedWai
     throw new WaitRefusal(
       `the job is nested ${LIMITS.childDepth} levels deep, the limit: it can start no children`,
     );
+  }
+  const keys = new Set<string>();
+  for (const { endpointId, id, name } of children) {
+    const key = `${endpointId}/${id}`;
+    if (keys.has(key)) throw new WaitRefusal(`the handler starts child "${name}" twice at once`);
+    keys.add(key);
   }
   const known = tx.each(children, (child) => {
     const endpoint = tx.endpoint(child.endpointId);

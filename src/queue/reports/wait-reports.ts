@@ -31,7 +31,7 @@ export function readWait(
       `the children have ${body.length} bytes of JSON; the limit is ${LIMITS.waitBytes}`,
     );
   }
-  const read = waitList.safeParse(JSON.parse(Buffer.from(body).toString()));
+  const read = waitList.safeParse(JSON.parse(Buffer.from(body).toString() || 'null'));
   if (!read.success) {
     const { message, path } = read.error.issues[0] ?? { path: [], message: 'is invalid' };
     return new WaitRefusal(`${formatPath(path, 'waits')}: ${message}`);
