@@ -1,5 +1,6 @@
 // The minimum of workers by time: windows that overlap, their ends, and clock changes.
-import { expect, it } from 'vitest';
+import { Cron } from 'croner';
+import { expect, it, vi } from 'vitest';
 import {
   findMinimum,
   findWindowFaults,
@@ -70,6 +71,20 @@ it('lists the next changes of the minimum, not the beginnings and ends that chan
     ['2026-01-16T11:00:00.000Z', 2],
     ['2026-01-16T17:00:00.000Z', 1],
   ]);
+});
+
+it('looks at a bounded number of beginnings and ends, each once', () => {
+  const always = { cron: '* * * * *', timeZone: 'Asia/Tokyo', workersMin: 2, forMs: 24 * HOUR };
+  const given = limits({ workersSchedule: Array.from({ length: 16 }, () => always) });
+  const search = vi.spyOn(Cron.prototype, 'nextRun');
+  const now = at('2026-01-15T12:00:30Z');
+  expect(listMinimumChanges(given, now)).toEqual([]);
+  expect(search.mock.calls.length).toBeLessThan(100);
+  search.mockClear();
+  listMinimumChanges(given, now + 1);
+  findMinimum(given, now + 2);
+  expect(search).not.toHaveBeenCalled();
+  search.mockRestore();
 });
 
 it('names the window and the member that is wrong', () => {
