@@ -13,8 +13,8 @@ const KINDS = { message: 'handover', last: 'handover_last', seen: 'handover_seen
 const MAX_MESSAGES = 128;
 /** Jobs that the messages of one delivery may change: some milliseconds of work. */
 const MAX_WEIGHT = 256;
-/** Bytes of the inputs of one delivery, unless it has only one. */
-const MAX_INPUT_BYTES = 4 * 1_048_576;
+/** Bytes of one delivery with its inputs, unless it has only one message. Inputs grow by a third on the way. */
+const MAX_BYTES = 4 * 1_048_576;
 /** With so many messages that wait, a user gets no new edges to other shards. */
 const MAX_WAITING = 10_000;
 const PAGE = 1_000;
@@ -89,17 +89,18 @@ export class Outbox {
 
   /** The next messages to the shard, in their order. */
   next(tx: Reader, shard: number): WaitingMessage[] {
-    const found = list(tx, { parent: String(shard), limit: MAX_MESSAGES });
+    const next: WaitingMessage[] = [];
     let weight = 0;
-    let inputBytes = 0;
-    return found.flatMap((resource) => {
+    let bytes = 0;
+    for (const resource of list(tx, { parent: String(shard), limit: MAX_MESSAGES })) {
       const message: HandoverMessage = JSON.parse(resource.body);
       weight += weigh(message);
-      inputBytes += message.type === 'flow_job' ? message.inputBytes : 0;
-      const isLight = weight <= MAX_WEIGHT && inputBytes <= MAX_INPUT_BYTES;
-      const isWithin = isLight || resource === found[0];
-      return isWithin ? [{ number: -resource.position, message, resource }] : [];
-    });
+      bytes += Buffer.byteLength(resource.body);
+      if (message.type === 'flow_job') bytes += message.inputBytes;
+      if (next.length > 0 && (weight > MAX_WEIGHT || bytes > MAX_BYTES)) break;
+      next.push({ number: -resource.position, message, resource });
+    }
+    return next;
   }
 
   /** Part of an operation: the receiver has taken them in. */
