@@ -29,7 +29,8 @@ export class FolderTarget implements HistoryTarget {
     const path = join(this.#options.folder, name);
     const folder = dirname(path);
     const created = await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
-    const written = `${path}.${process.pid}.new`;
+    // Always the same: the platform puts a file that a kill broke off again, and so replaces what is left of it.
+    const written = `${path}.new`;
     try {
       const file = await open(written, 'w', FILE_MODE);
       try {
@@ -64,7 +65,7 @@ export class FolderTarget implements HistoryTarget {
       for (const date of await readdir(join(folder, endpoint))) {
         const [, day] = DATE.exec(date) ?? [];
         if (day !== undefined && day < oldest) {
-          await rm(join(folder, endpoint, date), { recursive: true });
+          await rm(join(folder, endpoint, date), { recursive: true, force: true });
         }
       }
     }

@@ -1,7 +1,7 @@
 // Files of history in a folder, and in a bucket of a real S3 server, which checks the signature of each request.
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { inspect } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { FolderTarget } from '../../../../src/platform/history/folder-target.ts';
@@ -32,6 +32,15 @@ describe('a folder', () => {
     const put = target?.put(NAME, Buffer.from('lines'), AbortSignal.abort());
     await expect(put).rejects.toThrow('abort');
     expect(await readdir(join(folder, NAME, '..'))).toEqual([]);
+  });
+
+  it('replaces what a killed platform has left of a file', async () => {
+    const target = openHistoryTarget({ to: `file:${folder}` });
+    await mkdir(join(folder, NAME, '..'), { recursive: true });
+    await writeFile(join(folder, `${NAME}.new`), 'a part of more lines');
+    await target?.put(NAME, Buffer.from('lines'), signal);
+    expect(await readdir(join(folder, NAME, '..'))).toEqual([basename(NAME)]);
+    expect(await readFile(join(folder, NAME), 'utf8')).toBe('lines');
   });
 
   it('loses the files that have been kept for long enough, and nothing else', async () => {
