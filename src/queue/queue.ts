@@ -149,6 +149,8 @@ export class Queue {
     const { presence, rates, recordedTime, sharedLimits, store } = this.#parts;
     const wasSetBack = await recordedTime.resume();
     await positions.resume(store);
+    // Before any job ends: lines of this run are counted as they arrive, those of earlier runs here.
+    await histories.start();
     await pauses.load();
     await rates.load();
     await sharedLimits.load();
@@ -161,7 +163,6 @@ export class Queue {
     this.#sweeping = sweep(this.#parts);
     await this.schedules.start();
     await deliveries.start();
-    await histories.start();
     await this.#fills.start();
     await this.#handovers.start();
     await this.files.start();

@@ -1,11 +1,13 @@
 // The history of jobs: each end has one line in one file, over failures of the target and ends of the platform at each step.
+import { setImmediate } from 'node:timers/promises';
 import { gunzipSync } from 'node:zlib';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import {
   DEFAULT_HISTORY_SETTINGS,
   type HistorySettings,
   type HistoryTarget,
 } from '../../../../src/queue/history/history-files.ts';
+import { Schedules } from '../../../../src/queue/schedules/schedules.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite/sqlite.ts';
 import type { Store } from '../../../../src/store/store.ts';
 import {
@@ -285,5 +287,21 @@ describe('after an end of the platform', () => {
     await until(() => (counts()?.waiting ?? 0) >= 71);
     await platform.clock.advance(1_000);
     expect(counts()?.waiting).toBe(71);
+  });
+
+  it('counts once what ends while the platform starts', async () => {
+    await open();
+    await complete();
+    const id = await platform.submit({ ttl: HOUR });
+    const start = vi.spyOn(Schedules.prototype, 'start').mockImplementationOnce(async () => {
+      const find = () => platform.store.read((tx) => tx.job({ endpointId: ENDPOINT, id }));
+      while (await find()) await setImmediate();
+    });
+    await platform.restart(3 * HOUR);
+    start.mockRestore();
+    await platform.clock.advance(HOUR);
+    await until(() => target.lines.length === 2);
+    await platform.clock.advance(1_000);
+    expect(counts()).toEqual({ waiting: 0, written: 2, dropped: 0 });
   });
 });
