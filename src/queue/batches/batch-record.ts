@@ -104,6 +104,10 @@ export function readFile(
   return file && file.expiresAt > now ? file : undefined;
 }
 
+export function hasFile(tx: Reader, kind: 'upload' | 'whole', { id }: FileKey): boolean {
+  return tx.resource({ kind: FILE_KINDS[kind], id }) !== undefined;
+}
+
 /** Its parts are removed later. */
 export function removeFile(tx: Transaction, kind: 'upload' | 'whole', file: RecordHead): void {
   const { endpointId, id, position, userId } = file;

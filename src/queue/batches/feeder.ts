@@ -1,6 +1,6 @@
 // Moves batches on: one commit writes the results of jobs that have ended, makes the jobs of the next lines, and notes how
 // far the batch is. So a restart or another node goes on where the last commit was, and each line has one result.
-import { AT_ONCE, Loop, NEVER } from '../../base/loop.ts';
+import { AT_ONCE, Loop, NEVER, RETRY_MS } from '../../base/loop.ts';
 import {
   ENDING,
   logLevelOf,
@@ -117,8 +117,9 @@ export class Feeder {
   }
 
   async #pass(): Promise<number> {
-    const { clock, closing } = this.#options;
+    const { clock, closing, log } = this.#options;
     const now = clock.now();
+    let isLogged = false;
     for (const entry of this.#open.values()) {
       if (closing.aborted) break;
       if (entry.dueAt > now) continue;
@@ -129,8 +130,13 @@ export class Feeder {
         if (dueAt === 'ended') this.#forget(entry);
         else entry.dueAt = Math.min(entry.dueAt, dueAt);
       } catch (error) {
-        entry.dueAt = AT_ONCE;
-        throw error;
+        if (closing.aborted) break;
+        // It holds up no other batch.
+        entry.dueAt = clock.now() + RETRY_MS;
+        // A failing disk fails all of them.
+        if (isLogged) continue;
+        isLogged = true;
+        log[logLevelOf(error)]({ err: error, batch: entry.id }, 'batch failed, retrying');
       }
     }
     const { nextAt } = this;

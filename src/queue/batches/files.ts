@@ -21,6 +21,7 @@ import { type BatchForm, findForm } from './batch-form.ts';
 import {
   FILE_KINDS,
   FILE_PREFIX,
+  hasFile,
   listBatches,
   listFiles,
   listRemains,
@@ -124,7 +125,7 @@ export class Files {
         return userId;
       });
       const { isDraft = false } = given;
-      const target = { key: head, form, owner: userId, isDraft };
+      const target = { key: head, kind: 'upload', form, owner: userId, isDraft } as const;
       const writing = new Upload(this.#options, target);
       const written = await writing.run(source);
       const { readRetention = () => undefined } = given;
@@ -136,6 +137,7 @@ export class Files {
       };
       await store.write((tx) => {
         readQueue(tx, given.endpointId);
+        if (!hasFile(tx, 'upload', head)) raiseNoFile(head);
         judgeQuota(tx, userId, file.bytes, clock.now());
         tx.removeResource({ kind: FILE_KINDS.upload, id });
         putFile(tx, 'whole', file);
@@ -163,7 +165,7 @@ export class Files {
     try {
       const form = findForm(batchForms, before.form);
       const writing = new Upload(this.#options, {
-        ...{ key, form, owner: before.userId, isDraft: true },
+        ...{ key, kind: 'whole', form, owner: before.userId, isDraft: true },
       });
       await writing.resume(before);
       const after = { ...before, ...(await writing.run(write(before.lines))) };
@@ -332,6 +334,8 @@ export function raiseNoFile({ id }: FileKey): never {
 
 interface UploadTarget {
   key: FileKey;
+  /** Of its record. */
+  kind: 'upload' | 'whole';
   form: BatchForm;
   owner: string;
   isDraft: boolean;
@@ -406,20 +410,30 @@ class Upload {
 
   async #flush(): Promise<void> {
     const { payloads, store } = this.#options;
-    const { key } = this.#target;
+    const { key, kind } = this.#target;
     const part = this.#part.subarray(0, this.#partBytes);
     const index = this.#parts;
     const owner = { endpointId: key.endpointId, kind: 'input' } as const;
-    await payloads.runAlone(owner, () => store.write((tx) => tx.putFilePart(key, index, part)));
+    const write = (tx: Transaction) => {
+      // Nobody would remove the parts of a file whose record went with its endpoint.
+      if (!hasFile(tx, kind, key)) raiseNoFile(key);
+      tx.putFilePart(key, index, part);
+    };
+    await payloads.runAlone(owner, () => store.write(write));
     this.#parts += 1;
     this.#partBytes = 0;
   }
 
   async #check(line: FileLine): Promise<void> {
-    if (isBlank(line) || this.#errors.length >= BATCH_LIMITS.describedLines) return;
-    this.#jobs += 1;
+    if (this.#errors.length >= BATCH_LIMITS.describedLines) return;
     const { number } = line;
     const { lineBytes, lines } = BATCH_LIMITS;
+    if (isBlank(line)) {
+      if (number <= 2 * lines) return;
+      this.#refuse(`line ${number}: the file has more than ${2 * lines} lines with the blank ones`);
+      return;
+    }
+    this.#jobs += 1;
     if (this.#jobs > lines) {
       this.#refuse(`line ${number}: the file has more than ${lines} lines, the limit`);
       return;

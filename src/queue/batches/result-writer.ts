@@ -7,7 +7,7 @@ import type { QueueParts } from '../queue-parts.ts';
 import { MAX_WRITTEN_BYTES } from '../submissions.ts';
 import { type BatchEnd, listEnds } from './batch-ends.ts';
 import type { BatchFailure, BatchForm, BatchResult } from './batch-form.ts';
-import { PART_BYTES, type Results, type StoredBatch } from './batch-record.ts';
+import { PART_BYTES, type Results, readOpenBatch, type StoredBatch } from './batch-record.ts';
 import { describeStop } from './next-lines.ts';
 
 /** Results that one commit writes. */
@@ -98,7 +98,7 @@ export class ResultWriter {
 
   /** Lines of more than 1 MB are written at once, part by part: nobody reads them before they are counted. */
   async #prepare(
-    { endpointId }: StoredBatch,
+    { endpointId, id: batchId }: StoredBatch,
     { id, parts: index }: Results,
     lines: readonly Buffer[],
   ): Promise<NewLines> {
@@ -113,7 +113,10 @@ export class ResultWriter {
       const owner = { endpointId, kind: 'output' } as const;
       for (const [n, part] of parts.entries()) {
         const write = () =>
-          store.write((tx) => tx.putFilePart({ endpointId, id }, index + n, part), ENDING);
+          store.write((tx) => {
+            // Nobody would remove it if the batch went with its endpoint.
+            if (readOpenBatch(tx, batchId)) tx.putFilePart({ endpointId, id }, index + n, part);
+          }, ENDING);
         await payloads.runAlone(owner, write);
       }
     }

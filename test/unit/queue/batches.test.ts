@@ -140,6 +140,17 @@ describe('a batch', () => {
     expect(await platform.queue.batches.cancel(key(id))).toMatchObject({ state: 'cancelled' });
   });
 
+  it('goes on although another one cannot', async () => {
+    const file = await upload(linesOf(2));
+    const lost = await upload(linesOf(2));
+    await platform.store.write((tx) => tx.removeFileParts(key(lost.id), 9));
+    const { batches } = platform.queue;
+    await batches.create({ endpointId: ENDPOINT, fileId: lost.id });
+    const { id } = await batches.create({ endpointId: ENDPOINT, fileId: file.id });
+    await platform.clock.advance(0);
+    expect(await settle(id)).toMatchObject({ live: [1, 2] });
+  });
+
   it('expires at the end of its window', async () => {
     const id = await start(600, HOUR);
     await platform.clock.advance(HOUR - 1);
@@ -230,6 +241,28 @@ describe('an upload', () => {
   it('is refused beyond 50,000 lines', async () => {
     const text = `${linesOf(BATCH_LIMITS.lines)}\n${lineOf(BATCH_LIMITS.lines)}`;
     await expect(upload(text)).rejects.toThrow(/line 50001: the file has more than 50000 lines/);
+  });
+
+  it('is refused with too many blank lines', async () => {
+    const text = `${lineOf(0)}\n${'\n'.repeat(2 * BATCH_LIMITS.lines)}`;
+    await expect(upload(text)).rejects.toThrow(/line 100001: .* blank/);
+  });
+
+  it('leaves nothing when its endpoint is removed meanwhile', async () => {
+    const { queue, store } = platform;
+    let id = '';
+    const bytes = Buffer.from(linesOf(20_000));
+    const source = async function* () {
+      yield bytes.subarray(0, bytes.length / 2);
+      const [row] = await store.read((tx) => tx.resources({ kind: 'file_upload', limit: 1 }));
+      id = row?.id ?? expect.fail('no upload');
+      while (!(await queue.files.dropSome(ENDPOINT)));
+      yield bytes.subarray(bytes.length / 2);
+    };
+    const file = { endpointId: ENDPOINT, name: 'lines.jsonl', form: OWN_FORM };
+    await expect(queue.files.upload(file, source())).rejects.toMatchObject({ code: 'not_found' });
+    await platform.clock.advance(0);
+    expect(await store.read((tx) => tx.fileParts(key(id)))).toBe(0);
   });
 
   it('expires', async () => {
