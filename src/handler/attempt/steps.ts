@@ -164,7 +164,9 @@ export class AttemptSteps {
   }
 
   #keep(name: string, result: Buffer): Promise<void> {
-    const bytes = this.#bytes + result.length + name.length;
+    // As the platform keeps it.
+    const head = `${JSON.stringify({ kind: 'step', name })},"value":`;
+    const bytes = this.#bytes + Buffer.byteLength(head) + result.length;
     if (result.length > LIMITS.stepBytes) {
       throw new StepError(
         `ctx.step("${name}"): the result has ${result.length} bytes of JSON; the limit is ${LIMITS.stepBytes}`,
@@ -203,9 +205,17 @@ export class AttemptSteps {
     if (this.#waits.length === 0) return;
     setImmediate(() => {
       if (this.#isOver || this.#busy > 0 || this.#waits.length === 0) return;
+      const json = Buffer.from(stringifyJson(this.#waits, 'ctx.run'));
+      if (json.length > LIMITS.waitBytes) return this.#refuseWaits(json.length);
       this.#isOver = true;
-      this.#options.onWait(Buffer.from(stringifyJson(this.#waits, 'ctx.run')));
+      this.#options.onWait(json);
     });
+  }
+
+  #refuseWaits(bytes: number): void {
+    const text = `ctx.run: the children that start at once have ${bytes} bytes of JSON; the limit is ${LIMITS.waitBytes}. Start fewer at once, or store their inputs elsewhere`;
+    this.#waits = [];
+    for (const { reject } of this.#waiting.splice(0)) reject(new StepError(text));
   }
 }
 

@@ -17,6 +17,16 @@ function make<Input extends object>(
 const double = async ({ input }: Job<{ n: number }>) => ({ n: input.n * 2 });
 
 describe('a step', () => {
+  it('beyond the bytes of all steps fails with their number, at the last byte too', async () => {
+    const { handler } = make(async (_, ctx) => {
+      for (let n = 0; n < 8; n++) await ctx.step(`${n}`, () => 'x'.repeat(524_280));
+    });
+    await using harness = await createHarness({ handler, clock: 'manual' });
+    const job = await harness.submit({});
+    await harness.advance(10_000);
+    await expect(job.result()).rejects.toThrow('ctx.step("7"): the steps of the job have');
+  });
+
   it('runs once, and later attempts get its result', async () => {
     const { handler, runs } = make(async (_, ctx, runs) => {
       const first = await ctx.step('first', () => {
@@ -341,4 +351,17 @@ describe('a job that waits', () => {
     expect(await job.result()).toBe(1);
     expect(runs).toEqual(['slow']);
   });
+});
+
+it('waits for no children whose inputs are too large together, and fails at once', async () => {
+  const { handler, runs } = make((_, ctx, runs) => {
+    runs.push('attempt');
+    const input = { text: 'x'.repeat(1_048_576) };
+    return Promise.all(Array.from({ length: 4 }, (_, n) => ctx.run(`${n}`, { input })));
+  });
+  await using harness = await createHarness({ handler, clock: 'manual' });
+  const job = await harness.submit({});
+  await harness.advance(10_000);
+  await expect(job.result()).rejects.toThrow('ctx.run: the children that start at once have');
+  expect(runs).toEqual(['attempt']);
 });
