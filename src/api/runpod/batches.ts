@@ -217,6 +217,8 @@ function describe({
 
 /** Bytes of results that one page may look through. */
 const MAX_SCANNED_BYTES = 64 * 1_048_576;
+/** A page ends before it has more. */
+const MAX_PAGE_BYTES = 2 * BATCH_LIMITS.lineBytes;
 
 /** JSON of the requests that have ended, those that have failed last. */
 async function readResults(
@@ -225,6 +227,8 @@ async function readResults(
   { limit, offset }: { offset: number; limit: number },
 ): Promise<string[]> {
   const found: string[] = [];
+  let bytesLeft = MAX_PAGE_BYTES;
+  let isFull = false;
   let skipped = 0;
   let scanned = 0;
   const scan = async (results: Results) => {
@@ -233,20 +237,34 @@ async function readResults(
       return;
     }
     const splitter = new LineSplitter();
-    for (let index = 0; index < results.parts && found.length < limit; index++) {
+    for (let index = 0; index < results.parts && !isFull; index++) {
       const part = (await files.part({ endpointId, id: results.id }, index)) ?? new Uint8Array();
       scanned += part.length;
       if (scanned > MAX_SCANNED_BYTES) {
-        const detail = `The results before this offset have more than ${MAX_SCANNED_BYTES} bytes; read them with GET /v2/${endpointId}/batches/<batch>/results.`;
-        throw new ProblemError('payload_too_large', detail);
+        throw refuseBytes('The results before this offset have', MAX_SCANNED_BYTES, endpointId);
       }
-      for (const { bytes } of splitter.split(Buffer.from(part))) {
-        if (skipped < offset) skipped += 1;
-        else if (found.length < limit) found.push(bytes.toString('utf8'));
+      for (const { bytes, isTooLong } of splitter.split(Buffer.from(part))) {
+        if (skipped < offset) {
+          skipped += 1;
+          continue;
+        }
+        bytesLeft -= bytes.length;
+        isFull ||= found.length >= limit || (found.length > 0 && (isTooLong || bytesLeft < 0));
+        if (isFull) break;
+        if (isTooLong) {
+          const what = `The result at offset ${offset + found.length} has`;
+          throw refuseBytes(what, BATCH_LIMITS.lineBytes, endpointId);
+        }
+        found.push(bytes.toString('utf8'));
       }
     }
   };
   await scan(output);
-  if (found.length < limit) await scan(errors);
+  if (!isFull) await scan(errors);
   return found;
+}
+
+function refuseBytes(what: string, bytes: number, endpointId: string): ProblemError {
+  const detail = `${what} more than ${bytes} bytes; read them with GET /v2/${endpointId}/batches/<batch>/results.`;
+  return new ProblemError('payload_too_large', detail);
 }

@@ -42,6 +42,29 @@ describe('a batch of RunPod', () => {
     expect(last).toMatchObject({ hasMore: false, requests: [{ id: 'req_2', status: 'FAILED' }] });
   });
 
+  it('has pages of at most 8 MB, and refuses one that begins with a larger result than 4 MB', async () => {
+    const platform = await startPlatform();
+    const path = await create(platform, 1, 2, 3, 4);
+    await platform.post(`${path}/finalize`, {});
+    for (const megabytes of [3.5, 3.5, 3.5, 4.5]) {
+      const job = await takeJob(platform);
+      await job.complete(JSON.stringify('x'.repeat(megabytes * 1_048_576)));
+    }
+    await until(async () => {
+      const batch = await readJson(await platform.call(path));
+      return batch['requestCompleted'] === 4;
+    });
+    const ids = async (query: string) => {
+      const page = await readJson(await platform.call(`${path}/requests?${query}`));
+      const found = page['requests'];
+      return Array.isArray(found) ? found.map(({ id }) => id) : page['error'];
+    };
+    expect(await ids('offset=0')).toEqual(['req_1', 'req_2']);
+    expect(await ids('offset=2')).toEqual(['req_3']);
+    expect(await ids('offset=2&limit=1')).toEqual(['req_3']);
+    expect(await ids('offset=3')).toMatch(/offset 3 has more than 4194304 bytes/);
+  });
+
   it('is cancelled, and listed', async () => {
     const platform = await startPlatform();
     const path = await create(platform, 1, 2);
