@@ -27,6 +27,7 @@ import type {
 } from '../store.ts';
 import { LiveReader, nameOf, type Result } from './live-reader.ts';
 import { OperationChanges } from './operation-changes.ts';
+import type { Need } from './ready-groups.ts';
 import {
   findOutgrown,
   type LimitedRequest,
@@ -168,22 +169,22 @@ export class LiveTransaction extends LiveReader implements Transaction {
   #findReady(request: LimitedRequest): TakeableJobs {
     const { endpointId } = request;
     const { ready } = this.live.search(endpointId);
-    for (;;) {
-      if (ready.lacksRuns) {
-        this.loadLeased();
-        ready.addRuns(this.live.leased.ofEndpoint(endpointId));
-      }
-      const { isBlocked, jobs, need } = this.live.takeableJobs(request);
-      if (!need) return { jobs, isBlocked, hasMore: false };
-      const isSpent = this.live.searchedRows(endpointId) >= MAX_TAKEABLE_ROWS;
-      const isOver = isSpent || (this.#searches > 0 && jobs.length > 0);
-      if (isOver) return { jobs, isBlocked, hasMore: true };
-      const found = this.list('neededJobs', [endpointId, need], () =>
-        readNeeded(this.tables, endpointId, need),
-      );
-      this.live.loadNeeded(endpointId, need, found);
-      this.#searches += 1;
+    if (ready.lacksRuns) {
+      this.loadLeased();
+      ready.addRuns(this.live.leased.ofEndpoint(endpointId));
     }
+    const { isBlocked, jobs, need } = this.live.takeableJobs(request);
+    const isSpent = this.live.searchedRows(endpointId) >= MAX_TAKEABLE_ROWS;
+    if (need && !isSpent && (this.#searches === 0 || jobs.length === 0)) {
+      this.list('neededJobs', [endpointId, need], () => this.#loadNeeded(endpointId, need));
+    }
+    return { jobs, isBlocked, hasMore: need !== undefined };
+  }
+
+  /** Into the memory at once: the next run may need other groups, because groups that have used as much have no fixed order. */
+  *#loadNeeded(endpointId: string, need: Need): Step<void> {
+    this.live.loadNeeded(endpointId, need, yield* readNeeded(this.tables, endpointId, need));
+    this.#searches += 1;
   }
 
   override input(key: JobKey): Uint8Array | undefined {

@@ -29,7 +29,7 @@ const OLDEST = 16;
 /** Jobs that have outgrown a GPU type are counted up to this number: no endpoint has more workers. */
 const MAX_COUNTED = 1_000;
 
-/** Groups of which one statement reads jobs. The last one repeats the group before it: few statements are prepared. */
+/** Groups of which one statement reads jobs. Of further ones it reads none: few statements are prepared. */
 const GROUPS_AT_ONCE = [1, 2, 4, 8, 16] as const;
 
 export class SqlJobReader {
@@ -167,19 +167,18 @@ export class SqlJobReader {
   ): Step<StoredJob[]> {
     const count = GROUPS_AT_ONCE.find((size) => size >= wanted.length) ?? wanted.length;
     const last = wanted.at(-1);
-    const all = last
-      ? [...wanted, ...Array.from({ length: count - wanted.length }, () => last)]
-      : [];
+    const padding = last ? Array.from({ length: count - wanted.length }, () => last) : [];
+    const toParams = ({ from = 0, group, priority }: WantedJobs, most: number) => [
+      ...[endpointId, priority, group, from, most],
+    ];
     const rows = yield {
-      sql: findGroupsSql(all.length),
-      params: all.flatMap(({ from = 0, group, priority }) => [
-        ...[endpointId, priority, group, from, limit],
-      ]),
+      sql: findGroupsSql(count),
+      params: [
+        ...wanted.flatMap((each) => toParams(each, limit)),
+        ...padding.flatMap((each) => toParams(each, 0)),
+      ],
     };
-    const jobs = rows.map(readJob);
-    return all.length === wanted.length
-      ? jobs
-      : [...new Map(jobs.map((job) => [job.id, job])).values()];
+    return rows.map(readJob);
   }
 
   *queuedJobs(
