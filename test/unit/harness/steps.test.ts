@@ -365,3 +365,30 @@ it('waits for no children whose inputs are too large together, and fails at once
   await expect(job.result()).rejects.toThrow('ctx.run: the children that start at once have');
   expect(runs).toEqual(['attempt']);
 });
+
+it('remembers outputs of children that are larger together than one commit takes', async () => {
+  const large = ({ input }: Job<{ letter: string }>) => input.letter.repeat(700_000);
+  const { handler } = make(async (_, ctx) => {
+    const outputs = await Promise.all(
+      [...'abc'].map((letter) => ctx.run<string>(letter, { endpoint: 'large', input: { letter } })),
+    );
+    return outputs.map((output) => `${output.length}${output.slice(-1)}`);
+  });
+  await using harness = await createHarness({ handler, clock: 'manual', endpoints: { large } });
+  const job = await harness.submit({});
+  await harness.advance(10_000);
+  expect(await job.result()).toEqual(['700000a', '700000b', '700000c']);
+});
+
+it('nests children 8 levels deep, and no deeper', async () => {
+  const { handler, runs } = make<{ n: number }>(async ({ input: { n } }, ctx, runs) => {
+    if (ctx.attempt === 1) runs.push(`${n}`);
+    if (n > 9) return;
+    await ctx.run('deeper', { input: { n: n + 1 } });
+  });
+  await using harness = await createHarness({ handler, clock: 'manual' });
+  const job = await harness.submit({ n: 0 });
+  await harness.advance(120_000);
+  await expect(job.result()).rejects.toThrow('is FAILED');
+  expect(runs).toEqual([...'012345678']);
+});
