@@ -16,7 +16,7 @@ export interface FormPart {
 /** Undefined if the type is another one, or has no boundary. */
 export function findBoundary(contentType: string | undefined): string | undefined {
   const [, quoted, plain] =
-    /^multipart\/form-data\b.*;\s*boundary=(?:"([^"]{1,70})"|([^\s;,"]{1,70}))/i.exec(
+    /^multipart\/form-data\b.*;\s*boundary=(?:"([^"]{1,70})"|([^\s;,"]{1,70}))(?=\s*(?:;|$))/i.exec(
       contentType ?? '',
     ) ?? [];
   return quoted ?? plain;
