@@ -45,9 +45,15 @@ export class S3Target implements HistoryTarget {
       headers: signPut(this.#options, { host: url.host, path, content, now: Date.now() }),
       body: content,
     });
-    const text = await answer.body.text();
+    const pieces: Buffer[] = [];
+    let bytes = 0;
+    for await (const piece of answer.body) {
+      pieces.push(piece);
+      bytes += piece.length;
+      if (bytes > MAX_ANSWER_BYTES) break;
+    }
     if (answer.statusCode === 200) return;
-    const [, code = ''] = /<Code>(\w{1,64})<\/Code>/.exec(text.slice(0, MAX_ANSWER_BYTES)) ?? [];
+    const [, code = ''] = /<Code>(\w{1,64})<\/Code>/.exec(Buffer.concat(pieces).toString()) ?? [];
     throw new Error(`S3 answered ${answer.statusCode} ${code} to the upload of ${key}`);
   }
 

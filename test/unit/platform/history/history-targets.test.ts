@@ -90,6 +90,16 @@ describe('a bucket', () => {
       },
       '503 SlowDown',
     ],
+    [
+      'an answer without an end',
+      's3://jobs',
+      async (...[, response]: Parameters<S3Server['intercept']>) => {
+        response.writeHead(502);
+        response.write(`<Code>Endless</Code>${' '.repeat(32_768)}`);
+        return true;
+      },
+      '502 Endless',
+    ],
   ])('refuses the file: %s', async (_, to, intercept, problem) => {
     await using server = await S3Server.start('jobs');
     server.intercept = intercept;
