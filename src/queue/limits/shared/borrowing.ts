@@ -26,6 +26,8 @@ interface Lender {
   home: number;
   /** By the time of their next report. */
   due: DueHeap<Bucket>;
+  /** Ran jobs when the queue started, and no answer says that the lender knows it. */
+  untold: Set<Bucket>;
   /** Of its queue; null: not known yet. */
   term: number | null;
   seq: number;
@@ -70,8 +72,7 @@ export class Borrowing {
         if (limit.key === 'group' && job.group === null) continue;
         const group = limit.key === null ? null : job.group;
         const bucket = this.#options.buckets.open(limit, group, source.shard);
-        if (bucket?.state instanceof BorrowedLimit) bucket.state.askAt = this.#options.now();
-        if (bucket) this.follow(bucket);
+        if (bucket?.state instanceof BorrowedLimit) this.#open(limit.home).untold.add(bucket);
       }
     }
     for (const home of homes) this.#arm(this.#open(home));
@@ -96,6 +97,7 @@ export class Borrowing {
       ...{
         home,
         due: new DueHeap<Bucket>(),
+        untold: new Set<Bucket>(),
         seq: 0,
         term: null,
         isAsking: false,
@@ -133,7 +135,7 @@ export class Borrowing {
         asked = this.#report(tx, lender);
       }, ENDING);
       const { home } = lender;
-      const isLast = asked.length < MAX_REPORTS;
+      const isLast = lender.untold.size <= MAX_REPORTS;
       const stage = lender.stage === 'begin' && isLast ? 'rest' : lender.stage;
       lender.seq += 1;
       const reports = asked.map(({ bucket, report }): LoanReport => {
@@ -148,6 +150,7 @@ export class Borrowing {
       const isFor = answer.term === term;
       if (isFor && stage === 'rest') lender.stage = 'on';
       if (isFor) this.#apply(asked, answer, sentAt);
+      if (isFor) for (const { bucket } of asked) lender.untold.delete(bucket);
       else for (const { state } of asked) state.fail(now(), 0);
     } catch (error) {
       restMs = RETRY_MS;
@@ -170,15 +173,16 @@ export class Borrowing {
   #report(tx: Transaction, lender: Lender): Asked[] {
     const { now, source } = this.#options;
     const time = now();
-    // A message without one of them would tell the home that nothing of it runs here.
-    const upTo = lender.stage === 'on' ? time : Number.POSITIVE_INFINITY;
-    const counted = lender.due.list(upTo, MAX_REPORTS).map((bucket) => {
+    // The last message of the beginning must have all that no message before has told: the home takes other jobs for ended.
+    const due = [...new Set([...lender.untold, ...lender.due.list(time, MAX_REPORTS)])];
+    const counted = due.slice(0, MAX_REPORTS).map((bucket) => {
       const running = countRunning(tx, source, bucket);
       return { bucket, running, terms: source.find(bucket.limitId) };
     });
     return counted.flatMap(({ bucket, running, terms }) => {
       const { state } = bucket;
       lender.due.delete(bucket);
+      if (!terms) lender.untold.delete(bucket);
       if (!terms || !(state instanceof BorrowedLimit)) return [];
       bucket.running = running;
       return { bucket, state, report: state.report({ terms, running, now: time }) };
