@@ -84,6 +84,8 @@ export class SharedLimits {
   readonly #named = new Map<string, readonly string[]>();
   /** By endpoint: groups that may start more jobs since its last take. */
   readonly #grown = new Map<string, Set<string>>();
+  /** Buckets that had nothing for an endpoint in a search that is not settled: if it runs again, it does not ask for their groups. */
+  readonly #refused = new Map<string, Set<Bucket>>();
   /** The last message of each shard. */
   readonly #heard = new Map<number, Pick<LoanMessage, 'seq' | 'session'>>();
   /** Times that there was room for further groups. */
@@ -164,6 +166,10 @@ export class SharedLimits {
   settle(tx: Transaction, search: SharedSearch, { isHeldBack, jobs, wanted }: Outcome): void {
     const { endpointId } = search;
     this.#grown.delete(endpointId);
+    for (const bucket of this.#refused.get(endpointId) ?? []) {
+      if (!search.asked.has(bucket)) search.asked.set(bucket, 0);
+    }
+    this.#refused.delete(endpointId);
     const now = this.#now;
     const isShort = isHeldBack || jobs.length > 0;
     for (const [bucket, share] of search.asked) {
@@ -192,6 +198,7 @@ export class SharedLimits {
   forgetEndpoint(endpointId: string): void {
     this.#named.delete(endpointId);
     this.#grown.delete(endpointId);
+    this.#refused.delete(endpointId);
   }
 
   /** What holds back a job whose endpoint names these limits. */
@@ -305,6 +312,10 @@ export class SharedLimits {
     const share = state.turns.shareOf(endpointId, free);
     if (group !== null && share < Number.POSITIVE_INFINITY) bucket.passed.add(endpointId);
     search.asked.set(bucket, share);
+    if (group !== null && share === 0) {
+      const refused = this.#refused.get(endpointId) ?? new Set();
+      this.#refused.set(endpointId, refused.add(bucket));
+    }
     this.#schedule(bucket);
     return share;
   }
