@@ -23,9 +23,9 @@ import { isWebhookUrl } from '../wire/webhook.ts';
 import type { StepOn } from './changes.ts';
 import { requireFailed } from './dead-letters.ts';
 import { readEndpoint } from './endpoint-removal.ts';
+import { insertChild } from './flows/parents.ts';
 import { type FoundParents, NO_REMOTE } from './handover/remote-jobs.ts';
 import { findDueAt } from './lifecycle/transition.ts';
-import { insertChild } from './parents.ts';
 import type { ChosenIds } from './submissions.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
 

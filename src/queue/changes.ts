@@ -21,10 +21,10 @@ import { findAbandoned } from './lifecycle/handler-wait.ts';
 import { type JobEvent, next } from './lifecycle/lifecycle.ts';
 import { isFilling } from './lifecycle/links.ts';
 import type { Decision, Moment, Transition } from './lifecycle/transition.ts';
-import { forget } from './memo.ts';
 import { joinChunks } from './payloads/outputs.ts';
 import type { QueueParts } from './queue-parts.ts';
 import { composeRecord, hasOutput } from './records.ts';
+import { forget } from './steps/memo.ts';
 
 /** Most jobs of a slice, some milliseconds. */
 export const SLICE_JOBS = 128;

@@ -5,8 +5,8 @@ import type { Reader, StoredJob } from '../store/store.ts';
 import { CHANGED_STATUSES, type JobChange, type JobStatus } from '../wire/job/job.ts';
 import { SLICE_JOBS, SLICE_LOG_BYTES } from './changes.ts';
 import { prepareCount } from './dead-letters.ts';
+import { retryJob } from './flows/parents.ts';
 import { type JobCriteria, searchJobs } from './job-lists.ts';
-import { retryJob } from './parents.ts';
 import type { QueueParts } from './queue-parts.ts';
 
 /** Where a call goes on: behind this job of the status. */

@@ -12,6 +12,7 @@ import type { JobDetailsHead, JobSummary, WaitReason } from '../wire/job/job-rec
 import { ProblemError } from '../wire/problem.ts';
 import type { StepOn } from './changes.ts';
 import { readEndpoint } from './endpoint-removal.ts';
+import { retryJob } from './flows/parents.ts';
 import { NO_REMOTE } from './handover/remote-jobs.ts';
 import { type ChangePage, type ChangeRequest, changeJobs } from './job-changes.ts';
 import {
@@ -25,7 +26,6 @@ import {
 } from './job-lists.ts';
 import { listLaterTypes } from './leases/presence.ts';
 import type { JobEvent } from './lifecycle/lifecycle.ts';
-import { retryJob } from './parents.ts';
 import { measureOutput, type OutputBounds, readOutput } from './payloads/outputs.ts';
 import type { QueueParts } from './queue-parts.ts';
 import {

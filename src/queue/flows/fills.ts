@@ -18,9 +18,9 @@ import { CLOSE_BRACE, OPEN_BRACE } from '../../wire/json-bytes.ts';
 import type { OutputPart } from '../handover/peers.ts';
 import { boundHistoryMessage } from '../lifecycle/attempt-end.ts';
 import { END_TEXTS, isFilling, nameParent } from '../lifecycle/links.ts';
-import { addEntry, composeEntry, NO_MEMO, putEntry } from '../memo.ts';
 import { measureInput, measureOutput, readLarge, readWholeOutput } from '../payloads/outputs.ts';
 import type { QueueParts } from '../queue-parts.ts';
+import { addEntry, composeEntry, NO_MEMO, putEntry } from '../steps/memo.ts';
 
 const KIND = 'fill';
 /** Inputs that are filled at a time. */

@@ -15,7 +15,6 @@ import type { StepOn } from '../changes.ts';
 import { readEndpoint } from '../endpoint-removal.ts';
 import type { FlowJobSpec } from '../handover/messages.ts';
 import type { JobCount } from '../handover/peers.ts';
-import { toChild } from '../parents.ts';
 import { insertFlowJob, nameInput } from './flow-messages.ts';
 import {
   countOpenFlows,
@@ -26,6 +25,7 @@ import {
   type StoredFlow,
   toKey,
 } from './flow-record.ts';
+import { toChild } from './parents.ts';
 
 /** A job of a flow that is submitted. */
 export interface NewFlowJob extends Pick<Submission, 'input' | 'policy' | 'webhook'> {

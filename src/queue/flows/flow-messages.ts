@@ -19,8 +19,8 @@ import {
 } from '../handover/messages.ts';
 import { type FoundParents, nameParentKey } from '../handover/remote-jobs.ts';
 import { waitForParents } from '../lifecycle/links.ts';
-import { retryFlowJob } from '../parents.ts';
 import { LETTERS, letterOf, noteAdded, noteLetters, readFlow, toKey } from './flow-record.ts';
+import { retryFlowJob } from './parents.ts';
 
 export type FlowMessage = Extract<HandoverMessage, { flow: JobKey }>;
 

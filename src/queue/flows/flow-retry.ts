@@ -2,9 +2,9 @@
 import type { Transaction } from '../../store/store.ts';
 import type { StepOn } from '../changes.ts';
 import type { RetriedParent } from '../handover/messages.ts';
-import { RETRIABLE, retryFlowJob } from '../parents.ts';
 import { describeParents } from './flow-messages.ts';
 import { endOf, type FlowNode, type FoundFlow, noteLetters, OPEN, toKey } from './flow-record.ts';
+import { RETRIABLE, retryFlowJob } from './parents.ts';
 
 interface RetriedFlow extends FoundFlow {
   selected: ReadonlySet<string>;

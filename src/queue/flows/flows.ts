@@ -8,7 +8,6 @@ import { judgeWebhook, readQueue } from '../admission.ts';
 import type { StepOn } from '../changes.ts';
 import { cut } from '../handover/messages.ts';
 import type { JobCount } from '../handover/peers.ts';
-import { findRepeated } from '../parents.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import { MAX_WRITTEN_BYTES, REFUSING, stageInputs } from '../submissions.ts';
 import { checkGraph } from './flow-graph.ts';
@@ -35,6 +34,7 @@ import {
 } from './flow-record.ts';
 import { retryFlow } from './flow-retry.ts';
 import { describeJobs, judgeState, readStates } from './flow-states.ts';
+import { findRepeated } from './parents.ts';
 
 export interface FlowSelection {
   /** Of the jobs. Default: all jobs of the flow. */

@@ -13,9 +13,9 @@ import type { Lease, WorkerBye } from '../../wire/link/worker-link.ts';
 import type { StepOn } from '../changes.ts';
 import type { JobTracing } from '../job-tracing.ts';
 import { holdsLiveLease } from '../lifecycle/transition.ts';
-import { readMemo } from '../memo.ts';
 import type { LargePayloads } from '../payloads/large-payloads.ts';
 import { describeTick } from '../records.ts';
+import { readMemo } from '../steps/memo.ts';
 import { findArrival, type HeldLease, type PresentWorker } from './presence.ts';
 
 interface Choice {

@@ -18,13 +18,13 @@ import {
 import { ProblemError } from '../../wire/problem.ts';
 import { nameTrace } from '../../wire/trace-context.ts';
 import type { StepOn } from '../changes.ts';
-import { WaitRefusal } from '../children.ts';
 import { listLaterTypes } from '../leases/presence.ts';
 import { boundOutcome, boundSpan, boundUsage } from '../lifecycle/attempt-end.ts';
 import { type JobEvent, judgeReport } from '../lifecycle/lifecycle.ts';
-import { addEntry, composeEntry, NO_MEMO, putEntry } from '../memo.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import type { QueueSettings } from '../settings.ts';
+import { WaitRefusal } from '../steps/children.ts';
+import { addEntry, composeEntry, NO_MEMO, putEntry } from '../steps/memo.ts';
 import { REFUSING, stageInputs } from '../submissions.ts';
 import { handleWait, readWait, type WaitReport } from './wait-reports.ts';
 

@@ -6,15 +6,15 @@ import { waitList } from '../../wire/job/job-schemas.ts';
 import type { Outcome, Report, ReportReply } from '../../wire/link/worker-link.ts';
 import { formatPath } from '../../wire/problem.ts';
 import type { StepOn } from '../changes.ts';
+import { boundOutcome, boundSpan, boundUsage } from '../lifecycle/attempt-end.ts';
+import { judgeReport } from '../lifecycle/lifecycle.ts';
 import {
   type AskedWait,
   keyOfChild,
   type StartedWait,
   startWait,
   WaitRefusal,
-} from '../children.ts';
-import { boundOutcome, boundSpan, boundUsage } from '../lifecycle/attempt-end.ts';
-import { judgeReport } from '../lifecycle/lifecycle.ts';
+} from '../steps/children.ts';
 
 const APPLIED: ReportReply = { answer: 'applied' };
 

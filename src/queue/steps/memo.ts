@@ -7,8 +7,8 @@ import {
   type Reader,
   type StoredJob,
   type Transaction,
-} from '../store/store.ts';
-import type { EntryHead } from '../wire/job/memo.ts';
+} from '../../store/store.ts';
+import type { EntryHead } from '../../wire/job/memo.ts';
 
 const KIND = 'memo';
 

@@ -7,21 +7,21 @@ import type {
   Reader,
   StoredJob,
   Transaction,
-} from '../store/store.ts';
-import { LIMITS, type ParentEnd, type ParentReference } from '../wire/job/job.ts';
-import { ProblemError } from '../wire/problem.ts';
-import type { Submission } from './admission.ts';
-import type { StepOn } from './changes.ts';
-import { cut } from './handover/messages.ts';
-import { type FoundParents, nameParentKey, type RemoteParent } from './handover/remote-jobs.ts';
+} from '../../store/store.ts';
+import { LIMITS, type ParentEnd, type ParentReference } from '../../wire/job/job.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import type { Submission } from '../admission.ts';
+import type { StepOn } from '../changes.ts';
+import { cut } from '../handover/messages.ts';
+import { type FoundParents, nameParentKey, type RemoteParent } from '../handover/remote-jobs.ts';
 import {
   describeEnd,
   isObstacle,
   NO_LINKS,
   nameParent,
   waitForParents,
-} from './lifecycle/links.ts';
-import type { Decision } from './lifecycle/transition.ts';
+} from '../lifecycle/links.ts';
+import type { Decision } from '../lifecycle/transition.ts';
 
 interface NewChild {
   job: StoredJob;

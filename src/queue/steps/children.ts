@@ -1,6 +1,6 @@
 // Starts the children that a handler waits for, in the commit that ends its attempt. The ID of a child follows from the job
 // and the name, so each name has one child, however often it is asked for: one that exists already is only awaited.
-import { nameUuidV7 } from '../base/id.ts';
+import { nameUuidV7 } from '../../base/id.ts';
 import type {
   JobKey,
   JobParent,
@@ -9,15 +9,15 @@ import type {
   StoredEndpoint,
   StoredJob,
   Transaction,
-} from '../store/store.ts';
-import { LIMITS } from '../wire/job/job.ts';
-import type { Wait } from '../wire/job/memo.ts';
-import { ProblemError } from '../wire/problem.ts';
-import { createJob, readQueue, type Submission } from './admission.ts';
-import type { StepOn } from './changes.ts';
-import type { BegunWait } from './lifecycle/handler-wait.ts';
-import { hasFailed } from './lifecycle/lifecycle.ts';
-import { describeEnd, type EndedParent, NO_LINKS } from './lifecycle/links.ts';
+} from '../../store/store.ts';
+import { LIMITS } from '../../wire/job/job.ts';
+import type { Wait } from '../../wire/job/memo.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { createJob, readQueue, type Submission } from '../admission.ts';
+import type { StepOn } from '../changes.ts';
+import type { BegunWait } from '../lifecycle/handler-wait.ts';
+import { hasFailed } from '../lifecycle/lifecycle.ts';
+import { describeEnd, type EndedParent, NO_LINKS } from '../lifecycle/links.ts';
 import { addEntry, composeEntry, NO_MEMO, putEntry } from './memo.ts';
 
 /** A wait as the outcome of an attempt asks for it. */
