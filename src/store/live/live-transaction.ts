@@ -41,6 +41,8 @@ import {
  * a commit, and each would go on where the one before it has stopped.
  */
 const MAX_TAKEABLE_ROWS = 1_024;
+/** Searches of one operation that has found jobs: after a start, each priority needs two. */
+const MAX_SEARCHES = 24;
 
 /** For one operation. The commit ends with `LiveJobs.write`. */
 export class LiveTransaction extends LiveReader implements Transaction {
@@ -175,7 +177,7 @@ export class LiveTransaction extends LiveReader implements Transaction {
     }
     const { isBlocked, jobs, need } = this.live.takeableJobs(request);
     const isSpent = this.live.searchedRows(endpointId) >= MAX_TAKEABLE_ROWS;
-    if (need && !isSpent && (this.#searches === 0 || jobs.length === 0)) {
+    if (need && !isSpent && (this.#searches < MAX_SEARCHES || jobs.length === 0)) {
       this.list('neededJobs', [endpointId, need], () => this.#loadNeeded(endpointId, need));
     }
     return { jobs, isBlocked, hasMore: need !== undefined };
