@@ -6,6 +6,7 @@ import { OPERATIONS } from '../../../src/wire/operations/operations.ts';
 import {
   FETCH_VERSION_ROUTES,
   JOB_ROUTES,
+  OPENAI_BATCH_ROUTES,
   OPENAI_ROUTES,
   RUNPOD_BASE,
   WORKER_ROUTES,
@@ -378,12 +379,34 @@ function runpodClient(): FuzzedOperation[] {
     ...{ method, path: place(serveAll(path)), mayWait: true },
     compose: method === 'POST' ? () => ({ json: { model: 'small' } }) : NOTHING,
   }));
+  const openAiBatches = Object.values(OPENAI_BATCH_ROUTES).map(({ method, path }) => ({
+    ...{ method, path: place(path), mayWait: false },
+    compose: NOTHING,
+  }));
   return [
     ...openAi,
+    ...openAiBatches,
+    ...runpodBatches(place('/v2/:endpoint/batch')),
     ...onJob,
     ...submitting,
     ...changing,
     { method: 'GET', path: health, mayWait: false, compose: NOTHING },
+  ];
+}
+
+function runpodBatches(path: string): FuzzedOperation[] {
+  const requests = [{ input: { n: 1 } }, { input: { n: 2 } }];
+  const send = (at: string, json: unknown) => ({
+    ...{ method: 'POST', path: at, mayWait: false },
+    compose: () => ({ json }),
+  });
+  const read = (at: string) => ({ method: 'GET', path: at, mayWait: false, compose: NOTHING });
+  const change = (at: string) => ({ ...read(at), method: 'POST' });
+  return [
+    send(path, requests),
+    send(`${path}/:batch/requests`, { requests }),
+    ...['finalize', 'cancel'].map((verb) => change(`${path}/:batch/${verb}`)),
+    ...[path, `${path}/:batch`, `${path}/:batch/requests`].map(read),
   ];
 }
 
