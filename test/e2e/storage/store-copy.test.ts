@@ -115,6 +115,7 @@ describe.skipIf(isLeftOut)('store copy', () => {
       .run(...upload, Buffer.alloc(9));
     database.prepare(`insert into unused_payload values ('idle', 'gone', 'input', -1)`).run();
     database.prepare(`insert into version_part values ('idle', 1, 0, ?)`).run(Buffer.alloc(9));
+    database.prepare(`insert into file_part values ('idle', 'gone', 0, ?)`).run(Buffer.alloc(9));
     database.prepare(`update job set group_key = ? where status = 'FAILED'`).run(ODD);
     database.prepare('update worker set version = ?').run(ODD);
     const key = database.prepare(`insert into api_key (id, hash, name, user_id, scopes, created_at)
