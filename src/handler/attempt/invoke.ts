@@ -248,10 +248,11 @@ class RunningAttempt implements Invocation, ConsoleOwner {
   }
 
   async #run(): Promise<AttemptEnd> {
-    const result = await new Promise<Result>((resolve) => {
-      this.#endEarly = resolve;
-      this.#runHandler().then(resolve, (thrown: unknown) => resolve({ kind: 'threw', thrown }));
-    });
+    // Without `new Promise`, which would be in the stacks of errors.
+    const { promise, resolve } = Promise.withResolvers<Result>();
+    this.#endEarly = resolve;
+    this.#runHandler().then(resolve, (thrown: unknown) => resolve({ kind: 'threw', thrown }));
+    const result = await promise;
     // What the handler still does beside its wait.
     if (result.kind === 'waiting') this.#context.abort(new WaitingError());
     else this.#steps?.close();
