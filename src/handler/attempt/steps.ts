@@ -2,7 +2,6 @@
 // done is known from its memo. An attempt that must wait ends here: the promises of its waits never settle, so that no code of the
 // handler takes the wait for a failure.
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { hash } from 'node:crypto';
 import { setImmediate } from '../../base/clock.ts';
 import { LIMITS } from '../../wire/job/job.ts';
 import type { ChildRequest, MemoEntry, Wait } from '../../wire/job/memo.ts';
@@ -76,7 +75,11 @@ export class AttemptSteps {
       ...(policy !== undefined && { policy }),
     };
     const json = stringifyJson(request, `ctx.run("${name}")`);
-    const digest = hash('sha256', json).slice(0, DIGEST_CHARS);
+    // Loaded when it is used: a worker starts without it.
+    const digest = process
+      .getBuiltinModule('node:crypto')
+      .hash('sha256', json)
+      .slice(0, DIGEST_CHARS);
     const known = this.#claim('ctx.run', name, 'child');
     if (!known) return this.#wait('ctx.run', { kind: 'child', name, digest, ...request });
     if (known.kind === 'child' && known.digest !== digest) {

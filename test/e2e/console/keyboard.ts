@@ -98,7 +98,7 @@ export function describeKeyboard(world: () => World): void {
         const menu = page.getByRole('button', { name: 'Menu' });
         await menu.focus();
         await page.keyboard.press('Enter');
-        await page.getByRole('link', { name: 'Limits' }).focus();
+        await page.getByRole('link', { name: 'Limits', exact: true }).focus();
         await page.keyboard.press('Escape');
         expect(await menu.getAttribute('aria-expanded')).toBe('false');
         expect(await readFocus(page)).toBe('Menu');

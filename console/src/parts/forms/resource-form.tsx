@@ -114,7 +114,8 @@ function FieldInput({ field, isNew, name, value }: FieldInputProps) {
   const { isSecret, label = name } = field;
   const isKept = isSecret && !isNew;
   const none = field.null ?? (isNew ? field.optional : undefined);
-  const required = none === undefined && !isKept && !(field.kind === 'list');
+  const mayBeEmpty = field.kind === 'list' || field.kind === 'windows';
+  const required = none === undefined && !isKept && !mayBeEmpty;
   const help = isKept ? 'Empty: the secret stays' : describeField(field, none);
   return (
     <LabelledField label={label} help={help}>
