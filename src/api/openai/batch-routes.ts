@@ -3,13 +3,14 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { StoredBatch, StoredFile } from '../../queue/batches/batch-record.ts';
 import { BATCH_LIMITS } from '../../wire/job/batch.ts';
 import {
+  OPENAI_BATCH_OPERATIONS,
   openAiBatchCreation,
   openAiExpiry,
   readWindow,
 } from '../../wire/operations/openai-operations.ts';
 import { JSON_TYPE } from '../../wire/operations/operation.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { OPENAI_BATCH_ROUTES, RUNPOD_BASE } from '../../wire/routes/routes.ts';
+import { RUNPOD_BASE } from '../../wire/routes/routes.ts';
 import type { AdapterParts } from '../adapter.ts';
 import { check, parseJson } from '../body/body.ts';
 import { findBoundary, readField, readForm } from '../body/multipart.ts';
@@ -35,16 +36,17 @@ export function addBatchRoutes(app: FastifyInstance, options: AdapterParts): voi
   const { queue } = options;
   const add = (
     scope: FastifyInstance,
-    { access, method, path }: (typeof OPENAI_BATCH_ROUTES)[keyof typeof OPENAI_BATCH_ROUTES],
+    operation: (typeof OPENAI_BATCH_OPERATIONS)[keyof typeof OPENAI_BATCH_OPERATIONS],
     handler: (request: Request, reply: FastifyReply) => Promise<FastifyReply>,
     bodyLimit = NO_BODY_BYTES,
   ) => {
+    const { access, method, path } = operation;
     for (const base of ['', RUNPOD_BASE]) {
-      const url = `${base}${path}`;
-      scope.route<BatchRoute>({ method, url, config: { access }, bodyLimit, handler });
+      const config = { access, operation };
+      scope.route<BatchRoute>({ method, url: `${base}${path}`, config, bodyLimit, handler });
     }
   };
-  const routes = OPENAI_BATCH_ROUTES;
+  const routes = OPENAI_BATCH_OPERATIONS;
   addStreamScope(app, MULTIPART_TYPE, (scope) => {
     const maxBytes = BATCH_LIMITS.fileBytes + FORM_BYTES;
     const upload = (request: Request, reply: FastifyReply) => uploadFile(request, reply, options);
