@@ -79,10 +79,11 @@ const CORE_E2E = [
   'test/histories/platform.test.ts',
 ];
 
-/** Long forms of what other tests show: the soak runs them. */
+/** The soak runs them, so that CI stays below 20 minutes. */
 const SOAK_E2E = [
   'test/e2e/docs-site.test.ts',
-  'test/e2e/storage/{batches-nodes,nodes-takeover}.test.ts',
+  'test/e2e/hostile/hostile.test.ts',
+  'test/e2e/storage/{batches-nodes,nodes-faults,nodes-takeover,power-loss}.test.ts',
 ];
 
 /** Unit tests that kill threads or replace built-ins: each needs a process of its own. */
