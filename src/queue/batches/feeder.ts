@@ -166,11 +166,11 @@ export class Feeder {
     }
     const form = findForm(batchForms, batch.form);
     // Others find space in the queue, too.
-    const room = Math.floor((endpoint.settings.maxQueued - endpoint.inQueue) / 2);
+    const free = Math.floor((endpoint.settings.maxQueued - endpoint.inQueue) / 2);
     const window = BATCH_LIMITS.liveJobs - batch.live.length + ends.list.length;
     const advance =
       batch.state === 'running'
-        ? await lines.read(batch, form, Math.min(room, window))
+        ? await lines.read(batch, form, Math.min(free, window))
         : await lines.giveUp(batch, form);
     const written = await results.compose(batch, form, { ends: ends.list, ...advance });
     const batchNow = await this.#commit({
@@ -187,7 +187,7 @@ export class Feeder {
     const isRead = batchNow.at >= batchNow.fileBytes;
     if (isRead) return NEVER;
     if (batchNow.state !== 'running') return AT_ONCE;
-    if (room <= 0) return now + FULL_MS;
+    if (free <= 0) return now + FULL_MS;
     return batchNow.live.length < BATCH_LIMITS.liveJobs ? AT_ONCE : NEVER;
   }
 

@@ -88,8 +88,8 @@ export class SharedLimits {
   readonly #refused = new Map<string, Set<Bucket>>();
   /** The last message of each shard. */
   readonly #heard = new Map<number, Pick<LoanMessage, 'seq' | 'session'>>();
-  /** Times that there was room for further groups. */
-  #roomChanges = 0;
+  /** How often groups could be counted again after there were too many. */
+  #recounts = 0;
   /** When the queue started: another one of the shard is another session. */
   #session = 0;
   #timer: { at: number; cancel: () => void } | undefined;
@@ -151,7 +151,7 @@ export class SharedLimits {
       else if (limit) search.free = Math.min(search.free, this.#ask(tx, search, limit, null));
     }
     if (keyed.length === 0) return search;
-    search.terms = JSON.stringify([this.#roomChanges, keyed]);
+    search.terms = JSON.stringify([this.#recounts, keyed]);
     search.freeOf = (group) =>
       Math.min(...keyed.map((limit) => this.#ask(tx, search, limit, group)));
     return search;
@@ -410,7 +410,7 @@ export class SharedLimits {
     const due = this.#buckets.due.list(now, AT_ONCE);
     const over = due.filter((bucket) => this.#emptyAt(bucket) + KEPT_MS <= now);
     for (const bucket of over) this.#buckets.delete(bucket);
-    if (over.length > 0) this.#roomChanges += 1;
+    if (over.length > 0) this.#recounts += 1;
     for (const bucket of due) if (!over.includes(bucket)) this.#serve(bucket);
     this.#arm();
     const stored = over.filter(({ hasRow }) => hasRow);

@@ -117,7 +117,7 @@ class Player {
     const all = this.#jobs();
     const { hasMore, jobs } = tx.takeableJobs(request);
     this.looks++;
-    // Fewer than there are, if the search was cut short.
+    // Fewer than there are, if the search read too many rows.
     const expected = countTakeable(all, hasMore ? jobs.length : limit, groupLimit);
     const found = Map.groupBy(jobs, ({ priority }) => priority);
     expect(new Map([...found].map(([priority, { length }]) => [priority, length]))).toEqual(
