@@ -79,13 +79,6 @@ const CORE_E2E = [
   'test/histories/platform.test.ts',
 ];
 
-/** The soak runs them, so that CI stays below 20 minutes. */
-const SOAK_E2E = [
-  'test/e2e/docs-site.test.ts',
-  'test/e2e/hostile/hostile.test.ts',
-  'test/e2e/storage/{batches-nodes,nodes-faults,nodes-takeover,power-loss}.test.ts',
-];
-
 /** Unit tests that kill threads or replace built-ins: each needs a process of its own. */
 const ISOLATED = [
   'worker/{process-start,replaced-built-ins}',
@@ -173,7 +166,7 @@ export default defineConfig({
       defineGroup({
         name: 'full-e2e',
         files: ['test/e2e/**/*.test.ts', 'test/histories/{lies,nodes}.test.ts'],
-        exclude: [...CORE_E2E, ...SOAK_E2E],
+        exclude: CORE_E2E,
         isolate: false,
         testTimeoutMs: 4 * minute,
         hookTimeoutMs: 2 * minute,
@@ -182,12 +175,7 @@ export default defineConfig({
       defineGroup({ name: 'gpu', testTimeoutMs: minute, hookTimeoutMs: minute }),
       // Asked for by `npm run test:kubernetes` alone: it needs etcd and a kube-apiserver.
       defineGroup({ name: 'kubernetes', testTimeoutMs: 4 * minute, hookTimeoutMs: 4 * minute }),
-      defineGroup({
-        name: 'soak',
-        files: ['test/soak/**/*.test.ts', ...SOAK_E2E],
-        testTimeoutMs: 30 * minute,
-        hookTimeoutMs: 4 * minute,
-      }),
+      defineGroup({ name: 'soak', testTimeoutMs: 30 * minute, hookTimeoutMs: 4 * minute }),
     ],
   },
 });

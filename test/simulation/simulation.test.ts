@@ -14,7 +14,7 @@ const isRepeated = process.env['SEED'] !== undefined;
 const isSoak = process.env['SEEDS'] !== undefined;
 const first = chooseSeed(isSoak ? undefined : 1);
 const isFull = process.env['FULL'] !== undefined;
-const count = Number(process.env['SEEDS'] ?? (isRepeated ? 1 : isFull ? 250 : 60));
+const count = Number(process.env['SEEDS'] ?? (isRepeated ? 1 : isFull ? 500 : 60));
 /** With fewer seeds an event may be missing by chance. */
 const ENOUGH_FOR_ALL = 500;
 const TOLD_EVERY = 5_000;
