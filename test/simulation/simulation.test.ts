@@ -4,11 +4,9 @@ import './global-time.ts';
 import { describe, expect, it } from 'vitest';
 import { chooseSeed } from '../support/random.ts';
 import { EVENTS } from './ledger.ts';
-import { MemoryStore } from './memory-store.ts';
 import { NODE_EVENTS } from './nodes/node-events.ts';
 import { playNodes } from './nodes/play-nodes.ts';
 import { playSeeds } from './play-seeds.ts';
-import { FEW_LIVE_JOBS, openSqlite, SeedPlayer } from './run-seed.ts';
 
 const isRepeated = process.env['SEED'] !== undefined;
 const isSoak = process.env['SEEDS'] !== undefined;
@@ -19,14 +17,6 @@ const count = Number(process.env['SEEDS'] ?? (isRepeated ? 1 : isFull ? 500 : 60
 const ENOUGH_FOR_ALL = 500;
 const TOLD_EVERY = 5_000;
 const COMPARED = isFull ? 40 : 5;
-
-/**
- * Stays open while the platform restarts, as the SQLite store does. A store that is opened anew has forgotten the last turns
- * of groups without waiting jobs, and may give two jobs of one priority in the other order.
- */
-class OpenStore extends MemoryStore {
-  override restart(): void {}
-}
 
 describe('queue and workers under simulated faults', () => {
   it(`keep their promises over ${count} seeds`, { timeout: 24 * 3_600_000 }, async () => {
@@ -44,16 +34,10 @@ describe('queue and workers under simulated faults', () => {
     expect(EVENTS.filter((event) => !events.has(event))).toEqual([]);
   });
 
-  it('behave the same for the same seed on both stores', async () => {
-    const player = new SeedPlayer();
-    for (let seed = first; seed < first + COMPARED; seed++) {
-      // New stores with the same windows: with others, a search for jobs of groups stops elsewhere.
-      const sqlite = openSqlite();
-      const inMaps = await player.play(seed, new OpenStore(FEW_LIVE_JOBS));
-      const onSqlite = await player.play(seed, sqlite);
-      await sqlite.close();
-      expect(onSqlite.trace, `SEED=${seed}`).toEqual(inMaps.trace);
-    }
+  it('behave the same for the same seed on both stores', { timeout: 24 * 3_600_000 }, async () => {
+    const { played, wrong } = await playSeeds({ kind: 'stores', first, count: COMPARED });
+    expect(wrong).toEqual([]);
+    expect(played).toBe(COMPARED);
   });
 });
 
