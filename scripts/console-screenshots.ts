@@ -140,6 +140,10 @@ async function prepare(): Promise<Shot[]> {
     gpu: { id: gpuType?.id ?? '', count: 2 },
   });
   const flow = await client.flows.run({ jobs: FLOW });
+  const lines = ['say', 'fail', 'say', 'say'].map(
+    (act, n) => `{"id":"${n}","input":{"act":"${act}"}}`,
+  );
+  const batch = await client.batches.submit(lines.join('\n'));
   const base = `/endpoints/${ENDPOINT}`;
   return [
     { name: 'overview', path: '/' },
@@ -149,6 +153,8 @@ async function prepare(): Promise<Shot[]> {
     { name: 'jobs', path: `${base}/jobs` },
     { name: 'flows', path: `${base}/flows` },
     { name: 'flow', path: `${base}/flows/${flow.id}` },
+    { name: 'batches', path: '/batches' },
+    { name: 'batch', path: `${base}/batches/${batch.id}` },
     { name: 'failed-jobs', path: '/failed-jobs' },
     { name: 'job-running', path: `${base}/jobs/${running.id}` },
     { name: 'job-failed', path: `${base}/jobs/${failed.id}` },

@@ -1,6 +1,7 @@
 // The console in a real Chromium, on a real platform with a real worker.
 import { afterAll, beforeAll, describe } from 'vitest';
 import { launchBrowser } from '../support/browser.ts';
+import { describeBatches } from './console/batches.ts';
 import { describeEndpoint } from './console/endpoint.ts';
 import { describeFlows } from './console/flows.ts';
 import { describeInputForm } from './console/input-form.ts';
@@ -32,5 +33,6 @@ describe('the console', () => {
   describeInputForm(ready);
   describeJobs(ready);
   describeFlows(ready);
+  describeBatches(ready);
   describeResources(ready);
 });

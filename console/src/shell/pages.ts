@@ -17,6 +17,7 @@ export const PAGE_GROUPS: readonly { name?: string; entries: readonly PageEntry[
         isShown: () => mayAnywhere('endpoints:read') || mayAnywhere('jobs:read'),
       },
       { path: '/failed-jobs', name: 'Failed jobs', isShown: () => mayAnywhere('jobs:read') },
+      { path: '/batches', name: 'Batches', isShown: () => mayAnywhere('jobs:read') },
     ],
   },
   {

@@ -121,6 +121,7 @@ function listEndpoints(endpoints: readonly ShownEndpoint[]): Finding[] {
         ? [
             { kind: 'Jobs', tab: '/jobs' },
             { kind: 'Flows', tab: '/flows' },
+            { kind: 'Batches', tab: '/batches' },
           ]
         : []),
       ...(may('jobs:write', id) ? [{ kind: 'Playground', tab: '/playground' }] : []),

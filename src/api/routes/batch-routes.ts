@@ -45,8 +45,11 @@ export function bindBatches({ bounds, clock, queue }: ApiContext): BoundOperatio
     },
     listBatches: async (request, reply) => {
       const { before, limit } = readPageRequest(request);
-      const listing = { endpointId: request.params.endpoint, before, limit };
-      const { batches: found, next } = await batches.list(listing);
+      const ended = readChoice(request.query, 'ended', ['true', 'false']);
+      const { batches: found, next } = await batches.list({
+        ...{ endpointId: request.params.endpoint, before, limit },
+        ended: ended === undefined ? undefined : ended === 'true',
+      });
       return sendJson(reply, { batches: found.map(describeBatch), ...describeNext(next) });
     },
     getBatch: async (request, reply) =>

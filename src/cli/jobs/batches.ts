@@ -30,6 +30,7 @@ const listOptions = {
     default: 20,
     help: 'maximum number of batches on one page',
   }),
+  open: flag({ help: 'only batches that have not ended' }),
 };
 
 const outputOptions = {
@@ -67,8 +68,12 @@ export const batchesCommands: CommandGroup = {
       takes: undefined,
       options: listOptions,
       examples: ['millrace batches list --endpoint echo'],
-      async act({ client, json, values: { cursor, limit }, width }) {
-        const page = await client.batches.list({ limit, ...(cursor !== undefined && { cursor }) });
+      async act({ client, json, values: { cursor, limit, open }, width }) {
+        const page = await client.batches.list({
+          limit,
+          ...(cursor !== undefined && { cursor }),
+          ...(open && { ended: false }),
+        });
         if (json) return printLine(JSON.stringify(page));
         if (page.batches.length === 0) return printLine('no batches');
         const rows = page.batches.map(toRow);

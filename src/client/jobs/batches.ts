@@ -18,6 +18,8 @@ export interface BatchListOptions extends BatchCallOptions {
   cursor?: string;
   /** 1 to 1000. Default 100. */
   limit?: number;
+  /** Only batches that have ended, or only those that have not. */
+  ended?: boolean;
 }
 
 export interface BatchesClient {
@@ -53,8 +55,12 @@ export function connectBatches(caller: ApiCaller, endpoint: string): BatchesClie
       }),
     show: (batch, { signal } = {}) =>
       caller.json<BatchRecord>({ ...callOf(BATCH_ROUTES.getBatch, ofBatch(batch)), signal }),
-    list: ({ signal, ...query } = {}) =>
-      caller.json<BatchList>({ ...callOf(BATCH_ROUTES.listBatches, { endpoint }), query, signal }),
+    list: ({ ended, signal, ...page } = {}) =>
+      caller.json<BatchList>({
+        ...callOf(BATCH_ROUTES.listBatches, { endpoint }),
+        query: { ...page, ended: ended === undefined ? undefined : String(ended) },
+        signal,
+      }),
     cancel: (batch, { signal } = {}) =>
       caller.json<BatchRecord>({ ...callOf(BATCH_ROUTES.cancelBatch, ofBatch(batch)), signal }),
     results: (batch, { failed = false, signal } = {}) =>

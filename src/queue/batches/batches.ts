@@ -96,15 +96,20 @@ export class Batches {
     return (await store.read((tx) => readBatch(tx, key))) ?? raiseNoBatch(key);
   }
 
-  /** Newest first. */
-  async list(listing: {
+  /** Newest first. `ended`: only those that have ended, or only those that have not. */
+  async list({
+    ended,
+    ...listing
+  }: {
     endpointId: string;
     before: number | undefined;
     limit: number;
+    ended?: boolean | undefined;
   }): Promise<{ batches: StoredBatch[]; next: number | undefined }> {
+    const kinds = ended === undefined ? undefined : ([ended ? 'ended' : 'open'] as const);
     const found = await this.#options.store.read((tx) => {
       readEndpoint(tx, listing.endpointId);
-      return listBatches(tx, { ...listing, limit: listing.limit + 1 });
+      return listBatches(tx, { ...listing, limit: listing.limit + 1 }, kinds);
     });
     const page = found.slice(0, listing.limit);
     const next = found.length > page.length ? page.at(-1)?.position : undefined;

@@ -281,7 +281,8 @@ function apply(
 
 function insertJobs(tx: Transaction, { advance, batch, endpoint, now }: Commit): StoredJob[] {
   const { endpointId, expiresAt, id } = batch;
-  const policy = { priority: PRIORITY, ttl: expiresAt - now + SPARE_MS };
+  // By the tag, its jobs are found.
+  const policy = { priority: PRIORITY, ttl: expiresAt - now + SPARE_MS, tags: [id] };
   return advance.candidates.map(({ attachment, bytes, customId, input, jobId, line, position }) => {
     const submission = { endpointId, mode: 'run', input: bytes, policy } as const;
     const queued = { id: jobId, now, position };

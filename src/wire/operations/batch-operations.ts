@@ -51,7 +51,14 @@ export const BATCH_OPERATIONS = describeOperations('batches', BATCH_ROUTES, {
   },
   listBatches: {
     summary: 'List batches, newest first',
-    query: PAGE_PARAMETERS,
+    query: [
+      ...PAGE_PARAMETERS,
+      {
+        name: 'ended',
+        schema: z.enum(['true', 'false']).exactOptional(),
+        description: 'only batches that have ended, or only those that have not',
+      },
+    ],
     answers: answerJson(batchList, 'One page.', { batches: [BATCH] }),
   },
   getBatch: {

@@ -22,11 +22,12 @@ async function listPages(world: World): Promise<string[]> {
   const job = await client.run({ act: 'fail' });
   await client.wait(job.id);
   const flow = await client.flows.run({ jobs: [{ name: 'only', input: { act: 'fail' } }] });
+  const batch = await client.batches.submit('{"id":"a","input":{"act":"sleep","ms":600000}}');
   const ofQueue = `/endpoints/${ENDPOINT}`;
   return [
     ...['/', '/pods', `/pods/${pod.id}`, '/templates', '/keys'],
     ...['/network-volumes', '/registries', '/billing'],
-    `${ofQueue}/flows/${flow.id}`,
+    ...[`${ofQueue}/flows/${flow.id}`, `${ofQueue}/batches/${batch.id}`],
     ...[`${ofQueue}/jobs`, `${ofQueue}/jobs/${job.id}`, `/endpoints/${managed.id}/settings`],
   ];
 }
@@ -34,7 +35,7 @@ async function listPages(world: World): Promise<string[]> {
 /** Pages without an action. */
 const OTHER_PAGES = [
   ...['/catalog', '/limits', '/nodes', '/gpus'],
-  `/endpoints/${ENDPOINT}/flows`,
+  ...['/batches', `/endpoints/${ENDPOINT}/batches`, `/endpoints/${ENDPOINT}/flows`],
   ...[`/endpoints/${ENDPOINT}`, `/endpoints/${ENDPOINT}/versions`],
 ];
 

@@ -67,6 +67,7 @@ function listTabs(id: string, endpoint: EndpointRecord | undefined): Tab[] {
     isQueue && may('jobs:write', id) && { name: 'Playground', path: `${base}/playground` },
     isQueue && may('jobs:read', id) && { name: 'Jobs', path: `${base}/jobs` },
     isQueue && may('jobs:read', id) && { name: 'Flows', path: `${base}/flows` },
+    isQueue && may('jobs:read', id) && { name: 'Batches', path: `${base}/batches` },
     may('endpoints:read', id) && { name: 'Versions', path: `${base}/versions` },
     may('endpoints:read', id) && { name: 'Settings', path: `${base}/settings` },
   ];
