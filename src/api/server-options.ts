@@ -11,7 +11,7 @@ import type { Sessions } from '../control/keys/sessions.ts';
 import type { Quotas } from '../control/limits/quotas.ts';
 import type { Pods } from '../control/pods/pods.ts';
 import type { Decisions } from '../control/scaling/decisions.ts';
-import type { ServedResource } from '../control/served-resources.ts';
+import type { ServedResource, SpecResources } from '../control/served-resources.ts';
 import type { Versions } from '../control/versions/versions.ts';
 import type { ReadActivity } from '../queue/activity/activity.ts';
 import type { Queues } from '../queue/queues.ts';
@@ -38,6 +38,8 @@ export interface ApiServerOptions {
   /** Default: no catalog and no stored resources. */
   resources?: CatalogServices & {
     served: readonly ServedResource[];
+    /** For adapters, which show the records of `served` in another form. */
+    records: Pick<SpecResources, 'networkVolumes' | 'registries' | 'templates'>;
     decisions: Decisions;
     versions: Versions;
     billing: Billing;

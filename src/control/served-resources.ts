@@ -88,7 +88,7 @@ export function listServed(
     serve(
       templateResource,
       templates,
-      forCallers(templates, (caller, { unopened: _unopened, ...template }) =>
+      forCallers(templates, (caller, { notes: _notes, unopened: _unopened, ...template }) =>
         hideVariables(caller, 'endpoints:write', template),
       ),
     ),

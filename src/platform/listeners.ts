@@ -100,7 +100,9 @@ function readCompute(compute: Compute) {
   const { balancer, billing, catalog, decisions, endpoints, pods, served, versions } = compute;
   const heldGpus = () => pods?.heldGpus() ?? new Set<string>();
   const engine = compute.engine ?? null;
-  const resources = { catalog, engine, served, heldGpus, decisions, versions, billing };
+  const { networkVolumes, registries, templates } = compute;
+  const records = { networkVolumes, registries, templates };
+  const resources = { catalog, engine, served, records, heldGpus, decisions, versions, billing };
   return { endpoints, pods, balancer, resources };
 }
 

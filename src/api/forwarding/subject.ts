@@ -35,7 +35,12 @@ export function findSubject({ params, routeOptions }: FastifyRequest): Subject {
   }
   if (url === SYSTEM_ROUTES.getMetrics.path) return LOCAL;
   const isOfQueue = url === ACTIVITY_ROUTES.getEndpointSeries.path;
-  if ((url.startsWith(RESOURCES.endpoints.path) && !isOfQueue) || url === LB_ROUTE.path)
+  const isManaged = url.startsWith(`${RUNPOD_BASE}/v2/serverless`);
+  if (
+    (url.startsWith(RESOURCES.endpoints.path) && !isOfQueue) ||
+    isManaged ||
+    url === LB_ROUTE.path
+  )
     return CONTROL;
   if (typeof params !== 'object' || params === null || !('endpoint' in params)) return CONTROL;
   return { kind: 'endpoint', endpointId: String(params.endpoint) };

@@ -91,14 +91,7 @@ function bindFixedResource<O extends ResourceOutline, R extends z.ZodType, C ext
       sendJson(reply, await service.get(requireHolder(request), readId(request, outline))),
     ),
     bindOperation(remove, async (request, reply) => {
-      await service
-        .remove(requireHolder(request), readId(request, outline))
-        .catch((error: unknown) => {
-          const isGone = error instanceof ProblemError && error.code === 'not_found';
-          // An earlier attempt has removed it.
-          if (!isGone || !isRepeated(request.raw)) throw error;
-        });
-      return reply.code(204).send();
+      return sendRemoved(reply, service.remove(requireHolder(request), readId(request, outline)));
     }),
   ];
 }
@@ -150,7 +143,22 @@ function sendCreated(
   return sendJson(reply, created);
 }
 
-function readId({ params }: Pick<FastifyRequest, 'params'>, outline: ResourceOutline): string {
+export async function sendRemoved(
+  reply: FastifyReply,
+  removal: Promise<void>,
+): Promise<FastifyReply> {
+  await removal.catch((error: unknown) => {
+    const isGone = error instanceof ProblemError && error.code === 'not_found';
+    // An earlier attempt has removed it.
+    if (!isGone || !isRepeated(reply.request.raw)) throw error;
+  });
+  return reply.code(204).send();
+}
+
+export function readId(
+  { params }: Pick<FastifyRequest, 'params'>,
+  outline: ResourceOutline,
+): string {
   const parameter = nameParameter(outline);
   const id = new Map(Object.entries(Object(params))).get(parameter);
   if (typeof id === 'string') return id;

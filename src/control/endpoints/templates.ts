@@ -49,6 +49,8 @@ export interface TemplatesOptions {
 const liveTemplate = templateRecord.extend({
   ...storedShape(TEMPLATE_FIELDS),
   unopened: unopenedVariables.exactOptional(),
+  /** What an adapter of the API keeps with it. Millrace's own API neither shows nor sets it. */
+  notes: z.record(z.string(), z.unknown()).exactOptional(),
 });
 /** As it is in memory. */
 export type LiveTemplate = z.infer<typeof liveTemplate>;
@@ -61,12 +63,22 @@ const usableTemplate = liveTemplate.omit({ env: true, unopened: true });
  * When a template changes, pods created from it stay as they are, and workers of endpoints are
  * replaced. If an endpoint forbids the change or removal, it is a `conflict`.
  */
-export type Templates = StoredResources<TemplateCreation, TemplateUpdate, LiveTemplate>;
+export type Templates = StoredResources<
+  TemplateCreation & WithNotes,
+  TemplateUpdate & WithNotes,
+  LiveTemplate
+>;
+
+type WithNotes = Partial<Pick<LiveTemplate, 'notes'>>;
 
 export function openTemplates(options: TemplatesOptions): Promise<Templates> {
   const { catalog, engine, findHandlerFault, sealer = new SecretSealer([]), traits } = options;
   const ownerOf = (userId: string, id: string) => ({ kind: 'template', userId, id }) as const;
-  return StoredResources.open<TemplateCreation, TemplateUpdate, LiveTemplate>({
+  return StoredResources.open<
+    TemplateCreation & WithNotes,
+    TemplateUpdate & WithNotes,
+    LiveTemplate
+  >({
     ...options,
     name: 'templates',
     prefix: 'tpl',
@@ -158,8 +170,8 @@ function judgeKubernetes(wanted: PodKubernetes, traits: EngineTraits | undefined
   return ['kubernetes: not available: this platform runs without an engine; leave it out'];
 }
 
-/** A new name does not replace workers. */
-function change(template: LiveTemplate, update: TemplateUpdate): LiveTemplate {
+/** A new name does not replace workers, and neither do new notes. */
+function change(template: LiveTemplate, update: TemplateUpdate & WithNotes): LiveTemplate {
   const { kubernetes: updated, ...fields } = update;
   const { kubernetes: before, unopened, ...kept } = template;
   const kubernetes = updated === undefined ? before : updated;
@@ -169,7 +181,8 @@ function change(template: LiveTemplate, update: TemplateUpdate): LiveTemplate {
     ...(kubernetes && { kubernetes }),
     ...(unopened && fields.env === undefined && { unopened }),
   };
-  const isSame = isDeepStrictEqual({ ...changed, name: '' }, { ...template, name: '' });
+  const beside = { name: '', notes: {} };
+  const isSame = isDeepStrictEqual({ ...changed, ...beside }, { ...template, ...beside });
   return isSame ? changed : { ...changed, version: template.version + 1 };
 }
 

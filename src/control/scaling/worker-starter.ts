@@ -99,12 +99,19 @@ export class WorkerStarter {
 
   /** The smallest size of the first flavor: an endpoint cannot ask for a larger one without a GPU. */
   #chooseCpu(): NonNullable<PodCreation['cpu']> {
-    const [flavor] = this.#options.catalog.listCpus({ before: undefined, limit: 1 }).cpus;
-    if (!flavor) throw new Error('the catalog has no CPU flavor');
-    const vcpuCount = Math.min(...flavor.vcpuCounts);
-    const memory = Math.min(flavor.maxMemory, MEMORY_PER_VCPU * vcpuCount);
-    return { id: flavor.id, vcpuCount, memory };
+    return chooseCpu(this.#options.catalog);
   }
+}
+
+/** Of workers without a GPU. */
+export function chooseCpu(
+  catalog: Pick<WorkerCatalog, 'listCpus'>,
+): NonNullable<PodCreation['cpu']> {
+  const [flavor] = catalog.listCpus({ before: undefined, limit: 1 }).cpus;
+  if (!flavor) throw new Error('the catalog has no CPU flavor');
+  const vcpuCount = Math.min(...flavor.vcpuCounts);
+  const memory = Math.min(flavor.maxMemory, MEMORY_PER_VCPU * vcpuCount);
+  return { id: flavor.id, vcpuCount, memory };
 }
 
 interface GpuStock {

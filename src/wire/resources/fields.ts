@@ -12,8 +12,11 @@ export const MAX_SYSTEM_TEXT = 131_072;
 
 const isDifferent = (values: readonly string[]) => new Set(values).size === values.length;
 
-/** Path segments that the pod API uses below `/v2/`. */
-const RESERVED_ENDPOINT_IDS = ['pods', 'catalog'];
+/** Path segments that the pod API and RunPod's REST API use below `/v2/`. */
+export const RESERVED_ENDPOINT_IDS: readonly string[] = [
+  ...['pods', 'catalog', 'serverless', 'templates', 'network-volumes'],
+  ...['registries', 'billing', 'clusters', 'account'],
+];
 
 /** No endpoint is found by it, neither as an ID nor as a name. */
 export function isReserved(idOrName: string): boolean {

@@ -162,7 +162,7 @@ export async function openPlatform(settings: PlatformSettings = {}): Promise<Pla
     ...{ queue, keys, sessions, endpoints, log, clock, access, quotas },
     ...{ host: '127.0.0.1', port: 0, version: '1.2.3' },
     resources: {
-      ...{ served, catalog, heldGpus, versions, decisions, billing },
+      ...{ served, records: resources, catalog, heldGpus, versions, decisions, billing },
       engine: engine === 'none' ? null : { kind: engine, capabilities: DOCKER_CAPABILITIES },
     },
     ...(balancer && { balancer }),

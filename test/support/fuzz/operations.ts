@@ -3,11 +3,13 @@
 import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/http-form.ts';
 import type { Operation } from '../../../src/wire/operations/operation.ts';
 import { OPERATIONS } from '../../../src/wire/operations/operations.ts';
+import { listResourceRoutes, type ResourceOutline } from '../../../src/wire/routes/route.ts';
 import {
   FETCH_VERSION_ROUTES,
   JOB_ROUTES,
   OPENAI_BATCH_ROUTES,
   OPENAI_ROUTES,
+  RESOURCES,
   RUNPOD_BASE,
   WORKER_ROUTES,
   type WorkerVerb,
@@ -156,6 +158,7 @@ const UNTOLD: readonly FuzzedOperation[] = [
   })),
   ...runpodClient(),
   ...runpodWorker(),
+  ...runpodManagement(),
 ];
 
 export const FUZZED_OPERATIONS: readonly FuzzedOperation[] = [
@@ -443,6 +446,37 @@ function runpodWorker(): FuzzedOperation[] {
     }),
   }));
   return [...polls, ...reports];
+}
+
+/** Of RunPod's REST API: the five verbs of each resource. */
+function runpodManagement(): FuzzedOperation[] {
+  return [
+    ...manage({ ...RESOURCES.endpoints, path: 'serverless' }, (dice) => ({
+      ...{ name: 'managed', image: 'image:1', args: 'run', type: 'QUEUE' },
+      scaling: { type: 'REQUEST_COUNT', requestCount: dice.integer(1, 9) },
+      ...pickMembers(dice, {
+        gpu: { pools: ['NVIDIA H200'], excludedTypes: ['A'], count: 1 },
+        cpu: [{ id: 'cpu', vcpuCount: 2 }],
+        workers: { min: 0, max: dice.integer(0, 2) },
+        ...{ env: { A: '1' }, timeout: 5_000, flashboot: 'FLASHBOOT', networkVolumes: [] },
+      }),
+    })),
+    ...manage({ ...RESOURCES.templates, path: 'templates' }, (dice) => ({
+      ...{ name: 'managed', image: 'image:1' },
+      ...pickMembers(dice, { serverless: true, category: 'CPU', startSsh: false, disk: 10 }),
+    })),
+  ];
+}
+
+function manage(outline: ResourceOutline, compose: (dice: Dice) => object): FuzzedOperation[] {
+  const routes = listResourceRoutes({ ...outline, path: `${RUNPOD_BASE}/v2/${outline.path}` });
+  return Object.entries(routes).map(([verb, { method, path }]) => ({
+    ...{ method, path, mayWait: false },
+    compose(dice): Call {
+      if (verb === 'create') return { json: compose(dice) };
+      return verb === 'update' ? { json: pickMembers(dice, compose(dice)) } : {};
+    },
+  }));
 }
 
 function pickMembers<T extends object>(dice: Dice, members: T): Partial<T> {

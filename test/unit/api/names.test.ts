@@ -1,6 +1,7 @@
 // Names in place of IDs: on every route that takes an ID, only for the caller's own records, and on several nodes.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { ServedRoute } from '../../../src/api/http/guard.ts';
+import { RESERVED_ENDPOINT_IDS } from '../../../src/wire/resources/fields.ts';
 import { ENDPOINT, type Platform, readJson, startPlatform } from '../../support/api/platform.ts';
 import { startNodes } from '../../support/api/two-nodes.ts';
 import { CPU, PodWorld } from '../../support/containers/pod-world.ts';
@@ -258,7 +259,7 @@ describe('a name', () => {
 
   it('is refused if it is a path of the API', async () => {
     const { ann, platform } = await startStage();
-    for (const name of ['pods', 'catalog']) {
+    for (const name of RESERVED_ENDPOINT_IDS) {
       const path = `/v1/endpoints/${ann.ids.endpoint}`;
       const renamed = await sendJson(platform, ann.key, path, { name }, 'PATCH');
       const twin = { name, templateId: ann.ids.template };
@@ -270,7 +271,7 @@ describe('a name', () => {
 
   it('is not found in a path if it is a path of the API, of an endpoint from before', async () => {
     const { ann, platform } = await startStage();
-    for (const name of ['pods', 'catalog']) {
+    for (const name of RESERVED_ENDPOINT_IDS) {
       await platform.endpoints.update('ann', ann.ids.endpoint, { name });
       const run = await sendJson(platform, ann.key, `/v2/${name}/run`, { input: {} });
       expect(run.status).toBe(404);
