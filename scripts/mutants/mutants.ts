@@ -3,6 +3,7 @@
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
+  chmodSync,
   cpSync,
   existsSync,
   globSync,
@@ -109,6 +110,9 @@ function copyRepository(): string {
     if (existsSync(folder)) symlinkSync(join(process.cwd(), folder), join(scratch, folder));
   }
   mkdirSync(join(scratch, 'tmp'));
+  // Postgres and pods run as other users.
+  chmodSync(scratch, 0o755);
+  chmodSync(join(scratch, 'tmp'), 0o1777);
   return scratch;
 }
 

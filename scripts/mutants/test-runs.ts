@@ -17,6 +17,8 @@ export type RunTests = (run: {
   all?: boolean;
 }) => Promise<TestRun>;
 
+/** Also those that only `npm run test:full` runs: some code has no other test. */
+const PROJECTS = ['unit', 'isolated-unit', 'full-unit', 'conformance', 'full-conformance'];
 const MARK = 'MILLRACE_MUTANT_RUN';
 
 export function createRunTests(root: string): RunTests {
@@ -29,9 +31,7 @@ export function createRunTests(root: string): RunTests {
         'node_modules/vitest/vitest.mjs',
         'run',
         '--config=scripts/mutants/vitest.config.ts',
-        '--project=unit',
-        '--project=isolated-unit',
-        '--project=conformance',
+        ...PROJECTS.map((name) => `--project=${name}`),
         ...(all ? [] : ['--bail=1']),
         '--reporter=json',
         `--outputFile=${outputFile}`,
