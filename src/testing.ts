@@ -9,6 +9,12 @@ export {
   type HarnessScheduled,
   type TestedHandler,
 } from './harness/harness.ts';
+export {
+  HarnessBatch,
+  type HarnessBatchLine,
+  type HarnessBatchOptions,
+  type HarnessBatchResult,
+} from './harness/harness-batch.ts';
 export { HarnessFlow, type HarnessFlowJob } from './harness/harness-flow.ts';
 export { HarnessJob } from './harness/harness-job.ts';
 export { type HandlerRun, type RunHandlerOptions, runHandler } from './harness/run-handler.ts';

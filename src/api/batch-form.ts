@@ -1,12 +1,6 @@
 // A line of a batch in Millrace's own form: `{ "id": "…", "input": { … } }`. Its result has the record of the job.
 import { z } from 'zod';
-import type {
-  BatchForm,
-  BatchForms,
-  BatchResult,
-  ResultLine,
-} from '../queue/batches/batch-form.ts';
-import { ReadRecord } from '../queue/jobs.ts';
+import { type BatchForm, type BatchForms, writeOwnResult } from '../queue/batches/batch-form.ts';
 import { BATCH_LIMITS } from '../wire/job/batch.ts';
 import { readWithInput } from './body/body.ts';
 import { DEFAULT_BOUNDS } from './limits/bounds.ts';
@@ -29,16 +23,7 @@ const ownForm: BatchForm = {
     });
     return { customId: request.id, target: '', input };
   },
-  writeResult,
+  writeResult: writeOwnResult,
 };
-
-async function writeResult({ customId, end }: BatchResult): Promise<ResultLine> {
-  const head = `{"id":${JSON.stringify(customId)},`;
-  if (!(end instanceof ReadRecord)) {
-    return { isFailed: true, pieces: [Buffer.from(`${head}"error":${JSON.stringify(end)}}`)] };
-  }
-  const pieces = [Buffer.from(`${head}"job":`), ...end.pieces, Buffer.from('}')];
-  return { isFailed: end.status !== 'COMPLETED', pieces };
-}
 
 export const OWN_FORMS: BatchForms = { [OWN_FORM]: ownForm };

@@ -25,6 +25,13 @@ import { InlineExecutor } from '../worker/execution/inline-executor.ts';
 import { createWorker, type Worker } from '../worker/worker.ts';
 import { FaultyLink, type LinkCall } from './faulty-link.ts';
 import { FlowingClock, keepAlive, type MovableClock } from './flowing-clock.ts';
+import {
+  HARNESS_FORMS,
+  type HarnessBatch,
+  type HarnessBatchLine,
+  type HarnessBatchOptions,
+  submitBatch,
+} from './harness-batch.ts';
 import { type HarnessFlow, type HarnessFlowJob, submitFlow } from './harness-flow.ts';
 import { HarnessJob } from './harness-job.ts';
 
@@ -274,6 +281,14 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
     return submitFlow({ jobs, endpointId: ENDPOINT_ID, queue: () => this.#queue });
   }
 
+  /** Submits the lines of a batch. @throws ProblemError */
+  submitBatch(
+    lines: readonly HarnessBatchLine<Input>[],
+    options: HarnessBatchOptions = {},
+  ): Promise<HarnessBatch<Output>> {
+    return submitBatch({ lines, options, endpointId: ENDPOINT_ID, queue: () => this.#queue });
+  }
+
   async cancel(id: string): Promise<void> {
     await this.#queue.jobs.cancel({ endpointId: ENDPOINT_ID, id });
   }
@@ -324,7 +339,8 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
       const isBusy = tx.leasedJobs().length > 0 || ids.some((id) => tx.countReady(id, 1) > 0);
       return isBusy ? now : tx.nextDueAt();
     });
-    return Math.max(now, Math.min(dueAt ?? FOREVER, this.#queue.schedules.nextTickAt));
+    const { nextBatchStepAt, schedules } = this.#queue;
+    return Math.max(now, Math.min(dueAt ?? FOREVER, schedules.nextTickAt, nextBatchStepAt));
   }
 
   /** Drops the worker's next call of this kind; the worker repeats it. */
@@ -464,7 +480,8 @@ export class Harness<Input = object, Output = Json, ChunkOutput = Json> implemen
 
   #createQueue(): Queue {
     const { queue: settings = {} } = this.#options;
-    return new Queue({ store: this.#store, clock: this.#clock, log: silentLog, settings });
+    const parts = { store: this.#store, clock: this.#clock, log: silentLog };
+    return new Queue({ ...parts, settings, batchForms: HARNESS_FORMS });
   }
 
   /** Ends the worker even if it waits for something or if time stands still. */

@@ -170,6 +170,11 @@ export class Queue {
     if (this.#isRecording) this.#recording = this.activity.record();
   }
 
+  /** When a batch has something to do next, Unix ms; Infinity without open batches. */
+  get nextBatchStepAt(): number {
+    return this.#feeder.nextAt;
+  }
+
   /** `close` was called: all waits end. */
   get isClosing(): boolean {
     return this.#closing.signal.aborted;

@@ -131,6 +131,7 @@ export class ShardedQueues implements Queues {
   readonly batches: Queues['batches'] = {
     create: async (batch) => this.of(batch.endpointId).batches.create(batch),
     read: async (key) => this.of(key.endpointId).batches.read(key),
+    waitForEnd: async (key, waitMs) => this.of(key.endpointId).batches.waitForEnd(key, waitMs),
     list: async (listing) => this.of(listing.endpointId).batches.list(listing),
     cancel: async (key) => this.of(key.endpointId).batches.cancel(key),
   };

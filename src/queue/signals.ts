@@ -39,6 +39,8 @@ export class Signals {
   /** For takers that may not take at the moment: they drain, or hold or wait for a job that must run alone. */
   takersBarred = (endpointId: string): Waiter => this.#waiters.open(`barred ${endpointId}`);
   jobEnded = ({ endpointId, id }: JobKey): Waiter => this.#waiters.open(`end ${endpointId}/${id}`);
+  batchEnded = (id: string): Waiter => this.#waiters.open(`batch ${id}`);
+  notifyBatchEnd = (id: string): void => this.#waiters.wake(`batch ${id}`);
   jobMoved = ({ endpointId, id }: JobKey): Waiter => this.#waiters.open(`move ${endpointId}/${id}`);
   /** For those who show the job: any change of its row, or its removal. */
   jobChanged = (key: JobKey): Waiter => this.#watched.open(nameJob(key));

@@ -1,8 +1,7 @@
 // Serves the operations of batches in Millrace's own form by calls to the queue.
 import type { FastifyRequest } from 'fastify';
-import type { StoredBatch } from '../../queue/batches/batch-record.ts';
+import { describeBatch } from '../../queue/batches/batches.ts';
 import { BATCH_LIMITS } from '../../wire/job/batch.ts';
-import type { BatchRecord } from '../../wire/job/batch-records.ts';
 import { BATCH_OPERATIONS } from '../../wire/operations/batch-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { BATCH_ROUTES } from '../../wire/routes/routes.ts';
@@ -74,12 +73,4 @@ const EMPTY = { id: '', name: 'results.jsonl', bytes: 0, parts: 0 };
 
 function readKey({ params }: FastifyRequest<BatchRoute>) {
   return { endpointId: params.endpoint, id: params.batch };
-}
-
-function describeBatch(batch: StoredBatch): BatchRecord {
-  const { completed, createdAt, endedAt, expiresAt, failed, id, live, state, total } = batch;
-  return {
-    ...{ id, state, total, completed, failed, live: live.length },
-    ...{ createdAt, expiresAt, endedAt },
-  };
 }

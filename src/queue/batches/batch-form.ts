@@ -1,7 +1,7 @@
 // What the API of a batch decides: how a line of its input becomes a job, and how the end of that job becomes a line of its
 // results.
 import type { JobAttachment } from '../../store/store.ts';
-import type { ReadRecord } from '../jobs.ts';
+import { ReadRecord } from '../jobs.ts';
 
 /** A line of the input. */
 export interface BatchLine {
@@ -52,4 +52,14 @@ export function findForm(forms: BatchForms, name: string): BatchForm {
   const form = forms[name];
   if (!form) throw new Error(`no form of batches is named ${name}`);
   return form;
+}
+
+/** In Millrace's own form: the line has the record of the job. */
+export async function writeOwnResult({ customId, end }: BatchResult): Promise<ResultLine> {
+  const head = `{"id":${JSON.stringify(customId)},`;
+  if (!(end instanceof ReadRecord)) {
+    return { isFailed: true, pieces: [Buffer.from(`${head}"error":${JSON.stringify(end)}}`)] };
+  }
+  const pieces = [Buffer.from(`${head}"job":`), ...end.pieces, Buffer.from('}')];
+  return { isFailed: end.status !== 'COMPLETED', pieces };
 }

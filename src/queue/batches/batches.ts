@@ -2,6 +2,7 @@
 import { createUuidV7 } from '../../base/id.ts';
 import { ENDING, type FileKey, type Reader, type Transaction } from '../../store/store.ts';
 import { BATCH_LIMITS } from '../../wire/job/batch.ts';
+import type { BatchRecord } from '../../wire/job/batch-records.ts';
 import { QUEUE_FULL_RETRY_MS } from '../../wire/job/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { readQueue } from '../admission.ts';
@@ -34,7 +35,7 @@ export interface NewBatch {
   retentionMs?: number | undefined;
 }
 
-type BatchesOptions = Pick<QueueParts, 'clock' | 'positions' | 'removal' | 'store'>;
+type BatchesOptions = Pick<QueueParts, 'clock' | 'positions' | 'removal' | 'signals' | 'store'>;
 
 /** Methods with the ID of a batch throw ProblemError `not_found` without one. */
 export class Batches {
@@ -96,6 +97,18 @@ export class Batches {
     return (await store.read((tx) => readBatch(tx, key))) ?? raiseNoBatch(key);
   }
 
+  /** Waits for the end of the batch, at most `waitMs`. */
+  async waitForEnd(key: FileKey, waitMs: number): Promise<StoredBatch> {
+    const waiter = this.#options.signals.batchEnded(key.id);
+    try {
+      const batch = await this.read(key);
+      if (batch.endedAt !== null) return batch;
+      return (await waiter.wait(waitMs)) ? await this.read(key) : batch;
+    } finally {
+      waiter.close();
+    }
+  }
+
   /** Newest first. `ended`: only those that have ended, or only those that have not. */
   async list({
     ended,
@@ -131,6 +144,14 @@ export class Batches {
     this.#onChange(batch);
     return batch;
   }
+}
+
+export function describeBatch(batch: StoredBatch): BatchRecord {
+  const { completed, createdAt, endedAt, expiresAt, failed, id, live, state, total } = batch;
+  return {
+    ...{ id, state, total, completed, failed, live: live.length },
+    ...{ createdAt, expiresAt, endedAt },
+  };
 }
 
 /** The jobs of the batch are to be cancelled, and the other lines to be given up. */

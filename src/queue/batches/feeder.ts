@@ -67,6 +67,7 @@ export class Feeder {
   readonly #loop: Loop;
   readonly #open = new Map<string, Entry>();
   #running: Promise<void> | undefined;
+  #isPassing = false;
 
   constructor(options: FeederOptions) {
     const { clock, closing, log, signals } = options;
@@ -74,7 +75,7 @@ export class Feeder {
     this.#loop = new Loop({
       clock,
       closing,
-      pass: () => this.#pass(),
+      pass: () => this.#passAlone(),
       onError: (error) => log[logLevelOf(error)]({ err: error }, 'batches failed, retrying'),
     });
     signals.onBatchEnd = (id) => this.#ask(this.#open.get(id));
@@ -98,6 +99,7 @@ export class Feeder {
 
   /** When something is to be done next, Unix ms; Infinity without open batches. */
   get nextAt(): number {
+    if (this.#isPassing) return AT_ONCE;
     return Math.min(...[...this.#open.values()].map(({ dueAt }) => dueAt), NEVER);
   }
 
@@ -116,7 +118,18 @@ export class Feeder {
     this.#loop.wake();
   }
 
-  async #pass(): Promise<number> {
+  async #passAlone(): Promise<number> {
+    this.#isPassing = true;
+    try {
+      await this.#pass();
+    } finally {
+      this.#isPassing = false;
+    }
+    const { nextAt } = this;
+    return nextAt <= this.#options.clock.now() ? AT_ONCE : nextAt;
+  }
+
+  async #pass(): Promise<void> {
     const { clock, closing, log } = this.#options;
     const now = clock.now();
     let isLogged = false;
@@ -139,13 +152,12 @@ export class Feeder {
         log[logLevelOf(error)]({ err: error, batch: entry.id }, 'batch failed, retrying');
       }
     }
-    const { nextAt } = this;
-    return nextAt <= clock.now() ? AT_ONCE : nextAt;
   }
 
   #forget({ id }: Entry): void {
     this.#open.delete(id);
     this.#options.lines.forget(id);
+    this.#options.signals.notifyBatchEnd(id);
   }
 
   /** @returns when it goes on */
