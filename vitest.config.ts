@@ -104,9 +104,9 @@ export default defineConfig({
   },
   test: {
     environment: 'node',
-    // Test files start processes of their own, and wait half of their time: three keep two cores busy,
-    // more starve them.
-    maxWorkers: 3,
+    // Test files start processes of their own, and wait half of their time: three keep two cores busy, more starve
+    // them. Those of `test:full` also wait for containers, servers and takeovers.
+    maxWorkers: run === RUNS['test:full'] ? 4 : 3,
     globalSetup: locate('test/support/leftovers.ts'),
     // The check for leftovers waits for processes that are ending.
     teardownTimeout: minute,
