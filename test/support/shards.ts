@@ -24,7 +24,7 @@ interface Shard {
 /** Rounds of the event loop until `settle` gives up. */
 const MAX_ROUNDS = 400;
 
-/** The endpoint of shard 0 is `e0`, that of shard 1 `e1`. */
+/** The endpoint of shard 0 is `e0`, that of shard 1 `e1`; further ones begin with that name. */
 export class Shards {
   readonly clock = new ManualClock();
   readonly #shards: Shard[];
@@ -79,7 +79,7 @@ export class Shards {
       owns: (id) => id === `e${shard}`,
       peers: {
         shard,
-        shardOf: (id) => (/^e\d$/.test(id) ? Number(id.slice(1)) : undefined),
+        shardOf: (id) => (/^e\d/.test(id) ? Number(id.charAt(1)) : undefined),
         at: (other) => this.#reach(other),
       },
     });

@@ -104,7 +104,10 @@ const parentState: z.ZodType<ParentState> = z.object({
 });
 const jobCount = z.object({ endpointId: z.string(), count: z.int() });
 const outputPart: z.ZodType<OutputPart> = z.discriminatedUnion('kind', [
-  z.object({ kind: z.enum(['gone', 'lost', 'none']) }),
+  z.object({
+    kind: z.enum(['gone', 'lost', 'none']),
+    error: z.object({ code: z.enum(ERROR_CODES), message: z.string() }).exactOptional(),
+  }),
   z.object({ kind: z.literal('part'), part: z.string(), totalBytes: z.number() }),
 ]);
 

@@ -15,12 +15,15 @@ import {
 import { LIMITS } from '../../wire/job/job.ts';
 import type { ChildFailure } from '../../wire/job/memo.ts';
 import { CLOSE_BRACE, OPEN_BRACE } from '../../wire/json-bytes.ts';
+import { cut } from '../handover/messages.ts';
 import type { OutputPart } from '../handover/peers.ts';
 import { boundHistoryMessage } from '../lifecycle/attempt-end.ts';
+import type { AbandonedChild } from '../lifecycle/handler-wait.ts';
 import { END_TEXTS, isFilling, nameParent } from '../lifecycle/links.ts';
 import { measureInput, measureOutput, readLarge, readWholeOutput } from '../payloads/outputs.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import { addEntry, composeEntry, NO_MEMO, putEntry } from '../steps/memo.ts';
+import { toKey } from './flow-record.ts';
 
 const KIND = 'fill';
 /** Inputs that are filled at a time. */
@@ -45,7 +48,7 @@ export function requestFill(tx: Transaction, { endpointId, id, position }: Store
 export function requestCancel(
   tx: Transaction,
   { endpointId, id, position }: StoredJob,
-  children: readonly JobKey[],
+  children: readonly AbandonedChild[],
 ): void {
   const body = JSON.stringify({ endpointId, id, cancel: children });
   const name = `cancel ${endpointId}/${id}`;
@@ -57,7 +60,7 @@ export function requestCancel(
 /** The body of a record. */
 interface Request extends JobKey {
   /** Children to be cancelled. Absent: the input or the memo of the job is to be filled. */
-  cancel?: readonly JobKey[];
+  cancel?: readonly AbandonedChild[];
 }
 
 type FillsOptions = Pick<
@@ -74,7 +77,8 @@ interface Fill {
 interface Asked {
   /** ID of the record. */
   name: string;
-  cancel?: readonly JobKey[];
+  key: JobKey;
+  cancel?: readonly AbandonedChild[];
   fill: Fill | undefined;
 }
 
@@ -154,9 +158,9 @@ export class Fills {
       const found = listed.filter(({ id }) => !this.#postponed.has(id)).slice(0, FILLED_AT_ONCE);
       return tx.each(found, ({ body, id }): Asked => {
         const { cancel, ...key }: Request = JSON.parse(body);
-        if (cancel) return { name: id, cancel, fill: undefined };
+        if (cancel) return { name: id, key, cancel, fill: undefined };
         const job = tx.job(key);
-        return { name: id, fill: job && isFilling(job) ? this.#measure(tx, job) : undefined };
+        return { name: id, key, fill: job && isFilling(job) ? this.#measure(tx, job) : undefined };
       });
     });
     const isSmall = ({ fill }: (typeof page)[number]) => !fill || fill.bytes <= payloads.partBytes;
@@ -184,34 +188,53 @@ export class Fills {
     const { maxOutputBytes } = this.#options.settings;
     const parents = job.links?.parents.filter(({ as, step }) => as ?? step) ?? [];
     const sizes = tx.each(parents, (key) => {
-      // That of another shard may be large.
-      if (key.shard !== undefined) return maxOutputBytes;
+      // That of another shard may be large, but a job remembers little of it.
+      if (key.shard !== undefined) return key.step ? LIMITS.stepBytes : maxOutputBytes;
       const parent = tx.job(key);
       return parent ? measureOutput(tx, parent, maxOutputBytes) : 0;
     });
     return { job, bytes: sizes.reduce((sum, bytes) => sum + bytes, measureInput(tx, job)) };
   }
 
-  async #act({ cancel, fill, name }: Asked): Promise<void> {
+  async #act({ cancel, fill, key, name }: Asked): Promise<void> {
     const { store } = this.#options;
-    if (cancel) return this.#cancel(name, cancel);
+    if (cancel) return this.#cancel({ name, key, children: cancel });
     if (!fill) {
       await store.write((tx) => tx.removeResource({ kind: KIND, id: name }), ENDING);
-    } else if (fill.job.links?.wait) {
-      await this.#remember(name, fill.job);
-    } else {
-      await this.#fill(name, fill);
+      return;
+    }
+    try {
+      await (fill.job.links?.wait ? this.#remember(name, fill.job) : this.#fill(name, fill));
+    } catch (error) {
+      if (!(error instanceof PeerError) || this.#postponed.size >= MAX_POSTPONED) throw error;
+      this.#postponed.set(name, this.#options.clock.now() + POSTPONED_MS);
     }
   }
 
-  async #cancel(name: string, children: readonly JobKey[]): Promise<void> {
+  async #cancel({
+    children,
+    key: parent,
+    name,
+  }: {
+    name: string;
+    key: JobKey;
+    children: readonly AbandonedChild[];
+  }): Promise<void> {
     const { changes } = this.#options;
+    const { own = [], elsewhere = [] } = Object.groupBy(children, ({ shard }) =>
+      shard === undefined ? 'own' : 'elsewhere',
+    );
     await changes.inSlice(() =>
       changes.commit((tx, step) => {
         tx.removeResource({ kind: KIND, id: name });
-        for (const job of tx.each(children, (key) => tx.job(key))) {
+        for (const job of tx.each(own, (key) => tx.job(key))) {
           // One that has ended refuses it.
           if (job) step(job, { type: 'cancel' });
+        }
+        for (const [shard, all] of Map.groupBy(elsewhere, (child) => child.shard)) {
+          const jobs = all.map(({ endpointId, id }) => ({ endpointId, id }));
+          for (const part of cut(jobs))
+            step.send(shard, { type: 'child_cancel', parent, jobs: part });
         }
       }),
     );
@@ -227,7 +250,8 @@ export class Fills {
     let entries: { number: number; body: string }[] = [];
     let bytes = 0;
     for (const child of children) {
-      const { body, isFailed } = await this.#describeChild(child, LIMITS.memoBytes - memo.bytes);
+      const freeBytes = LIMITS.memoBytes - memo.bytes;
+      const { body, isFailed } = await this.#describeChild({ awaiting, child, freeBytes });
       entries.push({ number: memo.entries, body });
       bytes += body.length;
       memo = addEntry(memo, body, isFailed);
@@ -248,10 +272,15 @@ export class Fills {
   }
 
   /** The entry of a child that has ended. */
-  async #describeChild(
-    child: JobParent,
-    freeBytes: number,
-  ): Promise<{ body: string; isFailed: boolean }> {
+  async #describeChild({
+    awaiting,
+    child,
+    freeBytes,
+  }: {
+    awaiting: StoredJob;
+    child: JobParent;
+    freeBytes: number;
+  }): Promise<{ body: string; isFailed: boolean }> {
     const { payloads, settings, store } = this.#options;
     const { endpointId, id } = child;
     const { digest = '', name = '' } = child.step ?? {};
@@ -266,7 +295,11 @@ export class Fills {
       isFailed: true,
     });
     if (child.ended !== 'COMPLETED') {
-      const { code, message = END_TEXTS[child.ended ?? 'REMOVED'] } = job?.error ?? {};
+      const { shard } = child;
+      const elsewhere =
+        shard === undefined ? undefined : await this.#askPart(shard, { key: toKey(child), at: 0 });
+      const error = elsewhere && elsewhere.kind !== 'part' ? elsewhere.error : job?.error;
+      const { code, message = END_TEXTS[child.ended ?? 'REMOVED'] } = error ?? {};
       const status = child.ended === 'SKIPPED' ? 'CANCELLED' : (child.ended ?? 'REMOVED');
       return fail({ status, ...(code && { code }), message: boundHistoryMessage(message) });
     }
@@ -280,7 +313,8 @@ export class Fills {
     // The chunks of a stream are larger than the array of their outputs.
     if (bytes > limit && job?.outputKind === 'value') return isTooLarge(bytes);
     try {
-      const value = job ? await this.#readOutput(job, child) : undefined;
+      const isGone = !job && child.shard === undefined;
+      const value = isGone ? undefined : await this.#readOutput(awaiting, child);
       if (!value) return fail({ status: 'REMOVED', message: 'its record is gone' });
       if (value.length > limit) return isTooLarge(value.length);
       return { body: composeEntry(head, value), isFailed: false };
@@ -308,10 +342,6 @@ export class Fills {
         step(job, { type: 'filled' });
       });
     } catch (error) {
-      if (error instanceof PeerError && this.#postponed.size < MAX_POSTPONED) {
-        this.#postponed.set(name, this.#options.clock.now() + POSTPONED_MS);
-        return;
-      }
       if (!(error instanceof NoOutputError)) throw error;
       await changes.commit((tx, step) => {
         const job = tx.job(key);

@@ -13,9 +13,9 @@ import type { TraceContext } from '../../wire/trace-context.ts';
 import { readQueue, type Submission } from '../admission.ts';
 import type { StepOn } from '../changes.ts';
 import { readEndpoint } from '../endpoint-removal.ts';
-import type { FlowJobSpec } from '../handover/messages.ts';
+import type { JobSpec } from '../handover/messages.ts';
 import type { JobCount } from '../handover/peers.ts';
-import { insertFlowJob, nameInput } from './flow-messages.ts';
+import { insertJobSpec, putInput } from './flow-messages.ts';
 import {
   countOpenFlows,
   type FlowNode,
@@ -81,7 +81,7 @@ export function judgeCount(tx: Reader, userId: string, { count, endpointId }: Jo
   const { inQueue, settings } = readQueue(tx, endpointId);
   const free = settings.maxQueued - inQueue;
   if (count <= free) return;
-  const detail = `endpoint ${endpointId} can take ${Math.max(0, free)} more jobs, and the flow has ${count} for it; maxQueued is ${settings.maxQueued}`;
+  const detail = `endpoint ${endpointId} can take ${Math.max(0, free)} more jobs, and not ${count}; maxQueued is ${settings.maxQueued}`;
   throw new ProblemError('queue_full', detail, { retryAfterMs: QUEUE_FULL_RETRY_MS });
 }
 
@@ -123,16 +123,16 @@ export function insertAll(
     const { input, isStored = false, job, node, position } = candidate;
     const links = linkNode(flow, index, { children, delayMs: job.policy.delay ?? 0 });
     const { policy, webhook } = job;
-    const spec: FlowJobSpec = {
+    const spec: JobSpec = {
       ...{ ...toKey(node), policy, links },
       ...(webhook !== undefined && { webhook }),
       ...(given.trace && { trace: given.trace }),
     };
     if (node.shard === undefined) {
-      inserted.push(insertFlowJob(tx, { spec, input, now, position }));
+      inserted.push(insertJobSpec(tx, { spec, input, now, position }));
       continue;
     }
-    if (!isStored) putInput(tx, flow, candidate);
+    if (!isStored) putCandidate(tx, flow, candidate);
     const { length: inputBytes } = job.input;
     step.send(node.shard, { type: 'flow_job', flow: toKey(flow), job: spec, inputBytes });
   }
@@ -142,11 +142,12 @@ export function insertAll(
 }
 
 /** Stores the input of a job that is yet to be added in another shard. */
-export function putInput(tx: Transaction, flow: JobKey, { job, node, position }: Candidate): void {
-  const body = Buffer.from(job.input).toString('base64');
-  tx.putResource({
-    ...{ ...nameInput(flow, node), userId: '', parent: flow.endpointId, position, body },
-  });
+export function putCandidate(
+  tx: Transaction,
+  flow: JobKey,
+  { job, node, position }: Candidate,
+): void {
+  putInput(tx, { from: flow, job: node, input: job.input, position });
 }
 
 /** The edges of a job, with the shards as its own one sees them. */

@@ -1,6 +1,7 @@
 // Flows with jobs in several shards: adds their jobs, starts, cancels and retries them, and keeps the letters of the flow's
 // record. Parts of operations.
 import type {
+  JobChild,
   JobKey,
   JobLinks,
   Payload,
@@ -13,8 +14,8 @@ import { createJob, readQueue, type Submission } from '../admission.ts';
 import type { StepOn } from '../changes.ts';
 import {
   cut,
-  type FlowJobSpec,
   type HandoverMessage,
+  type JobSpec,
   type RetriedParent,
 } from '../handover/messages.ts';
 import { type FoundParents, nameParentKey } from '../handover/remote-jobs.ts';
@@ -84,7 +85,7 @@ function addJob(
   const { flow, input = '', job: spec } = message;
   const payload = uploads.get(spec.id) ?? Buffer.from(input, 'base64');
   try {
-    added.push(insertFlowJob(tx, { spec, input: payload, now, position: nextPosition() }));
+    added.push(insertJobSpec(tx, { spec, input: payload, now, position: nextPosition() }));
   } catch (error) {
     if (!(error instanceof ProblemError)) throw error;
     // Its endpoint has been deleted since the flow was accepted. Its children may be yet to be added.
@@ -119,9 +120,9 @@ function noteMissing(
 }
 
 /** @throws ProblemError `not_found`, `conflict` if the endpoint has no queue */
-export function insertFlowJob(
+export function insertJobSpec(
   tx: Transaction,
-  { input, spec, ...queued }: { spec: FlowJobSpec; input: Payload; now: number; position: number },
+  { input, spec, ...queued }: { spec: JobSpec; input: Payload; now: number; position: number },
 ): StoredJob {
   const { endpointId, id, links, policy, trace, webhook } = spec;
   const submission: Submission = {
@@ -177,10 +178,12 @@ export function noteJobsAdded(
   step: StepOn,
   messages: readonly { shard: number; message: HandoverMessage }[],
 ): void {
+  for (const { message } of messages) {
+    if ('inputBytes' in message) tx.removeResource(nameInputOf(message));
+  }
   const added = messages.flatMap(({ message, shard }) =>
     message.type === 'flow_job' ? [{ shard, flow: message.flow, job: message.job }] : [],
   );
-  for (const { flow, job } of added) tx.removeResource(nameInput(flow, job));
   for (const [, jobs] of Map.groupBy(added, ({ flow }) => flow.id)) {
     const [{ flow } = { flow: undefined }] = jobs;
     if (!flow || noteAdded(tx, step, { flow, count: jobs.length })) continue;
@@ -195,7 +198,40 @@ export function noteJobsAdded(
 
 export const INPUT_KIND = 'flow_input';
 
-/** The record of the input of a job that is yet to be added in another shard. */
-export function nameInput(flow: JobKey, job: JobKey): { kind: string; id: string } {
-  return { kind: INPUT_KIND, id: `${flow.id}/${job.id}` };
+/** Of a job that is yet to be added in another shard. */
+interface LeavingJob {
+  /** The flow, or the job that awaits this one. */
+  from: JobKey;
+  job: JobKey;
+}
+
+/** Stores the input of such a job. */
+export function putInput(
+  tx: Transaction,
+  { from, input, job, position }: LeavingJob & { input: Uint8Array; position: number },
+): void {
+  const body = Buffer.from(input).toString('base64');
+  const name = nameInput({ from, job });
+  tx.putResource({ ...name, userId: '', parent: from.endpointId, position, body });
+}
+
+function nameInput({ from, job }: LeavingJob): { kind: string; id: string } {
+  return { kind: INPUT_KIND, id: `${from.id}/${job.id}` };
+}
+
+/** The record of the input of the job that the message adds. */
+export function nameInputOf(message: Extract<HandoverMessage, { inputBytes: number }>): {
+  kind: string;
+  id: string;
+} {
+  const { job } = message;
+  return nameInput({
+    job,
+    from: message.type === 'flow_job' ? message.flow : nameWait(message.parent),
+  });
+}
+
+/** A later wait for the same child has another input record: the message about the first may be yet to be delivered. */
+export function nameWait({ endpointId, id, round }: JobChild): JobKey {
+  return { endpointId, id: `${id} ${round}` };
 }

@@ -7,7 +7,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import { judgeWebhook, readQueue } from '../admission.ts';
 import type { StepOn } from '../changes.ts';
 import { cut } from '../handover/messages.ts';
-import type { JobCount } from '../handover/peers.ts';
+import { countByShard } from '../handover/remote-jobs.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import { MAX_WRITTEN_BYTES, REFUSING, stageInputs } from '../submissions.ts';
 import { checkGraph } from './flow-graph.ts';
@@ -18,7 +18,7 @@ import {
   judge,
   type NewFlow,
   type NewFlowJob,
-  putInput,
+  putCandidate,
   refuse,
 } from './flow-insertion.ts';
 import {
@@ -148,12 +148,7 @@ export class Flows {
     const others = nodes.filter(({ shard }) => shard !== undefined);
     if (others.length === 0) return;
     const { userId } = await store.read((tx) => readQueue(tx, endpointId));
-    const ofShards = new Map<number, JobCount[]>();
-    for (const [id, jobs] of Map.groupBy(others, (node) => node.endpointId)) {
-      const shard = jobs[0]?.shard ?? 0;
-      ofShards.set(shard, [...(ofShards.get(shard) ?? []), { endpointId: id, count: jobs.length }]);
-    }
-    await remoteJobs.judge(userId, ofShards);
+    await remoteJobs.judge(userId, countByShard(others));
   }
 
   /** Stores the inputs of jobs of other shards before the flow, if they are large together. */
@@ -164,7 +159,7 @@ export class Flows {
       if (candidate.node.shard === undefined) continue;
       writtenBytes += candidate.job.input.length;
       if (writtenBytes <= MAX_WRITTEN_BYTES) continue;
-      await store.write((tx) => putInput(tx, flow, candidate), REFUSING);
+      await store.write((tx) => putCandidate(tx, flow, candidate), REFUSING);
       candidate.isStored = true;
     }
   }

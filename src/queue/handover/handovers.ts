@@ -12,9 +12,10 @@ import {
 } from '../../store/store.ts';
 import { type Problem, ProblemError } from '../../wire/problem.ts';
 import { judgeCount } from '../flows/flow-insertion.ts';
-import { nameInput, noteJobsAdded } from '../flows/flow-messages.ts';
+import { nameInputOf, noteJobsAdded } from '../flows/flow-messages.ts';
 import { describeState } from '../flows/flow-states.ts';
 import { isFull } from '../flows/parents.ts';
+import { boundHistoryMessage } from '../lifecycle/attempt-end.ts';
 import { describeEnd } from '../lifecycle/links.ts';
 import { readWholeOutput } from '../payloads/outputs.ts';
 import type { QueueParts } from '../queue-parts.ts';
@@ -136,7 +137,7 @@ export class Handovers implements ShardService {
     const messages = next.flatMap(({ message, number }) => (message ? [{ message, number }] : []));
     const [first] = messages;
     const taken = first && (await peers.at(shard).receive({ from: peers.shard, messages }));
-    // Those before the first one are of flows that are gone.
+    // Those before the first one are of flows and handlers that are gone.
     const done = next.filter(({ message, number }) => !message || number <= (taken ?? 0));
     await changes.commit((tx, step) => {
       const removed = done.flatMap(({ message }) => (message ? [{ shard, message }] : []));
@@ -217,7 +218,7 @@ export class Handovers implements ShardService {
   ): Promise<void> {
     const { payloads } = this.#options;
     for (const { message } of messages) {
-      if (message.type !== 'flow_job' || message.input === undefined) continue;
+      if (!('inputBytes' in message) || message.input === undefined) continue;
       const bytes = Buffer.from(message.input, 'base64');
       if (!payloads.isLarge(bytes)) continue;
       const { endpointId, id } = message.job;
@@ -265,7 +266,14 @@ export class Handovers implements ShardService {
 
   async readOutput({ at, key }: { key: JobKey; at: number }): Promise<OutputPart> {
     const output = await readWholeOutput(this.#options, key);
-    if (typeof output === 'string') return { kind: output };
+    if (typeof output === 'string') {
+      const error = await this.#options.store.read((tx) => tx.job(key)?.error);
+      const { code = undefined, message = '' } = error ?? {};
+      return {
+        kind: output,
+        ...(code && { error: { code, message: boundHistoryMessage(message) } }),
+      };
+    }
     const part = Buffer.from(output.buffer, output.byteOffset, output.length);
     return {
       kind: 'part',
@@ -277,10 +285,10 @@ export class Handovers implements ShardService {
 
 const NO_UPLOADS: ReadonlyMap<string, UploadedPayload> = new Map();
 
-/** Undefined: the flow of the job is gone, and the job is not to be added. */
+/** Undefined: the flow of the job is gone, or the endpoint of the handler, and the job is not to be added. */
 function addInput(tx: Reader, message: HandoverMessage): HandoverMessage | undefined {
-  if (message.type !== 'flow_job') return message;
-  const stored = tx.resource(nameInput(message.flow, message.job));
+  if (!('inputBytes' in message)) return message;
+  const stored = tx.resource(nameInputOf(message));
   return stored && { ...message, input: stored.body };
 }
 

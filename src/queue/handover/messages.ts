@@ -18,8 +18,8 @@ export interface EndedMessage {
   children: readonly JobChild[];
 }
 
-/** A job of a flow as it is to be added; its links name shards as its own shard sees them. */
-export interface FlowJobSpec extends JobKey {
+/** A job of a flow, or a child of a handler, as it is to be added; its links name shards as its own shard sees them. */
+export interface JobSpec extends JobKey {
   policy: JobPolicy;
   webhook?: string;
   trace?: TraceContext;
@@ -42,7 +42,11 @@ export type HandoverMessage =
   /** The child does not need the output of the parent any more: for the parent. */
   | { type: 'reader_left'; parent: JobKey; child: JobKey }
   /** A job of a flow is to be added. `input`: base64; its record is apart from that of the message. */
-  | { type: 'flow_job'; flow: JobKey; job: FlowJobSpec; inputBytes: number; input?: string }
+  | { type: 'flow_job'; flow: JobKey; job: JobSpec; inputBytes: number; input?: string }
+  /** A handler awaits this child, which is to be added unless it exists. `input`: as of a job of a flow. */
+  | ChildJobMessage
+  /** Nobody awaits these children of a handler any more. */
+  | { type: 'child_cancel'; parent: JobKey; jobs: readonly JobKey[] }
   /** A job of the flow cannot be added, because its endpoint is gone: for the flow's record. */
   | { type: 'flow_job_missing'; flow: JobKey; index: number; endpointId: string }
   /** All jobs of the flow have been added: for its first jobs. */
@@ -66,6 +70,17 @@ export type HandoverMessage =
       endpointId: string;
       letters: readonly (readonly [index: number, letter: string])[];
     };
+
+export interface ChildJobMessage {
+  type: 'child_job';
+  /** The job that awaits the child. */
+  parent: JobChild;
+  /** Owner of both. */
+  userId: string;
+  job: JobSpec;
+  inputBytes: number;
+  input?: string;
+}
 
 export interface AddressedMessage {
   /** The shard that gets the message. */
@@ -100,10 +115,11 @@ const links: z.ZodType<JobLinks> = z.object({
   children: z.array(child),
   held: flag,
   delayMs: z.number(),
+  depth: z.int().exactOptional(),
   flow: place.exactOptional(),
 });
 
-const spec: z.ZodType<FlowJobSpec> = key.extend({
+const spec: z.ZodType<JobSpec> = key.extend({
   policy: jobPolicy,
   webhook: z.string().exactOptional(),
   trace: z
@@ -128,6 +144,15 @@ export const handoverMessage: z.ZodType<HandoverMessage> = z.discriminatedUnion(
     inputBytes: z.int(),
     input: z.string().exactOptional(),
   }),
+  z.object({
+    type: z.literal('child_job'),
+    parent: child,
+    userId: z.string(),
+    job: spec,
+    inputBytes: z.int(),
+    input: z.string().exactOptional(),
+  }),
+  z.object({ type: z.literal('child_cancel'), parent: key, jobs: z.array(key).max(MAX_TOLD) }),
   z.object({
     type: z.literal('flow_job_missing'),
     flow: key,
@@ -166,6 +191,8 @@ export function weigh(message: HandoverMessage): number {
 export function findSender(message: HandoverMessage): string {
   switch (message.type) {
     case 'ended':
+    case 'child_job':
+    case 'child_cancel':
       return message.parent.endpointId;
     case 'child':
     case 'reader_left':

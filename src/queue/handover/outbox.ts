@@ -96,7 +96,7 @@ export class Outbox {
       const message: HandoverMessage = JSON.parse(resource.body);
       weight += weigh(message);
       bytes += Buffer.byteLength(resource.body);
-      if (message.type === 'flow_job') bytes += message.inputBytes;
+      if ('inputBytes' in message) bytes += message.inputBytes;
       if (next.length > 0 && (weight > MAX_WEIGHT || bytes > MAX_BYTES)) break;
       next.push({ number: -resource.position, message, resource });
     }

@@ -1,5 +1,6 @@
 // The shards of the platform as the queue of one of them reaches the others.
 import type { JobKey } from '../../store/store.ts';
+import type { AttemptError } from '../../wire/job/attempt.ts';
 import type { JobStatus, ParentEnd } from '../../wire/job/job.ts';
 import type { Problem } from '../../wire/problem.ts';
 import type { HandoverMessage } from './messages.ts';
@@ -21,7 +22,8 @@ export interface ParentState {
 /** The output of a job, in parts of base64. */
 export type OutputPart =
   /** `gone`: there is no such job. `none`: it has no output. `lost`: the output cannot be read whole. */
-  { kind: 'gone' | 'lost' | 'none' } | { kind: 'part'; part: string; totalBytes: number };
+  | { kind: 'gone' | 'lost' | 'none'; error?: Pick<AttemptError, 'code' | 'message'> }
+  | { kind: 'part'; part: string; totalBytes: number };
 
 /** Jobs that are to be added to an endpoint. */
 export interface JobCount {

@@ -94,13 +94,21 @@ export class RemoteJobs {
     return found;
   }
 
-  /** Whether the user may add so many jobs to endpoints of other shards. @throws ProblemError */
-  async judge(userId: string, ofShards: ReadonlyMap<number, readonly JobCount[]>): Promise<void> {
+  /**
+   * Whether the user may add so many jobs to endpoints of other shards. Without patience, one that does not answer is not
+   * against it. @throws ProblemError
+   */
+  async judge(
+    userId: string,
+    ofShards: ReadonlyMap<number, readonly JobCount[]>,
+    { isPatient = true } = {},
+  ): Promise<void> {
     const { outbox, peers } = this.#options;
     outbox.refuseFull(userId);
-    const judged = [...ofShards].map(([shard, jobs]) =>
-      this.#untilServed(() => peers.at(shard).judgeJobs({ userId, jobs: [...jobs] })),
-    );
+    const judged = [...ofShards].map(async ([shard, jobs]) => {
+      const ask = async () => peers.at(shard).judgeJobs({ userId, jobs: [...jobs] });
+      return isPatient ? this.#untilServed(ask) : ask().catch(() => null);
+    });
     const refusal = (await Promise.all(judged)).find((each) => each !== null);
     if (!refusal) return;
     const { code, detail } = refusal;
@@ -131,6 +139,19 @@ export class RemoteJobs {
       }
     }
   }
+}
+
+/** How many of the jobs of other shards are for each endpoint, by shard. */
+export function countByShard(
+  jobs: readonly { endpointId: string; shard?: number | undefined }[],
+): Map<number, JobCount[]> {
+  const ofShards = new Map<number, JobCount[]>();
+  for (const [endpointId, all] of Map.groupBy(jobs, (job) => job.endpointId)) {
+    const { shard = undefined } = all[0] ?? {};
+    if (shard === undefined) continue;
+    ofShards.set(shard, [...(ofShards.get(shard) ?? []), { endpointId, count: all.length }]);
+  }
+  return ofShards;
 }
 
 function cut<T>(all: readonly T[]): T[][] {

@@ -3,10 +3,11 @@ import { isWaiting, type JobKey, type Transaction } from '../../store/store.ts';
 import type { Change, StepOn } from '../changes.ts';
 import { type FlowMessage, type TakingIn, takeInOfFlow } from '../flows/flow-messages.ts';
 import { describeEnd, type EndedParent, findEnd } from '../lifecycle/links.ts';
+import { type ChildMessage, takeInChild } from '../steps/remote-children.ts';
 import { cut, type EndedMessage, type HandoverMessage, MAX_TOLD } from './messages.ts';
 
 type EndOfParent = Pick<EndedMessage, 'parent' | 'status' | 'children'>;
-type EdgeMessage = Exclude<HandoverMessage, EndedMessage | FlowMessage>;
+type EdgeMessage = Exclude<HandoverMessage, ChildMessage | EndedMessage | FlowMessage>;
 
 export function takeIn(
   tx: Transaction,
@@ -25,6 +26,8 @@ export function takeIn(
     ends = [];
     if (message.type === 'child' || message.type === 'reader_left') {
       takeInEdge(tx, step, { from: taking.from, message });
+    } else if (message.type === 'child_job' || message.type === 'child_cancel') {
+      takeInChild(tx, step, { ...taking, message });
     } else takeInOfFlow(tx, step, { ...taking, message });
   }
   endParents(tx, step, ends);
@@ -40,8 +43,10 @@ function listKeys(message: HandoverMessage): readonly JobKey[] {
       return [message.parent];
     case 'flow_started':
     case 'flow_cancel':
+    case 'child_cancel':
       return message.jobs;
     case 'flow_retry':
+    case 'child_job':
       return [message.job];
     case 'flow_job':
     case 'flow_job_missing':
@@ -131,8 +136,8 @@ export function releaseOutputs(step: StepOn, changes: readonly Change[]): void {
     if (!before.links || !isWaiting(before)) continue;
     if (!transition.removed && isWaiting(transition.job)) continue;
     const { endpointId, id } = before;
-    for (const { as, shard, ...parent } of before.links.parents) {
-      if (as === undefined || shard === undefined) continue;
+    for (const { as, shard, step: awaited, ...parent } of before.links.parents) {
+      if ((as ?? awaited) === undefined || shard === undefined) continue;
       const key = { endpointId: parent.endpointId, id: parent.id };
       step.send(shard, { type: 'reader_left', parent: key, child: { endpointId, id } });
     }

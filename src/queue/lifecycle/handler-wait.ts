@@ -1,7 +1,6 @@
 // Part of lifecycle.ts: decides when a job whose handler waits, for children or for a time, runs again. Pure.
 import {
   isOpen,
-  type JobKey,
   type JobLinks,
   type JobParent,
   type MemoSize,
@@ -83,13 +82,20 @@ export function endWait(job: StoredJob, { now }: Pick<Moment, 'now'>): StoredJob
   };
 }
 
-/** The children that the job awaits and that have not ended, if the change ends the job: nobody awaits them any more. */
-export function findAbandoned(before: StoredJob, { job, removed }: Transition): JobKey[] {
+/** A child that nobody awaits any more. */
+export type AbandonedChild = Pick<JobParent, 'endpointId' | 'id' | 'shard'>;
+
+/** The children that the job awaits and that have not ended, if the change ends the job. */
+export function findAbandoned(before: StoredJob, { job, removed }: Transition): AbandonedChild[] {
   if (!before.links?.wait || before.status !== 'IN_QUEUE') return [];
   if (job.status === 'IN_QUEUE' && !removed) return [];
   return before.links.parents
     .filter((parent) => parent.step && isOpen(parent))
-    .map(({ endpointId, id }) => ({ endpointId, id }));
+    .map(({ endpointId, id, shard }) => ({
+      endpointId,
+      id,
+      ...(shard !== undefined && { shard }),
+    }));
 }
 
 /** A retry by a client forgets the children that have failed: the handler asks for them again. */

@@ -18,12 +18,13 @@ import {
 import { ProblemError } from '../../wire/problem.ts';
 import { nameTrace } from '../../wire/trace-context.ts';
 import type { StepOn } from '../changes.ts';
+import { countByShard } from '../handover/remote-jobs.ts';
 import { listLaterTypes } from '../leases/presence.ts';
 import { boundOutcome, boundSpan, boundUsage } from '../lifecycle/attempt-end.ts';
 import { type JobEvent, judgeReport } from '../lifecycle/lifecycle.ts';
 import type { QueueParts } from '../queue-parts.ts';
 import type { QueueSettings } from '../settings.ts';
-import { WaitRefusal } from '../steps/children.ts';
+import { type AskedWait, WaitRefusal } from '../steps/children.ts';
 import { addEntry, composeEntry, NO_MEMO, putEntry } from '../steps/memo.ts';
 import { REFUSING, stageInputs } from '../submissions.ts';
 import { handleWait, readWait, type WaitReport } from './wait-reports.ts';
@@ -43,8 +44,10 @@ type ReportsOptions = Pick<
   | 'pauses'
   | 'sharedLimits'
   | 'payloads'
+  | 'peers'
   | 'positions'
   | 'presence'
+  | 'remoteJobs'
   | 'settings'
   | 'signals'
   | 'store'
@@ -160,14 +163,21 @@ export class Reports {
 
   /** Starts the children, so it stores nothing while the disk is full: the worker repeats the report. */
   async #applyWait(endpointId: string, report: WaitReport): Promise<ReportReply> {
-    const { changes, clock, payloads, positions, signals, store, tracing } = this.#options;
+    const { changes, clock, payloads, peers, positions, signals, store, tracing } = this.#options;
     const key = { endpointId, id: report.jobId };
     const job = await store.read((tx) => tx.job(key));
-    const asked = readWait(report, job ?? { ...key, submittedAt: 0 }, () => positions.next());
+    const read = readWait(report, job ?? { ...key, submittedAt: 0 }, {
+      ...{ peers, nextPosition: () => positions.next() },
+    });
+    const asked = read instanceof WaitRefusal ? read : await this.#askElsewhere(endpointId, read);
     const staged =
       asked instanceof WaitRefusal
         ? []
-        : await stageInputs(payloads, asked.children, (child) => child);
+        : await stageInputs(
+            payloads,
+            asked.children.filter(({ shard }) => shard === undefined),
+            (child) => child,
+          );
     try {
       const now = clock.now();
       const { inserted, reply } = await changes.commit(
@@ -181,6 +191,22 @@ export class Reports {
       return reply;
     } finally {
       for (const payload of staged) payloads.release(payload);
+    }
+  }
+
+  /** Whether the children of other shards may be added there. A shard that does not answer gets them later. */
+  async #askElsewhere(endpointId: string, asked: AskedWait): Promise<AskedWait | WaitRefusal> {
+    const { remoteJobs, store } = this.#options;
+    const others = asked.children.filter(({ shard }) => shard !== undefined);
+    if (others.length === 0) return asked;
+    const owner = await store.read((tx) => tx.endpoint(endpointId)?.userId ?? '');
+    try {
+      await remoteJobs.judge(owner, countByShard(others), { isPatient: false });
+      return asked;
+    } catch (error) {
+      if (!(error instanceof ProblemError)) throw error;
+      const isTemporary = error.code === 'queue_full';
+      return new WaitRefusal(`ctx.run: ${error.message}`, { isTemporary });
     }
   }
 

@@ -6,6 +6,7 @@ import { waitList } from '../../wire/job/job-schemas.ts';
 import type { Outcome, Report, ReportReply } from '../../wire/link/worker-link.ts';
 import { formatPath } from '../../wire/problem.ts';
 import type { StepOn } from '../changes.ts';
+import type { Peers } from '../handover/peers.ts';
 import { boundOutcome, boundSpan, boundUsage } from '../lifecycle/attempt-end.ts';
 import { judgeReport } from '../lifecycle/lifecycle.ts';
 import {
@@ -24,7 +25,7 @@ export type WaitReport = Extract<Report, { kind: 'outcome' }>;
 export function readWait(
   { body }: WaitReport,
   job: Pick<StoredJob, 'endpointId' | 'id' | 'submittedAt'>,
-  nextPosition: () => number,
+  { nextPosition, peers }: { nextPosition: () => number; peers: Pick<Peers, 'shard' | 'shardOf'> },
 ): AskedWait | WaitRefusal {
   if (body.length > LIMITS.waitBytes) {
     return new WaitRefusal(
@@ -40,12 +41,18 @@ export function readWait(
     sleeps: read.data.filter((wait) => wait.kind === 'sleep'),
     children: read.data
       .filter((wait) => wait.kind === 'child')
-      .map((child) => ({
-        ...child,
-        ...keyOfChild(job, child),
-        input: Buffer.from(JSON.stringify(child.input)),
-        position: nextPosition(),
-      })),
+      .map((child) => {
+        const key = keyOfChild(job, child);
+        // That of an unknown endpoint does not matter.
+        const shard = peers.shardOf(key.endpointId) ?? peers.shard;
+        return {
+          ...child,
+          ...key,
+          input: Buffer.from(JSON.stringify(child.input)),
+          position: nextPosition(),
+          ...(shard !== peers.shard && { shard }),
+        };
+      }),
   };
 }
 

@@ -13,12 +13,14 @@ import type {
 import { LIMITS } from '../../wire/job/job.ts';
 import type { Wait } from '../../wire/job/memo.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { createJob, readQueue, type Submission } from '../admission.ts';
+import { readQueue } from '../admission.ts';
 import type { StepOn } from '../changes.ts';
+import { insertJobSpec } from '../flows/flow-messages.ts';
+import type { JobSpec } from '../handover/messages.ts';
 import type { BegunWait } from '../lifecycle/handler-wait.ts';
-import { hasFailed } from '../lifecycle/lifecycle.ts';
-import { describeEnd, type EndedParent, NO_LINKS } from '../lifecycle/links.ts';
+import { type EndedParent, NO_LINKS } from '../lifecycle/links.ts';
 import { addEntry, composeEntry, NO_MEMO, putEntry } from './memo.ts';
+import { askElsewhere, awaitKnown } from './remote-children.ts';
 
 /** A wait as the outcome of an attempt asks for it. */
 export interface AskedWait {
@@ -30,6 +32,8 @@ export interface AskedChild extends JobKey, Omit<Extract<Wait, { kind: 'child' }
   input: Payload;
   /** Of the child, if it is new. */
   position: number;
+  /** Of the child, if it is another one than that of the job. */
+  shard?: number | undefined;
 }
 
 export interface StartedWait {
@@ -72,29 +76,30 @@ export function startWait(
     memo = addEntry(memo, body);
   }
   const parent = { endpointId: job.endpointId, id: job.id, reads: true } as const;
+  const userId = tx.endpoint(job.endpointId)?.userId ?? '';
   const inserted: StoredJob[] = [];
   const ends: EndedParent[] = [];
-  for (const { child, endpoint, known } of found) {
-    const { endpointId, id } = child;
-    if (!known) {
-      const created = createChild(job, { child, endpoint, now });
-      const links = { ...NO_LINKS, children: [parent], depth: (job.links?.depth ?? 0) + 1 };
-      const linked = { ...created, linked: true, links };
-      tx.insertJob(linked, child.input);
-      inserted.push(linked);
+  for (const { child, known } of found) {
+    const { endpointId, id, input, position, shard } = child;
+    const spec = composeChild(job, child);
+    if (shard !== undefined && input instanceof Uint8Array) {
+      const waiting = { ...parent, round: job.attempt };
+      askElsewhere(tx, step, { input, job: spec, parent: waiting, position, shard, userId });
       continue;
     }
-    // It has no parents that it would wait for again.
-    if (hasFailed(known)) step(known, { type: 'retry' });
-    const again = tx.job(child) ?? known;
-    // A refusal would let the job wait for an end that nobody tells it.
-    step(again, { type: 'child_added', child: parent, isAccepted: true });
-    const status = describeEnd(again);
+    if (!known) {
+      const links = { ...spec.links, children: [parent] };
+      inserted.push(insertJobSpec(tx, { spec: { ...spec, links }, input, now, position }));
+      continue;
+    }
+    const status = awaitKnown(tx, step, { known, parent });
     if (status !== undefined) ends.push({ parent: { endpointId, id }, status });
   }
   const children = asked.children.map(
-    ({ digest, endpointId, id, name }): JobParent => ({
+    ({ digest, endpointId, id, name, shard }): JobParent => ({
       ...{ endpointId, id, onFailure: 'run', step: { name, digest } },
+      // An end of an earlier wait may be under way.
+      ...(shard !== undefined && { shard, round: job.attempt }),
     }),
   );
   return { wait: { children, until, memo }, inserted, ends };
@@ -111,7 +116,6 @@ function findEnd(sleeps: AskedWait['sleeps'], now: number): number | undefined {
 
 interface FoundChild {
   child: AskedChild;
-  endpoint: StoredEndpoint;
   /** Undefined: it is new. */
   known: StoredJob | undefined;
 }
@@ -143,12 +147,15 @@ function findChildren(tx: Reader, job: StoredJob, { children, sleeps }: AskedWai
     keys.add(key);
   }
   const known = tx.each(children, (child) => {
+    if (child.shard !== undefined) return undefined;
     const endpoint = tx.endpoint(child.endpointId);
     return endpoint && tx.job(child);
   });
   const owner = tx.endpoint(job.endpointId)?.userId;
   const added = new Map<string, number>();
   return children.map((child, index) => {
+    // Its shard was asked before.
+    if (child.shard !== undefined) return { child, known: undefined };
     const endpoint = findQueue(tx, child, owner);
     const isNew = known[index] === undefined;
     const count = (added.get(endpoint.id) ?? endpoint.inQueue) + (isNew ? 1 : 0);
@@ -158,7 +165,7 @@ function findChildren(tx: Reader, job: StoredJob, { children, sleeps }: AskedWai
       const message = `child "${child.name}": the queue of endpoint ${endpoint.id} is full; maxQueued is ${maxQueued}`;
       throw new WaitRefusal(message, { isTemporary: true });
     }
-    return { child, endpoint, known: known[index] };
+    return { child, known: known[index] };
   });
 }
 
@@ -178,23 +185,17 @@ function findQueue(
 }
 
 /** It belongs to the group of its parent unless it names one. */
-function createChild(
-  job: StoredJob,
-  { child, endpoint, now }: { child: AskedChild; endpoint: StoredEndpoint; now: number },
-): StoredJob {
-  const { endpointId, id, policy = {}, position } = child;
-  const { group = job.group ?? undefined } = policy;
-  const trace =
-    job.traceparent === null
-      ? undefined
-      : {
-          traceparent: job.traceparent,
-          ...(job.tracestate !== null && { tracestate: job.tracestate }),
-        };
-  const submission: Submission = {
-    ...{ endpointId, input: new Uint8Array(0), idempotency: undefined, trace },
-    mode: 'run',
-    policy: { ...policy, ...(group !== undefined && { group }) },
+function composeChild(
+  { group: own, links, traceparent, tracestate }: StoredJob,
+  { endpointId, id, policy = {} }: AskedChild,
+): JobSpec {
+  const { group = own ?? undefined } = policy;
+  const trace = traceparent !== null && {
+    trace: { traceparent, ...(tracestate !== null && { tracestate }) },
   };
-  return createJob(submission, endpoint, { id, now, position });
+  return {
+    ...{ endpointId, id, ...trace },
+    policy: { ...policy, ...(group !== undefined && { group }) },
+    links: { ...NO_LINKS, depth: (links?.depth ?? 0) + 1 },
+  };
 }

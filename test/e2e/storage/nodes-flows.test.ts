@@ -1,5 +1,7 @@
-// Flows and `after` over endpoints of several shards on two nodes, while one of them is killed and started again: each job
-// runs once after its parents, and each flow counts each end.
+// Flows, `after` and handlers that wait, over endpoints of several shards on two nodes, while these are killed and started
+// again: each job runs once after its parents, each flow counts each end, and each child is started once.
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Client, createClient } from '../../../src/client.ts';
 import type { Script } from '../../support/handlers/api-script.ts';
@@ -7,6 +9,8 @@ import { NodeProcesses } from '../../support/node-processes.ts';
 import { leaveOutWithoutPostgres, PostgresServer } from '../../support/postgres.ts';
 
 const ENDPOINTS = ['a', 'b', 'c', 'd'];
+/** Their handler waits for children on the others. */
+const DURABLE = ['e', 'f', 'g'];
 const FLOWS = 20;
 const LIMIT_MS = 120_000;
 const PATIENCE = { timeout: LIMIT_MS, interval: 100 };
@@ -36,12 +40,13 @@ describe.skipIf(isLeftOut)('flows on two nodes', () => {
   beforeAll(async () => {
     server = await PostgresServer.start();
     nodes = await NodeProcesses.start({
-      ...{ store: server.url(), count: 2, shards: 4, endpoints: ENDPOINTS },
+      ...{ store: server.url(), count: 2, shards: 4, endpoints: [...ENDPOINTS, ...DURABLE] },
     });
     const { adminKey: key, url } = nodes.at(0);
     client = createClient({ url, key, endpoint: 'a' });
-    for (const endpoint of ENDPOINTS) {
-      const worker = nodes.at(0).startWorker(endpoint, 'api-script.ts');
+    for (const endpoint of [...ENDPOINTS, ...DURABLE]) {
+      const handler = DURABLE.includes(endpoint) ? 'durable.ts' : 'api-script.ts';
+      const worker = nodes.at(0).startWorker(endpoint, handler);
       await worker.find(/connected/);
     }
   });
@@ -64,6 +69,60 @@ describe.skipIf(isLeftOut)('flows on two nodes', () => {
       await expect
         .poll(async () => (await child.status(childId)).status, PATIENCE)
         .toBe('COMPLETED');
+    }
+  });
+
+  it('let handlers await children of other shards, each once, over the kill of each node', async () => {
+    const named = DURABLE.map((endpoint) => `'${endpoint}'`).join();
+    const spread = `select count(distinct shard) > 1 from endpoint where id in (${named})`;
+    expect(await server.query(spread)).toBe('t');
+    const parents = await Promise.all(
+      DURABLE.map(async (endpoint) => {
+        const folder = join(nodes.at(0).folder, endpoint);
+        mkdirSync(folder);
+        const { adminKey: key, url } = nodes.at(0);
+        const of = createClient({ url, key, endpoint });
+        const endpoints = DURABLE.filter((other) => other !== endpoint);
+        const { id } = await of.run({ folder, endpoints });
+        return { folder, id, of };
+      }),
+    );
+    const readNotes = (folder: string) => {
+      try {
+        return readFileSync(join(folder, 'notes'), 'utf8').trim().split('\n');
+      } catch {
+        return [];
+      }
+    };
+    const noted = (pattern: RegExp) =>
+      expect
+        .poll(
+          () => parents.every(({ folder }) => readNotes(folder).some((line) => pattern.test(line))),
+          PATIENCE,
+        )
+        .toBe(true);
+    const goOn = (file: string) => {
+      for (const { folder } of parents) writeFileSync(join(folder, file), '');
+    };
+    goOn('start');
+    await noted(/^child left/);
+    await noted(/^child right/);
+    await nodes.at(1).kill();
+    goOn('children');
+    await nodes.at(1).restart();
+    await noted(/^resumed/);
+    await nodes.at(0).kill();
+    await nodes.at(0).restart();
+    goOn('finish');
+    for (const { folder, id, of } of parents) {
+      await expect
+        .poll(async () => (await of.status(id).catch(() => undefined))?.status, PATIENCE)
+        .toBe('COMPLETED');
+      expect((await of.status(id)).output).toEqual(['left', 'right']);
+      const children = readNotes(folder).filter((line) => line.startsWith('child'));
+      expect(new Set(children).size).toBe(2);
+      // Its own job, and a child of each of the others.
+      expect((await of.jobs()).jobs).toHaveLength(DURABLE.length);
     }
   });
 

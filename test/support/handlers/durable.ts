@@ -9,12 +9,14 @@ export interface DurableInput {
   folder: string;
   /** Of the child; absent: it is the parent. */
   name?: string;
+  /** Of the children, one for each. */
+  endpoints?: string[];
 }
 
 export const config = { concurrency: 16 };
 
 export default async function durable({ id, input }: Job<DurableInput>, ctx: Context) {
-  const { folder, name } = input;
+  const { endpoints = ['child', 'child'], folder, name } = input;
   const note = (text: string) => appendFileSync(join(folder, 'notes'), `${text}\n`);
   const at = async (file: string) => {
     while (!existsSync(join(folder, file))) await delay(5, undefined, { signal: ctx.signal });
@@ -31,8 +33,11 @@ export default async function durable({ id, input }: Job<DurableInput>, ctx: Con
   note('planned');
   await at('start');
   const ends = await Promise.all(
-    plan.map((side) =>
-      ctx.run<{ name: string }>(side, { endpoint: 'child', input: { folder, name: side } }),
+    plan.map((side, index) =>
+      ctx.run<{ name: string }>(side, {
+        endpoint: String(endpoints[index]),
+        input: { folder, name: side },
+      }),
     ),
   );
   note('resumed');

@@ -393,7 +393,7 @@ describe('a flow that is refused', () => {
     await submit(all('a'));
     expect(await refused(all('b'))).toMatchObject({
       code: 'queue_full',
-      message: 'endpoint e can take 700 more jobs, and the flow has 800 for it; maxQueued is 1500',
+      message: 'endpoint e can take 700 more jobs, and not 800; maxQueued is 1500',
     });
     expect((await platform.health()).jobs.inQueue).toBe(800);
   });
