@@ -113,7 +113,7 @@ describe.skipIf(isLeftOut)('the image of a project', () => {
     const endpoints = cases.map(({ template }) => template);
     platform = await PlatformProcess.start({ endpoints });
     [model, registry] = [await startModel(), await startRegistry()];
-  }, 5 * MINUTE_MS);
+  }, LIMIT_MS);
 
   afterAll(async () => {
     if (trouble !== undefined) return;
@@ -122,7 +122,7 @@ describe.skipIf(isLeftOut)('the image of a project', () => {
     await platform?.close();
     await removeWithDescendants(base);
     rmSync(folder, { recursive: true, force: true });
-  }, 5 * MINUTE_MS);
+  }, LIMIT_MS);
 
   // Builds mostly wait for the network.
   describe.concurrent('builds and runs as its README says', { timeout: LIMIT_MS }, () => {
