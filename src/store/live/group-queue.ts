@@ -27,9 +27,11 @@ export class GroupQueue {
   weight = 1;
   /** Mean run time of its jobs, ms; undefined: none has ended. */
   meanMs: number | undefined;
-  /** Running jobs, and what `used` has for them. */
+  /** Running jobs, what `used` has for them, their GPUs, and the sum of these times their start. */
   running = 0;
   runningMs = 0;
+  runningGpus = 0;
+  runningSince = 0;
   /** Of PriorityQueue: the order of the groups that wait, and among those that have used as much. */
   key = 0;
   order = 0;

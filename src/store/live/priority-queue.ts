@@ -28,13 +28,11 @@ export class PriorityQueue {
   readonly held = new Set<GroupQueue>();
   #order = 0;
   #meanMs: number | undefined;
-  /** Over the active groups, those that wait or run: their weights, and these times what they have used. */
-  #weights = 0;
-  #weighted = 0;
-  /** Over the runs: their GPUs, these times their start, and what their groups are charged for. */
-  #gpus = 0;
-  #starts = 0;
-  #charged = 0;
+  /** GPU ms of the longest run; forgotten over eight times as much. */
+  #longest = FIRST_ESTIMATE_MS;
+  /** The active groups: those that wait, and those that only run. */
+  readonly #competing = new MeanUse();
+  readonly #running = new MeanUse();
   /** Virtual time when the last group stopped to be active. */
   #last = 0;
 
@@ -51,16 +49,28 @@ export class PriorityQueue {
     return this.#heap;
   }
 
+  /** The groups that wait, the next one first. Each step takes O(log n). */
+  *inOrder(): Generator<GroupQueue> {
+    const front: GroupQueue[] = this.#heap.slice(0, 1);
+    for (let next = front.shift(); next; next = front.shift()) {
+      yield next;
+      for (const index of [2 * next.index + 1, 2 * next.index + 2]) {
+        const below = this.#heap[index];
+        if (below) insert(front, below);
+      }
+    }
+  }
+
   get isEmpty(): boolean {
     return this.groups.size === 0;
   }
 
-  /** What a group has used that is served as it should be: the mean of the active groups, by weight. */
+  /**
+   * What a group has used that is served as it should be: the mean of the groups that wait. Others may use less than their
+   * share, and a group that begins at their use would take all.
+   */
   virtualTime(now: number): number {
-    if (this.#weights === 0) return this.#last;
-    // Running jobs have used only what has passed.
-    const ahead = this.#charged - (now * this.#gpus - this.#starts);
-    return (this.#weighted - ahead) / this.#weights;
+    return this.#competing.at(now) ?? this.#running.at(now) ?? this.#last;
   }
 
   /** No group was active since the start: it goes on from here. */
@@ -78,14 +88,19 @@ export class PriorityQueue {
       mean === undefined ? ms : mean + share * (ms - mean);
     queue.meanMs = mix(queue.meanMs, GROUP_SHARE);
     this.#meanMs = mix(this.#meanMs, ALL_SHARE);
+    this.#longest -= Math.min(this.#longest, ms) / 8;
   }
 
-  /** Groups that had no ready jobs begin where the others are: they have saved nothing. */
+  /**
+   * Groups that had no ready jobs begin where the others are: they have saved nothing. One that runs may be behind by the
+   * long jobs of the others, which ran meanwhile.
+   */
   admit(now: number, note: (queue: GroupQueue, ms: number) => void): void {
     if (this.#joining.size === 0) return;
     const current = this.virtualTime(now);
     for (const queue of this.#joining) {
-      const used = Math.max(queue.used, current);
+      const behind = queue.running > 0 ? (this.#longest * (queue.running + 1)) / queue.weight : 0;
+      const used = Math.max(queue.used, current - behind);
       if (used !== queue.used) note(queue, (used - queue.used) * queue.weight);
       queue.used = used;
       this.#enter(queue);
@@ -126,7 +141,6 @@ export class PriorityQueue {
   end(run: Run, ms: number, now: number): void {
     this.correct(run.queue, run.gpus * ms, now);
     this.#charge(run, -1);
-    if (this.#weights === 0) this.#last = Math.max(this.#last, run.queue.used);
   }
 
   /** The run takes longer than its group is charged for. */
@@ -139,38 +153,33 @@ export class PriorityQueue {
   /** The group has used so much more GPU ms. */
   correct(queue: GroupQueue, ms: number, now: number): void {
     this.#wake(queue, now);
-    const sign = this.#isActive(queue) ? 1 : 0;
-    this.#count(queue, -sign);
-    queue.used += ms / queue.weight;
-    this.#count(queue, sign);
-    this.#reorder(queue);
+    this.#change(queue, () => {
+      queue.used += ms / queue.weight;
+    });
   }
 
   #wake(queue: GroupQueue, now: number): void {
-    if (!this.#isActive(queue)) queue.used = Math.max(queue.used, this.virtualTime(now));
+    if (!this.#meanOf(queue)) queue.used = Math.max(queue.used, this.virtualTime(now));
   }
 
   #charge({ chargedMs, gpus, queue, startedAt }: Run, sign: number): void {
-    if (this.#isActive(queue)) this.#count(queue, -1);
-    const ms = sign * gpus * chargedMs;
-    queue.running += sign;
-    queue.runningMs += ms;
-    queue.used += ms / queue.weight;
-    this.#gpus += sign * gpus;
-    this.#starts += sign * gpus * startedAt;
-    this.#charged += ms;
-    if (this.#isActive(queue)) this.#count(queue, 1);
-    this.#reorder(queue);
+    const ms = gpus * chargedMs;
+    if (sign > 0) this.#longest = Math.max(this.#longest, ms);
+    this.#change(queue, () => {
+      queue.running += sign;
+      queue.runningMs += sign * ms;
+      queue.runningGpus += sign * gpus;
+      queue.runningSince += sign * gpus * startedAt;
+      queue.used += (sign * ms) / queue.weight;
+    });
   }
 
   reweigh(queue: GroupQueue, weight: number): void {
-    const sign = this.#isActive(queue) ? 1 : 0;
-    this.#count(queue, -sign);
-    // What has ended stays as it was counted.
-    queue.used += queue.runningMs / weight - queue.runningMs / queue.weight;
-    queue.weight = weight;
-    this.#count(queue, sign);
-    this.#reorder(queue);
+    this.#change(queue, () => {
+      // What has ended stays as it was counted.
+      queue.used += queue.runningMs / weight - queue.runningMs / queue.weight;
+      queue.weight = weight;
+    });
   }
 
   /** For the search under way: its next jobs come after those of groups that have used less. */
@@ -199,51 +208,46 @@ export class PriorityQueue {
   }
 
   #arrive(queue: GroupQueue): void {
-    if (queue.running > 0) {
-      this.#enter(queue);
-      return;
-    }
     queue.state = 'joining';
     this.#joining.add(queue);
   }
 
   #enter(queue: GroupQueue): void {
-    if (!this.#isActive(queue)) this.#count(queue, 1);
-    queue.state = 'waiting';
-    queue.key = queue.used;
-    queue.order = ++this.#order;
+    this.#change(queue, () => {
+      queue.state = 'waiting';
+      queue.order = ++this.#order;
+    });
     this.#push(queue);
   }
 
   #leave(queue: GroupQueue, state: 'idle' | 'held'): void {
-    const isActive = this.#isActive(queue);
     this.#joining.delete(queue);
     this.held.delete(queue);
     this.#drop(queue);
-    queue.state = state;
-    if (!isActive || this.#isActive(queue)) return;
-    this.#count(queue, -1);
-    if (this.#weights === 0) this.#last = Math.max(this.#last, queue.used);
+    this.#change(queue, () => {
+      queue.state = state;
+    });
   }
 
-  #isActive(queue: GroupQueue): boolean {
-    return queue.state === 'waiting' || queue.running > 0;
+  /** The mean that the group is part of. */
+  #meanOf(queue: GroupQueue): MeanUse | undefined {
+    if (queue.state === 'waiting') return this.#competing;
+    return queue.running > 0 ? this.#running : undefined;
   }
 
-  #count({ used, weight }: GroupQueue, sign: number): void {
-    if (sign === 0) return;
-    this.#weights += sign * weight;
-    this.#weighted += sign * weight * used;
-    if (this.#weights > 0) return;
-    this.#weights = 0;
-    this.#weighted = 0;
-  }
-
-  #reorder(queue: GroupQueue): void {
+  #change(queue: GroupQueue, act: () => void): void {
+    const before = this.#meanOf(queue);
+    before?.count(queue, -1);
+    act();
+    const after = this.#meanOf(queue);
+    after?.count(queue, 1);
     queue.key = queue.used;
-    if (queue.index < 0) return;
-    this.#rise(queue.index);
-    this.#sink(queue.index);
+    if (queue.index >= 0) {
+      this.#rise(queue.index);
+      this.#sink(queue.index);
+    }
+    if (!before || after || !this.#competing.isEmpty || !this.#running.isEmpty) return;
+    this.#last = Math.max(this.#last, queue.used);
   }
 
   #push(queue: GroupQueue): void {
@@ -297,6 +301,45 @@ export class PriorityQueue {
   }
 }
 
+/** Of groups by their weights: what they have used so far. */
+class MeanUse {
+  #weights = 0;
+  #weighted = 0;
+  /** Of their runs: what is charged, the GPUs, and these times the start. */
+  #charged = 0;
+  #gpus = 0;
+  #since = 0;
+
+  get isEmpty(): boolean {
+    return this.#weights === 0;
+  }
+
+  count(queue: GroupQueue, sign: number): void {
+    const { runningGpus, runningMs, runningSince, used, weight } = queue;
+    this.#weights += sign * weight;
+    this.#weighted += sign * weight * used;
+    this.#charged += sign * runningMs;
+    this.#gpus += sign * runningGpus;
+    this.#since += sign * runningSince;
+    // Sums of rounded numbers do not return to zero.
+    if (this.isEmpty) [this.#weighted, this.#charged, this.#gpus, this.#since] = [0, 0, 0, 0];
+  }
+
+  /** Undefined: it has no group. */
+  at(now: number): number | undefined {
+    if (this.isEmpty) return undefined;
+    // Running jobs have used only what has passed.
+    const ahead = this.#charged - (now * this.#gpus - this.#since);
+    return (this.#weighted - ahead) / this.#weights;
+  }
+}
+
 function isBefore(a: GroupQueue, b: GroupQueue): boolean {
   return a.key < b.key || (a.key === b.key && a.order < b.order);
+}
+
+/** Into the sorted list. */
+function insert(sorted: GroupQueue[], queue: GroupQueue): void {
+  const at = sorted.findLastIndex((other) => isBefore(other, queue));
+  sorted.splice(at + 1, 0, queue);
 }

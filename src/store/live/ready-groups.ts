@@ -16,7 +16,7 @@ import { PriorityQueue, type Run } from './priority-queue.ts';
 /** Groups whose names one query returns. */
 export const GROUPS_AT_ONCE = 1_024;
 /** Groups whose first jobs one query returns. */
-const QUEUES_AT_ONCE = 16;
+const QUEUES_AT_ONCE = 64;
 /** Among how many of those that wait, groups without jobs in memory are looked for. */
 const LOOKED_AT = 128;
 /** Groups without ready or running jobs that have used more than the others: so many stay. */
@@ -185,9 +185,14 @@ export class ReadyGroups {
     for (const group of new Set([...Object.keys(before), ...Object.keys(weights)])) {
       for (const all of this.#queues) {
         const queue = all.groups.get(group);
-        if (queue) all.reweigh(queue, weights[group] ?? 1);
+        if (queue) all.reweigh(queue, this.#weightOf(group));
       }
     }
+  }
+
+  /** Callers choose the names: `constructor` is one, too. */
+  #weightOf(group: string): number {
+    return Object.hasOwn(this.#weights, group) ? (this.#weights[group] ?? 1) : 1;
   }
 
   /** Takes the change of a job into account. */
@@ -226,7 +231,6 @@ export class ReadyGroups {
       return this.#select(search, touched);
     } finally {
       for (const queue of touched) this.#openPriority(queue.priority).restore(queue);
-      this.#pruneIdle();
     }
   }
 
@@ -282,10 +286,12 @@ export class ReadyGroups {
     { limit, shareJobs, windowJobs }: Search,
     { jobs }: Selection,
   ): Need {
-    const wanted = all.waiting
-      .slice(0, LOOKED_AT)
+    const wanted = all
+      .inOrder()
+      .take(LOOKED_AT)
       .filter((queue) => !queue.hasAll && queue.jobs.length <= queue.taken)
-      .slice(0, QUEUES_AT_ONCE);
+      .take(QUEUES_AT_ONCE)
+      .toArray();
     const most = Math.max(2, Math.floor(shareJobs / 2 / all.waiting.length));
     const count = Math.ceil(Math.max(windowJobs, limit - jobs.length) / wanted.length);
     return {
@@ -314,6 +320,7 @@ export class ReadyGroups {
 
   /** Of groups that have changed and have more than `most` jobs in memory, `kept` stay. @returns the others */
   trimChanged(most: number, kept: number): StoredJob[] {
+    this.#pruneIdle();
     if (this.#changed.size === 0) return [];
     const dropped: StoredJob[] = [];
     for (const queue of this.#changed) {
@@ -369,7 +376,7 @@ export class ReadyGroups {
     if (known) return known;
     const hasAll = !this.#unread?.has(priority);
     const queue = new GroupQueue(priority, group, { hasAll });
-    queue.weight = this.#weights[group] ?? 1;
+    queue.weight = this.#weightOf(group);
     all.groups.set(group, queue);
     queue.hasRow = this.#gone.delete(nameOf(queue));
     if (group !== NO_GROUP) this.#groupCount += 1;

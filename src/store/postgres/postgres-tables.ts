@@ -1,7 +1,14 @@
 // The tables of a Postgres database, for its store and for readers: rows of many jobs are one parameter of one statement.
 import type { Counts } from '../live/live-endpoint.ts';
 import { LiveJobs } from '../live/live-jobs.ts';
-import { compareRows, imageColumns, listImageValues } from '../sql/job-row.ts';
+import type { WantedJobs } from '../live/ready-groups.ts';
+import {
+  allJobColumns,
+  compareRows,
+  imageColumns,
+  listImageValues,
+  readJob,
+} from '../sql/job-row.ts';
 import { readOperation } from '../sql/sql-store.ts';
 import { SqlTables } from '../sql/sql-tables.ts';
 import {
@@ -9,6 +16,7 @@ import {
   type SqlValue,
   type Step,
   type Store,
+  type StoredJob,
   StoreUnavailableError,
 } from '../store.ts';
 import type { AddedRow, ChangedRow } from '../tables.ts';
@@ -76,7 +84,42 @@ export class PostgresTables extends SqlTables {
       ],
     };
   }
+
+  override *readyJobsOfGroups(
+    endpointId: string,
+    wanted: readonly WantedJobs[],
+    limit: number,
+  ): Step<StoredJob[]> {
+    const rows = yield {
+      sql: READY_JOBS,
+      params: [
+        encodeArray(
+          INT8,
+          wanted.map(({ priority }) => priority),
+        ),
+        encodeArray(
+          TEXT,
+          wanted.map(({ group }) => group),
+        ),
+        encodeArray(
+          INT8,
+          wanted.map(({ from = 0 }) => from),
+        ),
+        endpointId,
+        limit,
+      ],
+    };
+    return rows.map(readJob).sort((a, b) => a.place - b.place);
+  }
 }
+
+const READY_JOBS = `select ${allJobColumns}
+  from unnest(?::int8[], ?::text[], ?::int8[]) as wanted (of_priority, of_group, from_place)
+  cross join lateral (
+    select ${allJobColumns} from job where endpoint_id = ? and status = 'IN_QUEUE' and lane = 0
+      and priority = of_priority and group_key = of_group and place >= from_place
+    order by place limit ?
+  ) as ready`;
 
 const ALL_COLUMNS = imageColumns.map((_, index) => index);
 

@@ -14,6 +14,8 @@ export interface QueuedGroups {
   /** And after the leases. */
   leasedMb: number;
   leasesPerSecond: number;
+  /** Processor time of the process, a lease and its report, µs. */
+  processorUs: number;
   /** Groups of which the first leases were, once each. */
   groupsLeased: number;
 }
@@ -41,6 +43,7 @@ const hello = { protocol: PROTOCOL_VERSION, version: '0.0.0', slots: TAKEN, devi
 await link.hello({ ...WORKER, ...hello, outbox: [] });
 const groupsLeased = new Set<string>();
 const startedAt = performance.now();
+const cpuAtStart = process.cpuUsage();
 for (let taken = 0; taken < leases; ) {
   const takeId = String(taken);
   const request = { ...WORKER, takeId, max: TAKEN, waitMs: 0, held: [] };
@@ -51,8 +54,10 @@ for (let taken = 0; taken < leases; ) {
   taken += given.length;
 }
 const leasesPerSecond = Math.round((1_000 * leases) / (performance.now() - startedAt));
+const { system, user } = process.cpuUsage(cpuAtStart);
+const processorUs = Math.round((user + system) / leases);
 const result: QueuedGroups = {
-  ...{ queuedMb, leasedMb: readMb(), leasesPerSecond },
+  ...{ queuedMb, leasedMb: readMb(), leasesPerSecond, processorUs },
   groupsLeased: groupsLeased.size,
 };
 console.log(JSON.stringify(result));
