@@ -3,6 +3,7 @@ import type { Log } from '../../base/log.ts';
 import { readProxies } from '../../base/net/outgoing-proxy.ts';
 import { SESSION_IDLE_MS, SESSION_MAX_MS } from '../../platform/defaults.ts';
 import type { PlatformOptions, PlatformTls } from '../../platform/platform-options.ts';
+import { MAX_WAIT_MS } from '../../wire/link/worker-link.ts';
 import { HISTORY_POLICIES } from '../../wire/resources/fields.ts';
 import { EXIT } from '../command.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';
@@ -45,8 +46,8 @@ const MAX_HEADER_FILE_BYTES = 65_536;
 const MAX_HEADERS = 32;
 const HEADER_LINE = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e]*)$/;
 
-function milliseconds(target: Member<number>, help: string, fallback: number) {
-  const range = { min: 1, max: 24 * HOUR_MS, unit: 'ms' } as const;
+function milliseconds(target: Member<number>, help: string, fallback: number, max = 24 * HOUR_MS) {
+  const range = { min: 1, max, unit: 'ms' } as const;
   return integer({ ...range, default: fallback, section: 'advanced', sets: [target], help });
 }
 
@@ -137,11 +138,13 @@ const queueOptions = defineGroup('Queue', {
     member('settings.renewEveryMs'),
     'interval at which workers renew their leases; less than --lease-ms',
     5_000,
+    MAX_WAIT_MS,
   ),
   takeWaitMs: milliseconds(
     member('settings.takeWaitMs'),
     'how long a worker waits for jobs in one call',
     20_000,
+    MAX_WAIT_MS,
   ),
   timeoutGraceMs: milliseconds(
     member('settings.timeoutGraceMs'),

@@ -99,8 +99,9 @@ export type WorkerIdentity = TypeOf<typeof workerIdentity>;
 export const MAX_JOB_ID_LENGTH = 128;
 const jobId = text({ min: 1, max: MAX_JOB_ID_LENGTH });
 const token = text({ min: 1, max: 64 });
-/** ms. */
-const waitMs = whole({ max: 60_000 });
+/** Longest wait of a call, ms. */
+export const MAX_WAIT_MS = 60_000;
+const waitMs = whole({ max: MAX_WAIT_MS });
 /** The platform keeps it as long as the worker, and may have thousands of workers. */
 const name = text({ max: 200 });
 

@@ -9,8 +9,18 @@ import {
   readRateLimits,
 } from '../../../../src/cli/options/limit-options.ts';
 import { composeMembers } from '../../../../src/cli/options/platform-option.ts';
+import { serveOptions } from '../../../../src/cli/options/serve-options.ts';
 import { DEFAULT_QUOTAS } from '../../../../src/control/limits/quotas.ts';
 import { measureLimits } from '../../../../src/platform/machine.ts';
+import { MAX_WAIT_MS } from '../../../../src/wire/link/worker-link.ts';
+
+it.each(['--take-wait-ms', '--renew-every-ms'])(
+  '%s is at most as long as a worker may wait in one call',
+  (name) => {
+    expect(() => parseOptions(serveOptions, [name, `${MAX_WAIT_MS}`])).not.toThrow();
+    expect(() => parseOptions(serveOptions, [name, `${MAX_WAIT_MS + 1}`])).toThrow(name);
+  },
+);
 
 describe('--rate-limit', () => {
   it('has the platform’s default', () => {
