@@ -79,6 +79,9 @@ export const details = z.looseObject({
   id: z.string(),
   input: z.looseObject({ tag: z.string() }),
   schedule: z.object({ id: z.string(), tickAt: z.number() }).exactOptional(),
+  timeline: z
+    .array(z.looseObject({ at: z.number(), event: z.string(), attempt: z.int().exactOptional() }))
+    .exactOptional(),
 });
 
 const schedule = z.looseObject({
@@ -121,6 +124,17 @@ export function readTickJobs(calls: readonly Call[]): TickJob[] {
     if (of) jobs.set(id, { id, scheduleId: of.id, tickAt: of.tickAt, event });
   }
   return [...jobs.values()];
+}
+
+/** The starts of attempts that the last details of the job show. */
+export function readStarts({ calls }: JobFacts): {
+  call: Call | undefined;
+  starts: { at: number; attempt: number }[];
+} {
+  const call = calls.findLast((each) => each.request.do === 'details' && isDone(each));
+  const { timeline = [] } = call ? details.parse(call.answer?.body) : {};
+  const starts = timeline.filter(({ event }) => event === 'started');
+  return { call, starts: starts.map(({ at, attempt = 0 }) => ({ at, attempt })) };
 }
 
 const ROUTES_WITH_RESULT = ['status', 'runsync', 'stream', 'webhook'];

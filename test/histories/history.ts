@@ -9,6 +9,7 @@ export interface History {
   /** Each tag starts with it: several histories may share a platform. */
   name: string;
   endpoints: Record<string, Endpoint>;
+  limits: readonly Limit[];
   leaseMs: number;
   /** No worker fails, and no connection of one, except when the platform is away. */
   areWorkersSteady?: boolean;
@@ -17,7 +18,18 @@ export interface History {
 
 export interface Endpoint {
   user: string;
-  groupConcurrency?: number;
+}
+
+/** Of jobs of these endpoints together. */
+export interface Limit {
+  name: string;
+  endpoints: readonly string[];
+  /** `group`: of each group of jobs; jobs without a group have none. */
+  key: 'group' | null;
+  /** Most jobs that run at once. */
+  concurrency: number | null;
+  /** Most attempts that start in a window. */
+  rateLimit: { max: number; perMs: number } | null;
 }
 
 export type HistoryEvent = Call | Posted | Fault | Settled;

@@ -7,7 +7,7 @@ import { LIES } from './lies.ts';
 import { check } from './rules.ts';
 import { record } from './run.ts';
 import { addUsers, OWN_ENDPOINTS, PLATFORM_ARGS, RecordedWorker, type User } from './stand.ts';
-import type { StoryName } from './stories.ts';
+import { type StoryName, TWIN } from './stories.ts';
 
 let platform: PlatformProcess;
 let users: readonly [User, User];
@@ -17,8 +17,11 @@ beforeAll(async () => {
   platform = await PlatformProcess.start({ endpoints: OWN_ENDPOINTS, args: PLATFORM_ARGS });
   ends.defer(() => platform.close());
   users = await addUsers(platform);
-  const place = { id: 'w', folder: platform.folder };
-  await ends.use(new RecordedWorker(platform.url, users[0], place)).untilReady();
+  const workers = ['work', TWIN].map((endpoint) => {
+    const place = { id: `w-${endpoint}`, folder: platform.folder };
+    return ends.use(new RecordedWorker(platform.url, { ...users[0], endpoint }, place));
+  });
+  await Promise.all(workers.map((worker) => worker.untilReady()));
 });
 afterAll(() => ends.disposeAsync());
 

@@ -169,6 +169,16 @@ export const LIES: Record<RuleName, LieCase> = {
     () => rewriteChunks((chunks) => chunks.slice(0, -1)),
   ],
   'delay-cut': ['starts a delayed job at once', 'delay', () => dropPolicy()],
+  'rate-exceeded': [
+    'takes jobs out of their limit, which start at once',
+    'paced',
+    () => dropPolicy(),
+  ],
+  'limit-exceeded': [
+    'takes jobs out of their limit, which run long',
+    'limited',
+    () => dropPolicy(),
+  ],
   'group-overlaps': ['takes jobs out of their group', 'group', () => dropPolicy()],
   'foreign-read': [
     'shows the jobs of another user',
@@ -261,10 +271,11 @@ function pretend(path: RegExp, status: string): Lie {
   return on(path, async (asked) => json({ id: asked.path.split('/').at(-1), status }));
 }
 
+/** Of a submission of one job or of several. */
 function dropPolicy(): Lie {
-  return on(RUN, ({ body }, forward) => {
-    const { policy: _policy, ...rest } = JSON.parse(body);
-    return forward({ body: JSON.stringify(rest) });
+  return on(/\/(run|jobs)$/, ({ body }, forward) => {
+    const drop = (name: string, value: unknown) => (name === 'policy' ? undefined : value);
+    return forward({ body: JSON.stringify(JSON.parse(body || '{}'), drop) });
   });
 }
 

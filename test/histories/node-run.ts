@@ -33,7 +33,7 @@ export async function recordNodes({ faults, nodes: count, ...load }: NodeLoad): 
   const nodes = await NodeProcesses.start({
     store: (index) => proxies[index]?.redirect(store) ?? '',
     ...{ count, shards: 2 * count, endpoints: OWN_ENDPOINTS, engine: 'process' },
-    args: PLATFORM_ARGS,
+    args: [...PLATFORM_ARGS, ...(load.args ?? [])],
   });
   ends.defer(() => nodes.close());
   const networks = await Promise.all(nodes.all.map(({ url }) => TcpProxy.start(url)));
@@ -41,7 +41,7 @@ export async function recordNodes({ faults, nodes: count, ...load }: NodeLoad): 
     network.weather = createWeather(random);
     ends.defer(() => network.close());
   }
-  const users = await addUsers(nodes.at(0));
+  const users = await addUsers(nodes.at(0), load.limitKey);
   const urls = networks.map(({ url }) => url);
   const workers = startWorkers(ends, users, { urls, folder: nodes.at(0).folder });
   const paused = new Set<PlatformProcess>();

@@ -9,12 +9,27 @@ import { QUICK_STORIES } from './stories.ts';
 
 export type Load = Pick<
   Recording,
-  'seed' | 'clients' | 'loadMs' | 'settleMs' | 'stories' | 'calmMs'
->;
+  'seed' | 'clients' | 'loadMs' | 'settleMs' | 'stories' | 'calmMs' | 'limitKey'
+> & { args?: readonly string[] };
 
 /** The load of the short runs, but for its seed. */
 export const QUICK_LOAD: Omit<Load, 'seed'> = {
   ...{ clients: 15, loadMs: 5_000, calmMs: 1_500, settleMs: 60_000, stories: QUICK_STORIES },
+};
+/**
+ * Jobs of endpoints that share a limit, which holds most of them back. A worker that waits asks again after all jobs must have
+ * ended: if nobody wakes it, they do not.
+ */
+export const LIMITED_LOAD: Omit<Load, 'seed'> = {
+  ...{
+    ...QUICK_LOAD,
+    clients: 6,
+    loadMs: 6_000,
+    calmMs: 3_000,
+    stories: ['limited', 'paced'],
+    settleMs: 45_000,
+  },
+  ...{ limitKey: null, args: ['--take-wait-ms', '60000'] },
 };
 /** Share of the exchanges of clients and workers that have a fault. */
 const FAULT_SHARE = 0.04;
@@ -23,7 +38,8 @@ const LONGEST_PAUSE_MS = 3_000;
 export async function recordPlatform(load: Load): Promise<History> {
   await using ends = new AsyncDisposableStack();
   const random = createRandom(load.seed + 1);
-  const platform = await PlatformProcess.start({ endpoints: OWN_ENDPOINTS, args: PLATFORM_ARGS });
+  const args = [...PLATFORM_ARGS, ...(load.args ?? [])];
+  const platform = await PlatformProcess.start({ endpoints: OWN_ENDPOINTS, args });
   ends.defer(() => platform.close());
   const startProxy = async () => {
     const proxy = await TcpProxy.start(platform.url);
@@ -31,7 +47,7 @@ export async function recordPlatform(load: Load): Promise<History> {
     return proxy;
   };
   const [forClients, forWorkers] = [await startProxy(), await startProxy()];
-  const users = await addUsers(platform);
+  const users = await addUsers(platform, load.limitKey);
   const place = { urls: [forWorkers.url], folder: platform.folder };
   const workers = startWorkers(ends, users, place);
   const restart = async (signal: NodeJS.Signals) => {

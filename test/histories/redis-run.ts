@@ -81,7 +81,7 @@ class RedisMachine implements ReplayedMachine {
     await using redis = await startRedis(this.disk.folder, { appendfsync, env });
     const name = `redis-${seed}`;
     const endpoints = { [QUEUE]: { user: USER } };
-    const recorder = new Recorder({ seed, name, endpoints, leaseMs: 0 });
+    const recorder = new Recorder({ seed, name, endpoints, limits: [], leaseMs: 0 });
     const random = createRandom(seed);
     const until = Date.now() + loadMs;
     let tags = 0;

@@ -4,12 +4,21 @@ import type { Call, History, Piece, Posted, Request, Submission } from './histor
 import { check, type RuleName } from './rules.ts';
 
 const START = 1_000_000;
+/** Endpoints that share a limit. */
+const OTHERS = { left: { user: 'owner' }, right: { user: 'owner' } };
 
 /** Writes a history in which each call takes 10 ms. */
 class Scribe {
   readonly history: History = {
     ...{ seed: 1, name: 't', leaseMs: 1_000, areWorkersSteady: true, events: [] },
-    endpoints: { work: { user: 'owner', groupConcurrency: 1 }, side: { user: 'guest' } },
+    endpoints: { work: { user: 'owner' }, side: { user: 'guest' }, ...OTHERS },
+    limits: [
+      { name: 'work', endpoints: ['work'], key: 'group', concurrency: 1, rateLimit: null },
+      {
+        ...{ name: 'both', endpoints: Object.keys(OTHERS), key: null, concurrency: 1 },
+        rateLimit: { max: 2, perMs: 1_000 },
+      },
+    ],
   };
   at = START;
 
@@ -117,6 +126,19 @@ function writeHonest(): History {
   scribe.call({ do: 'list', endpoint: 'work' }, { jobs: listed });
   for (let read = 0; read < 2; read++) {
     for (const [id, end] of Object.entries(ENDS)) scribe.ask('status', id, end);
+  }
+  for (const [endpoint, startedAt] of [
+    ['left', START + 100],
+    ['right', START + 120],
+    ['right', START + 1_100],
+  ] as const) {
+    const id = `${endpoint}-${startedAt - START}`;
+    const body = { input: { tag: `t-${id}`, ms: 1 } };
+    scribe.call({ do: 'run', endpoint, body }, { id, status: 'IN_QUEUE' });
+    const end = { id, ...complete(id, { startedAt }) };
+    scribe.call({ do: 'status', endpoint, job: id }, end);
+    const timeline = [{ at: startedAt - 2, event: 'started', attempt: 1 }];
+    scribe.call({ do: 'details', endpoint, job: id }, { ...end, ...body, timeline });
   }
   return scribe.history;
 }
@@ -245,6 +267,15 @@ const LIES: Record<RuleName, (history: History) => void> = {
     rewriteEnd(history, 'late', complete('late', { startedAt: START + 400 })),
   'group-overlaps': (history) =>
     rewriteEnd(history, 'group-2', complete('group-2', { startedAt: START + 105 })),
+  'limit-exceeded': (history) =>
+    rewrite(
+      find(history, 'status', 'right-120')[0],
+      complete('right-120', { startedAt: START + 105 }),
+    ),
+  'rate-exceeded': (history) =>
+    rewrite(find(history, 'details', 'right-1100')[0], {
+      timeline: [{ at: START + 1_000, event: 'started', attempt: 1 }],
+    }),
   'foreign-read': (history) =>
     rewrite(findCall(history, ({ user }) => user === 'guest').answer ?? undefined, { status: 200 }),
   'webhook-missing'(history) {

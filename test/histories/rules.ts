@@ -14,6 +14,7 @@ import {
   readTickJobs,
 } from './facts.ts';
 import type { Call, History, HistoryEvent } from './history.ts';
+import { findBursts, findOverlaps } from './limit-rules.ts';
 import {
   areInOrder,
   findMade,
@@ -331,31 +332,14 @@ const RULES = {
     yield { says, events: [job.knownBy, early.event] };
   }),
 
-  /** Jobs of a group do not run at the same time, unless a paused worker has lost a lease. */
-  'group-overlaps': function* ({ faults, history, jobs }) {
-    const limited = [...jobs.values()].flatMap((job) => {
-      const output = findMade(job).find((made) => made.endedAt !== undefined);
-      const { group } = job.body.policy ?? {};
-      const limit = history.endpoints[job.endpoint]?.groupConcurrency;
-      if (!output?.endedAt || group === undefined || limit !== 1) return [];
-      const { endpoint } = job;
-      return [{ ...output, endpoint, endedAt: output.endedAt, place: `${endpoint} ${group}` }];
-    });
-    const isCalm = (run: { endpoint: string; startedAt: number; endedAt: number }) =>
-      faults.every(
-        ({ endpoint, from, to }) =>
-          endpoint !== run.endpoint || run.endedAt < from || run.startedAt > to + history.leaseMs,
-      );
-    const calm = limited.filter(isCalm).sort((a, b) => a.startedAt - b.startedAt);
-    for (const run of Map.groupBy(calm, ({ place }) => place).values()) {
-      for (const [index, one] of run.entries()) {
-        const next = run[index + 1];
-        if (!next || next.startedAt >= one.endedAt) continue;
-        const says = `${one.tag} and ${next.tag} of one group ran at the same time`;
-        yield { says, events: [one.event, next.event] };
-      }
-    }
-  },
+  /** No more jobs of a group run at once than its endpoint lets them. */
+  'group-overlaps': (facts) => findOverlaps(facts, false),
+
+  /** A shared limit starts no more jobs in any window, over all of its endpoints. */
+  'rate-exceeded': findBursts,
+
+  /** A shared limit runs no more jobs at once, over all of its endpoints. */
+  'limit-exceeded': (facts) => findOverlaps(facts, true),
 
   /** Other users get 404, as if the job did not exist. */
   'foreign-read': function* ({ calls, history }) {

@@ -5,10 +5,10 @@ import { z } from 'zod';
 import { createRandom } from '../support/random.ts';
 import { RecordingClient } from './client.ts';
 import { collectFacts } from './facts.ts';
-import { type History, Recorder } from './history.ts';
+import { type History, type Limit, Recorder } from './history.ts';
 import { check } from './rules.ts';
 import { describeEndpoints, LEASE_MS, receiveWebhooks, type User } from './stand.ts';
-import { type Scene, STORIES, type StoryName } from './stories.ts';
+import { LIMITED, type Scene, STORIES, type StoryName } from './stories.ts';
 
 /** Resolves with the endpoint whose worker may have lost its leases. */
 // biome-ignore lint/suspicious/noConfusingVoidType: most faults resolve with nothing.
@@ -29,6 +29,8 @@ export interface Recording {
   isOneRound?: boolean;
   /** See History. */
   areWorkersSteady?: boolean;
+  /** Of the shared limit, as `addUsers` made it. Default: group. */
+  limitKey?: Limit['key'];
   /** During the load, the faults of a group follow each other in random order. */
   faults?: readonly FaultGroup[];
   /** Longest time between two faults of a group, ms. Default 1,000. */
@@ -53,10 +55,10 @@ const listedSchedules = z.object({
 const listed = z.object({ jobs: z.array(z.looseObject({ id: z.string(), status: z.string() })) });
 
 export async function record(recording: Recording): Promise<History> {
-  const { areWorkersSteady = false, seed, users } = recording;
-  const endpoints = describeEndpoints(users);
+  const { areWorkersSteady = false, limitKey, seed, users } = recording;
+  const described = describeEndpoints(users, limitKey);
   const name = `h${seed}`;
-  const recorder = new Recorder({ seed, name, endpoints, leaseMs: LEASE_MS, areWorkersSteady });
+  const recorder = new Recorder({ seed, name, ...described, leaseMs: LEASE_MS, areWorkersSteady });
   const receiver = await receiveWebhooks(recorder);
   try {
     const run = new Run(recording, recorder, receiver.url);
@@ -202,13 +204,14 @@ class Run {
     }
   }
 
-  /** Reads each job that clients know, and its stream. */
+  /** Reads each job that clients know, its stream, and the starts of its attempts if they are limited. */
   async #read({ client, endpoint }: Place, until: number): Promise<void> {
     const { jobs } = collectFacts(this.#recorder.history);
     for (const { body, id } of [...jobs.values()].filter((job) => job.endpoint === endpoint)) {
       const isAnswered = async () => ((await client.status(endpoint, id))?.status ?? 500) < 500;
       while (!(await isAnswered()) && Date.now() < until) await sleep(POLL_MS);
       if (body.input.chunks !== undefined) await client.page(endpoint, id, '0');
+      if (body.policy?.group === LIMITED) await client.details(endpoint, id);
     }
   }
 

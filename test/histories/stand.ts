@@ -7,9 +7,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { WEBHOOK_HEADERS } from '../../src/client.ts';
 import { fixture, type PlatformProcess, Process } from '../support/processes.ts';
-import type { History, Recorder } from './history.ts';
+import type { History, Limit, Recorder } from './history.ts';
 import type { FaultGroup } from './run.ts';
-import { IDLE } from './stories.ts';
+import { IDLE, TWIN } from './stories.ts';
 
 export const LEASE_MS = 2_000;
 /** Long enough for leases to expire, so that another worker takes the jobs. */
@@ -21,7 +21,9 @@ export const PLATFORM_ARGS = [
   ...['--max-attempts', '100', '--allow-private-webhooks', '--trust-users'],
 ];
 /** Endpoints of the owner. The guest creates another one. */
-export const OWN_ENDPOINTS = ['work', IDLE];
+export const OWN_ENDPOINTS = ['work', TWIN, IDLE];
+/** Of the owner's endpoints that have workers, which are on different shards of several nodes. */
+const SHARED = { name: 'upstream', concurrency: 2, rateLimit: { max: 5, perMs: 400 } };
 
 export interface User {
   user: string;
@@ -34,7 +36,10 @@ const issuedKey = z.object({ key: z.string() });
 const created = z.object({ id: z.string() });
 
 /** Adds a guest. @returns the owner of the platform and the guest, each with an endpoint whose groups run one job at a time */
-export async function addUsers(platform: PlatformProcess): Promise<[owner: User, guest: User]> {
+export async function addUsers(
+  platform: PlatformProcess,
+  limitKey: Limit['key'] = 'group',
+): Promise<[owner: User, guest: User]> {
   const ask = async (method: string, path: string, body: object, key = platform.adminKey) => {
     const headers = { 'content-type': 'application/json', authorization: `Bearer ${key}` };
     const response = await platform.fetch(path, { method, headers, body: JSON.stringify(body) });
@@ -52,7 +57,10 @@ export async function addUsers(platform: PlatformProcess): Promise<[owner: User,
   const settings = { groupConcurrency: 1 };
   const creation = { name: 'side', templateId, workersMax: 0, maxAttempts: 100, ...settings };
   const { id: endpoint } = created.parse(await ask('POST', '/v1/endpoints', creation, key));
-  await ask('PATCH', '/v1/endpoints/work', settings);
+  await ask('POST', '/v1/shared-limits', { ...SHARED, key: limitKey });
+  const limits = [SHARED.name];
+  await ask('PATCH', '/v1/endpoints/work', { ...settings, limits });
+  await ask('PATCH', `/v1/endpoints/${TWIN}`, { limits });
   const { adminKey, workerKey } = platform;
   return [
     { user: 'owner', key: adminKey, workerKey, endpoint: 'work' },
@@ -60,11 +68,20 @@ export async function addUsers(platform: PlatformProcess): Promise<[owner: User,
   ];
 }
 
-export function describeEndpoints(users: readonly User[]): History['endpoints'] {
-  const served = users.map(({ endpoint, user }) => {
-    return [endpoint, { user, groupConcurrency: 1 }] as const;
+export function describeEndpoints(
+  users: readonly User[],
+  limitKey: Limit['key'] = 'group',
+): Pick<History, 'endpoints' | 'limits'> {
+  const served = users.map(({ endpoint, user }) => [endpoint, { user }] as const);
+  const groups = users.map(({ endpoint }): Limit => {
+    const alone = { key: 'group', concurrency: 1, rateLimit: null } as const;
+    return { name: endpoint, endpoints: [endpoint], ...alone };
   });
-  return { ...Object.fromEntries(served), [IDLE]: { user: 'owner' } };
+  const own = Object.fromEntries([TWIN, IDLE].map((name) => [name, { user: 'owner' }]));
+  return {
+    endpoints: { ...Object.fromEntries(served), ...own },
+    limits: [...groups, { ...SHARED, key: limitKey, endpoints: ['work', TWIN] }],
+  };
 }
 
 /** A worker process. */
@@ -109,13 +126,14 @@ export async function pause({ child }: Process, ms: number): Promise<void> {
   child.kill('SIGCONT');
 }
 
-/** Starts two workers of the owner and one of the guest. They share the `urls` in turn. */
+/** Starts three workers of the owner, one of them for the second endpoint, and one of the guest. They share the `urls` in turn. */
 export function startWorkers(
   ends: AsyncDisposableStack,
   [owner, guest]: readonly [User, User],
   { folder, urls }: { folder: string; urls: readonly string[] },
 ) {
-  const workers = [owner, owner, guest].map((user, index) => {
+  const twin = { ...owner, endpoint: TWIN };
+  const workers = [owner, owner, guest, twin].map((user, index) => {
     const url = urls[index % urls.length] ?? '';
     return ends.use(new RecordedWorker(url, user, { id: `w${index}`, folder }));
   });

@@ -20,6 +20,9 @@ export interface Scene {
 
 /** An endpoint without workers: its jobs end by their `ttl`. */
 export const IDLE = 'idle';
+/** The second endpoint of the owner. Jobs of this group share a limit at both. */
+export const TWIN = 'twin';
+export const LIMITED = 'limited';
 export const SHORTEST_TTL_MS = 10_000;
 const PURGED_DELAY_MS = 2_500;
 const LARGE_BYTES = 300_000;
@@ -28,11 +31,7 @@ const record = z.looseObject({ id: z.string(), status: z.string() });
 const batch = z.object({ jobs: z.array(z.looseObject({ id: z.string().exactOptional() })) });
 
 export const STORIES = {
-  async plain(scene: Scene) {
-    const body = compose(scene);
-    if (scene.random() < 0.5) body.webhook = scene.webhook(body.input.tag);
-    await follow(scene, await submit(scene, body));
-  },
+  plain,
 
   /** A schedule, which the last reads pause. */
   async schedule({ client, endpoint, isOpen, nextTag, random }: Scene) {
@@ -184,6 +183,32 @@ export const STORIES = {
     for (const id of ids) await follow(scene, id);
   },
 
+  /** Some jobs at both endpoints of the owner, under their shared limit of running jobs. */
+  async limited(scene: Scene) {
+    if (scene.client.user !== 'owner') return plain(scene);
+    const jobs = [scene.endpoint, TWIN, TWIN, TWIN].map(async (endpoint) => {
+      const idempotencyKey = scene.nextTag();
+      const body = compose(scene, { ms: 200 + pick(scene.random, 200) });
+      const keyed = { ...body, policy: { group: LIMITED }, idempotencyKey };
+      const answer = await repeat(scene, () => scene.client.run(endpoint, keyed));
+      await follow({ ...scene, endpoint }, idOf(answer));
+    });
+    await Promise.all(jobs);
+  },
+
+  /** More short jobs than may start in one window. */
+  async paced(scene: Scene) {
+    if (scene.client.user !== 'owner') return plain(scene);
+    const place = { ...scene, endpoint: TWIN };
+    const bodies = Array.from({ length: 8 }, () => {
+      const idempotencyKey = scene.nextTag();
+      return { ...compose(scene, { ms: 1 }), policy: { group: LIMITED }, idempotencyKey };
+    });
+    const answer = await repeat(scene, () => scene.client.runJobs(TWIN, bodies));
+    if (answer?.status !== 200) return;
+    for (const { id } of batch.parse(answer.body).jobs) await follow(place, id);
+  },
+
   async purge(scene: Scene) {
     const { client, endpoint } = scene;
     const bodies = Array.from({ length: 3 }, () => ({
@@ -225,7 +250,14 @@ export const QUICK_STORIES: readonly StoryName[] = [
   ...(['plain', 'keyed', 'sync', 'batch', 'events', 'pages', 'cancel', 'retry'] as const),
   ...(['plain', 'keyed', 'events', 'pages', 'cancel', 'retry', 'group', 'group'] as const),
   ...(['timeout', 'delay', 'purge', 'foreign', 'list', 'slow', 'slow', 'schedule'] as const),
+  ...(['limited', 'paced'] as const),
 ];
+
+async function plain(scene: Scene): Promise<void> {
+  const body = compose(scene);
+  if (scene.random() < 0.5) body.webhook = scene.webhook(body.input.tag);
+  await follow(scene, await submit(scene, body));
+}
 
 function compose({ nextTag, random }: Scene, more: Partial<Submission['input']> = {}): Submission {
   return { input: { tag: nextTag(), ms: pick(random, 25), ...more } };
