@@ -6,6 +6,7 @@ export const BUNDLED_PACKAGES = [
   '@grpc/grpc-js',
   '@grpc/proto-loader',
   '@grpc/reflection',
+  '@modelcontextprotocol/server',
   'croner',
   'fast-xml-parser',
   'fastify',

@@ -176,6 +176,10 @@ export const COMMANDS: Readonly<Record<string, CommandEntry>> = {
     summary: 'checks this machine: Node, memory, disk, GPUs, and the GPUs of each worker',
     load: async () => (await import('./commands/doctor.ts')).doctorCommand,
   },
+  mcp: {
+    summary: 'lets a coding agent operate a platform (Model Context Protocol)',
+    load: async () => (await import('./commands/mcp.ts')).mcpCommand,
+  },
   completion: {
     summary: 'prints a script that completes command lines in bash, zsh or fish',
     load: async () => (await import('./commands/completion.ts')).createCompletionCommand(COMMANDS),

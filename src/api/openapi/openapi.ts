@@ -105,7 +105,7 @@ export function createOpenApi(version: string): OpenApi {
   };
 }
 
-const PARAMETER = /:([a-z]+)/g;
+export const PARAMETER = /:([a-z]+)/g;
 
 /** Descriptions of path parameters that are not simply an ID. */
 const PATH_PARAMETERS: Readonly<Record<string, string>> = {
@@ -114,7 +114,7 @@ const PATH_PARAMETERS: Readonly<Record<string, string>> = {
   model: 'Model ID',
 };
 
-function describePathParameter(name: string): string {
+export function describePathParameter(name: string): string {
   const named = Object.values(RESOURCES).find((outline) => nameParameter(outline) === name);
   const noun = named && spellName(named.singular);
   const ofNamed = `ID of the ${noun}, or its name: a DNS label that no other ${noun} of yours has`;

@@ -100,6 +100,11 @@ export function describeSchema(schema: z.ZodType): JsonSchema {
   return strip(z.toJSONSchema(schema, { ...CONVERSION, io: 'input' }));
 }
 
+/** Returns the schema of a request's members, without references to named schemas. */
+export function describeRequest(schema: z.ZodType): JsonSchema {
+  return strip(z.toJSONSchema(schema, { ...CONVERSION, override: refineRequest, io: 'input' }));
+}
+
 export function refer(name: string): string {
   return `#/components/schemas/${name}`;
 }

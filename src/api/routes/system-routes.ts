@@ -63,6 +63,10 @@ export function bindSystem(options: SystemRoutesOptions): BoundOperation[] {
       return sendBytes(reply, { mediaType: METRICS_MEDIA_TYPE, pieces });
     },
     getOpenApi: handleOpenApi(version),
+    callMcp: async (request, reply) => {
+      const { serveMcp } = await import('../mcp/mcp-route.ts');
+      return serveMcp(request, reply, options);
+    },
   });
 }
 

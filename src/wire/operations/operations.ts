@@ -24,7 +24,14 @@ import { BATCH_OPERATIONS } from './batch-operations.ts';
 import { FLOW_OPERATIONS } from './flow-operations.ts';
 import { JOB_OPERATIONS } from './job-operations.ts';
 import { OPENAI_BATCH_OPERATIONS, OPENAI_OPERATIONS } from './openai-operations.ts';
-import { ANY_TYPE, answerJson, describeOperations, type Operation } from './operation.ts';
+import {
+  ANY_TYPE,
+  answerJson,
+  bodyJson,
+  describeOperations,
+  JSON_TYPE,
+  type Operation,
+} from './operation.ts';
 import type { FixedResource } from './resource.ts';
 
 /** The methods that OpenAPI can describe; any other method is forwarded too. */
@@ -38,6 +45,10 @@ export const platformState = z.object({
     .exactOptional()
     .describe('Problems that need attention while the platform keeps serving; only in /readyz'),
 });
+
+export const mcpMessage = z.looseObject({ jsonrpc: z.literal('2.0'), method: z.string() });
+const mcpAnswer = z.looseObject({ jsonrpc: z.literal('2.0') });
+const MCP_ANSWER = { jsonrpc: '2.0', id: 1, result: { tools: [] } } as const;
 
 export const SYSTEM_OPERATIONS = describeOperations('platform', SYSTEM_ROUTES, {
   getHealth: {
@@ -74,6 +85,33 @@ export const SYSTEM_OPERATIONS = describeOperations('platform', SYSTEM_ROUTES, {
     answers: answerJson(z.looseObject({ openapi: z.string() }), 'OpenAPI 3.1.', {
       openapi: '3.1.0',
     }),
+  },
+  callMcp: {
+    summary: 'Call the platform as a server of the Model Context Protocol',
+    description:
+      'Streamable HTTP without sessions. Each tool is an operation of this document, called with the key of this ' +
+      'call; both calls count for the rate limit. A call has one message: batches are refused.',
+    query: [
+      {
+        name: 'write',
+        schema: z.enum(['true', 'false']).default('false'),
+        description: '`true` offers tools that change something, too',
+      },
+    ],
+    body: bodyJson(mcpMessage, { jsonrpc: '2.0', id: 1, method: 'tools/list' }),
+    answers: {
+      200: {
+        description: 'The answer to the message: a result or an error.',
+        content: {
+          [JSON_TYPE]: { schema: mcpAnswer, example: MCP_ANSWER },
+          'text/event-stream': {
+            schema: z.string(),
+            example: `event: message\ndata: ${JSON.stringify(MCP_ANSWER)}\n\n`,
+          },
+        },
+      },
+      202: { description: 'The notification has arrived.' },
+    },
   },
 });
 

@@ -298,6 +298,7 @@ export const SYSTEM_ROUTES = {
   getReadiness: { method: 'GET', path: '/readyz', access: 'open' },
   getMetrics: { method: 'GET', path: '/metrics', access: 'jobs:read' },
   getOpenApi: { method: 'GET', path: '/openapi.json', access: 'open' },
+  callMcp: { method: 'POST', path: '/mcp', access: 'key' },
 } as const satisfies Routes;
 
 /**

@@ -6,7 +6,7 @@ import { Workplace } from './command-run.ts';
 
 const commands = [
   ...['conformance worker', 'dev', 'doctor', 'endpoints create', 'health', 'init', 'jobs logs'],
-  ...['run', 'serve', 'store backup', 'worker'],
+  ...['mcp', 'run', 'serve', 'store backup', 'worker'],
 ];
 const groups = [
   'batches',
