@@ -7,6 +7,7 @@ import type { BatchForms } from './batches/batch-form.ts';
 import { Files } from './batches/files.ts';
 import { Changes } from './changes.ts';
 import { EndpointRemoval } from './endpoint-removal.ts';
+import { KeptFlows } from './flows/kept-flows.ts';
 import { Outbox } from './handover/outbox.ts';
 import { ALONE, type Peers } from './handover/peers.ts';
 import { RemoteJobs } from './handover/remote-jobs.ts';
@@ -60,6 +61,7 @@ export interface QueueParts {
   /** Whether the endpoint's jobs are in this store: that of shard 0 names the endpoints of all shards. */
   owns: (endpointId: string) => boolean;
   peers: Peers;
+  keptFlows: KeptFlows;
   outbox: Outbox;
   remoteJobs: RemoteJobs;
   presence: Presence;
@@ -126,6 +128,7 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
     findScaling,
     owns,
     peers,
+    keptFlows: new KeptFlows({ clock, store }),
     outbox,
     presence,
     pauses,

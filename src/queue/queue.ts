@@ -145,7 +145,7 @@ export class Queue {
 
   /** Continues an earlier run: extends leases and deadlines by `leaseMs`, then starts the sweeper. */
   async start(): Promise<void> {
-    const { absence, clock, deliveries, histories, pauses, positions } = this.#parts;
+    const { absence, clock, deliveries, histories, keptFlows, pauses, positions } = this.#parts;
     const { presence, rates, recordedTime, sharedLimits, store } = this.#parts;
     const wasSetBack = await recordedTime.resume();
     await positions.resume(store);
@@ -154,6 +154,7 @@ export class Queue {
     await pauses.load();
     await rates.load();
     await sharedLimits.load();
+    await keptFlows.count();
     for (const worker of await store.read((tx) => tx.workers())) {
       presence.arrive(worker, clock.now());
     }

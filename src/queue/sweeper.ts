@@ -16,6 +16,7 @@ type SweeperOptions = Pick<
   | 'changes'
   | 'clock'
   | 'closing'
+  | 'keptFlows'
   | 'log'
   | 'pauses'
   | 'payloads'
@@ -40,12 +41,13 @@ export async function sweep(options: SweeperOptions): Promise<void> {
 }
 
 function createPass(options: SweeperOptions): () => Promise<number> {
-  const { changes, clock, pauses, payloads, store } = options;
+  const { changes, clock, keptFlows, pauses, payloads, store } = options;
   const lateness = new Lateness(options);
   let hasFreedSpace = false;
   return async () => {
     hasFreedSpace = (await sweepOnce(options, lateness)) > 0 || hasFreedSpace;
     hasFreedSpace = (await trimDeadLetters(options)) || hasFreedSpace;
+    hasFreedSpace = (await keptFlows.sweep()) || hasFreedSpace;
     const pauseEndsAt = await pauses.endDue();
     await forgetSilent(options);
     const hasDeleted = await changes.inSlice(() => payloads.deleteSome());

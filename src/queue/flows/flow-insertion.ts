@@ -19,7 +19,6 @@ import { insertJobSpec, putInput } from './flow-messages.ts';
 import {
   countOpenFlows,
   type FlowNode,
-  findOldFlows,
   insertFlow,
   readFlow,
   type StoredFlow,
@@ -111,12 +110,11 @@ export function insertAll(
   tx: Transaction,
   step: StepOn,
   { candidates, flow, given, now }: FlowInsertion,
-): { flow: StoredFlow; jobs: StoredJob[] } {
+): { flow: StoredFlow; jobs: StoredJob[]; isNew: boolean } {
   const first = findFirst(tx, flow);
-  if (first) return { flow: first, jobs: [] };
+  if (first) return { flow: first, jobs: [], isNew: false };
   judge(tx, flow);
   const { userId } = readQueue(tx, flow.endpointId);
-  const old = findOldFlows(tx, (now - LIMITS.flowRetentionMs) * 1_000);
   const children = listChildren(flow.nodes);
   const inserted: StoredJob[] = [];
   for (const [index, candidate] of candidates.entries()) {
@@ -136,9 +134,8 @@ export function insertAll(
     const { length: inputBytes } = job.input;
     step.send(node.shard, { type: 'flow_job', flow: toKey(flow), job: spec, inputBytes });
   }
-  for (const each of old) tx.removeResource(each);
   insertFlow(tx, { ...flow, userId });
-  return { flow, jobs: inserted };
+  return { flow: { ...flow, userId }, jobs: inserted, isNew: true };
 }
 
 /** Stores the input of a job that is yet to be added in another shard. */

@@ -144,12 +144,23 @@ export function listFlows(tx: Reader, { before, endpointId, limit }: FlowListing
   });
 }
 
-/** Ended flows that one submission removes at most: more than it adds, so that they become fewer. */
-const REMOVED_AT_ONCE = 4;
-
 /** Finds ended flows that were created before this position. */
-export function findOldFlows(tx: Reader, before: number): StoredResource[] {
-  return tx.resources({ kind: KINDS.ended, before, limit: REMOVED_AT_ONCE });
+export function findOldFlows(
+  tx: Reader,
+  { before, limit }: { before: number; limit: number },
+): StoredResource[] {
+  return tx.resources({ kind: KINDS.ended, before, limit });
+}
+
+/** Flows by the user of their endpoint. */
+export function countKept(tx: Reader): Map<string, number> {
+  const counts = new Map<string, number>();
+  const ofEndpoints = [KINDS.progress, KINDS.ended].flatMap((kind) => tx.countResources(kind));
+  for (const { count, parent } of ofEndpoints) {
+    const userId = tx.endpoint(parent)?.userId ?? '';
+    counts.set(userId, (counts.get(userId) ?? 0) + count);
+  }
+  return counts;
 }
 
 /** Takes in how jobs of flows have ended, or that a client has retried them. */

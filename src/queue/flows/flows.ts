@@ -47,6 +47,7 @@ type FlowsOptions = Pick<
   QueueParts,
   | 'changes'
   | 'clock'
+  | 'keptFlows'
   | 'payloads'
   | 'peers'
   | 'positions'
@@ -71,11 +72,17 @@ export class Flows {
    * job was added
    */
   async submit(given: NewFlow): Promise<FlowReference> {
-    const { changes, clock, payloads, signals, store, tracing } = this.#options;
+    const { changes, clock, keptFlows, payloads, signals, store, tracing } = this.#options;
     const names = given.jobs.map(({ name }) => name);
     const { candidates, flow } = this.#compose(given);
     // Without this, a flow that is refused would be stored first.
-    const known = await store.read((tx) => findFirst(tx, flow) ?? judge(tx, flow));
+    const known = await store.read((tx) => {
+      const first = findFirst(tx, flow);
+      if (first) return first;
+      judge(tx, flow);
+      keptFlows.refuseFull(readQueue(tx, flow.endpointId).userId);
+      return undefined;
+    });
     if (known) return describeReference(known, names);
     await this.#judgeElsewhere(flow);
     await this.#storeInputs(flow, candidates);
@@ -87,6 +94,7 @@ export class Flows {
         insertAll(tx, step, { candidates, flow, given, now });
       const options = { ...REFUSING, weight: candidates.length };
       const inserted = await changes.commit(submit, options);
+      if (inserted.isNew) keptFlows.added(inserted.flow.userId);
       for (const job of inserted.jobs) {
         signals.inserted(job);
         tracing?.submitted(job, now);

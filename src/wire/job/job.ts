@@ -48,6 +48,8 @@ export const LIMITS = {
   edgesOfFlow: 10_000,
   /** Flows of a user that have not ended. */
   openFlowsOfUser: 1_000,
+  /** Records of flows of a user. */
+  keptFlowsOfUser: 20_000,
   /** A flow that has ended is removed when it is so old, ms. */
   flowRetentionMs: 86_400_000,
   /** Longest wait of a job for its parents, ms: 30 days. */

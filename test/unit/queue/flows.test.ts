@@ -162,9 +162,23 @@ describe('a flow', () => {
     await run();
     await platform.clock.advance(3_600_000);
     expect(await statesOf(id)).toEqual({ a: 'COMPLETED' });
-    await platform.clock.advance(LIMITS.flowRetentionMs);
-    await submit([job('b')]);
+    await platform.clock.advance(LIMITS.flowRetentionMs + 600_000);
     await expect(read(id)).rejects.toMatchObject({ code: 'not_found' });
+  });
+
+  it('is refused if the records of its user are too many, also after a restart', async () => {
+    const { id } = await submit([job('a')]);
+    await platform.store.write((tx) => {
+      const row = { kind: 'flow_ended', userId: 'owner', parent: ENDPOINT, body: '{}' };
+      const position = platform.clock.now() * 1_000;
+      const kept = LIMITS.keptFlowsOfUser - 1;
+      for (let n = 0; n < kept; n++) tx.putResource({ ...row, id: `${n}`, position: position + n });
+    });
+    await platform.restart();
+    await expect(submit([job('b')])).rejects.toMatchObject({
+      ...{ code: 'queue_full', message: expect.stringContaining('20000 flows of the user') },
+    });
+    expect(await read(id)).toMatchObject({ status: 'RUNNING' });
   });
 
   it('is listed with the newest first, a page at a time', async () => {
