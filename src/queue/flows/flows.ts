@@ -224,18 +224,20 @@ export class Flows {
       const open = flow.nodes.filter(
         (node, index) => selected.has(node.name) && endOf(progress, index) === undefined,
       );
-      const here = open.filter(({ shard }) => shard === undefined);
       const event = { type: 'cancel', ...(isWhole && { isWholeFlow: true as const }) } as const;
+      // Children first: an end that they are told of would make them fail.
+      const ofShards = Map.groupBy(open.toReversed(), ({ shard }) => shard);
+      const [here = []] = cut(ofShards.get(undefined) ?? []);
       const jobs = tx.each(here, (node) => tx.job(node));
-      // All of them before their children are told: those are cancelled too, and do not fail.
       const cancelled = jobs.filter((job) => job && !('refused' in step(job, event))).length;
-      const others = open.filter(({ shard }) => shard !== undefined);
-      for (const [shard, nodes] of Map.groupBy(others, (node) => node.shard)) {
-        for (const part of cut(nodes.map(toKey))) {
+      // The others of this shard in commits that follow, also after a restart.
+      for (const [shard, nodes] of ofShards) {
+        const later = shard === undefined ? nodes.slice(here.length) : nodes;
+        for (const part of cut(later.map(toKey))) {
           step.send(shard, { type: 'flow_cancel', flow: toKey(flow), jobs: part, isWhole });
         }
       }
-      return cancelled + others.length;
+      return cancelled + open.length - here.length;
     });
   }
 

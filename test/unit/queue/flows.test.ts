@@ -181,6 +181,18 @@ describe('a flow', () => {
     expect(await read(id)).toMatchObject({ status: 'RUNNING' });
   });
 
+  it('of many jobs is cancelled in several commits, also after a restart between them', async () => {
+    const names = Array.from({ length: 300 }, (_, n) => `c${n}`);
+    const { id } = await submit([job('a'), ...names.map((name) => job(`${name}:a`))]);
+    await platform.clock.advance(0);
+    expect(await platform.queue.flows.cancel({ endpointId: ENDPOINT, id })).toBe(301);
+    expect(await read(id)).toMatchObject({ status: 'RUNNING', counts: { open: 173 } });
+    await platform.restart();
+    await expect
+      .poll(async () => (await read(id)).counts, { timeout: 30_000 })
+      .toMatchObject({ open: 0, cancelled: 301, failed: 0, skipped: 0 });
+  });
+
   it('is listed with the newest first, a page at a time', async () => {
     const flows = [await submit([job('a')]), await submit([job('a')]), await submit([job('a')])];
     await run();
