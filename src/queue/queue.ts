@@ -9,7 +9,7 @@ import type { Pause } from '../wire/resources/pause.ts';
 import { QueueActivity } from './activity/activity.ts';
 import type { BatchForms } from './batches/batch-form.ts';
 import { Batches } from './batches/batches.ts';
-import { Feeder } from './batches/feeder.ts';
+import { type BatchCounts, Feeder } from './batches/feeder.ts';
 import type { Files } from './batches/files.ts';
 import { NextLines } from './batches/next-lines.ts';
 import { ResultWriter } from './batches/result-writer.ts';
@@ -169,6 +169,11 @@ export class Queue {
     await this.files.start();
     await this.#feeder.start();
     if (this.#isRecording) this.#recording = this.activity.record();
+  }
+
+  /** By endpoint. */
+  batchCounts(): ReadonlyMap<string, BatchCounts> {
+    return this.#feeder.counts();
   }
 
   /** When a batch has something to do next, Unix ms; Infinity without open batches. */

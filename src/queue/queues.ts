@@ -26,7 +26,13 @@ type OfFiles = 'append' | 'delete' | 'list' | 'part' | 'read' | 'upload';
 type OfSchedules = 'call' | 'counts' | 'entries' | 'page';
 type OfAll = 'bridge' | 'close' | 'isClosing' | 'reached' | 'settings';
 type OfEndpoint = 'endPod' | 'health' | 'inputSchema' | 'isClosingAt' | 'link' | 'listPauses';
-type Listings = 'endpoints' | 'gpuTotals' | 'historyCounts' | 'jobTimes' | 'webhookCounts';
+type Listings =
+  | 'batchCounts'
+  | 'endpoints'
+  | 'gpuTotals'
+  | 'historyCounts'
+  | 'jobTimes'
+  | 'webhookCounts';
 
 /** What callers may do with one queue or several. See queue.ts for each member. */
 export type Queues = { readonly [Part in Parts]: MethodsOf<Queue[Part]> } & {
@@ -285,6 +291,10 @@ export class ShardedQueues implements Queues {
 
   gpuTotals(): ReturnType<Queues['gpuTotals']> {
     return new Map([...this.#served.values()].flatMap((each) => [...each.gpuTotals()]));
+  }
+
+  batchCounts(): ReturnType<Queues['batchCounts']> {
+    return new Map([...this.#served.values()].flatMap((each) => [...each.batchCounts()]));
   }
 
   historyCounts(): ReturnType<Queues['historyCounts']> {

@@ -1,6 +1,7 @@
 // The topics that pages watch, with the types of their data.
 
 import type {
+  BatchRecord,
   DecisionRecord,
   EndpointHealth,
   FlowRecord,
@@ -34,6 +35,9 @@ export const TOPICS = {
   }),
   flow: (endpoint: string, id: string): TopicOf<FlowRecord> => ({
     name: composeTopic('flow', endpoint, id),
+  }),
+  batch: (endpoint: string, id: string): TopicOf<BatchRecord> => ({
+    name: composeTopic('batch', endpoint, id),
   }),
   pods: (): TopicOf<{ pods: PodRecord[] }> => ({ name: composeTopic('pods') }),
   pod: (id: string): TopicOf<PodRecord> => ({ name: composeTopic('pod', id) }),

@@ -61,6 +61,7 @@ export function createMetrics(options: MetricsOptions): ApiMetrics {
   const refreshes: Refresh[] = [
     registerEndpointMetrics(options),
     registerScheduleMetrics(options),
+    registerBatchMetrics(options),
     registerFlowMetrics(options),
     registerWebhookMetrics(options),
     registerHistoryMetrics(options),
@@ -219,6 +220,29 @@ function registerFlowMetrics({ queue, registry }: MetricsOptions): Refresh {
     const all = await queue.flows.counts();
     flows.reset();
     for (const [endpoint, count] of all) flows.set({ endpoint }, count);
+  };
+}
+
+function registerBatchMetrics({ queue, registry }: MetricsOptions): Refresh {
+  const { counter, gauge } = createMeters(registry);
+  const batches = gauge('millrace_batches', 'Batches that have not ended, by state.', [
+    ...['endpoint', 'state'],
+  ]);
+  const lines = counter(
+    'millrace_batch_lines_total',
+    'Lines of batches that have got a result since the start of the platform.',
+    ['endpoint', 'outcome'],
+  );
+  return () => {
+    for (const metric of [batches, lines]) metric.reset();
+    for (const [endpoint, counts] of queue.batchCounts()) {
+      for (const [state, count] of Object.entries(counts.open)) {
+        batches.set({ endpoint, state }, count);
+      }
+      for (const [outcome, count] of Object.entries(counts.lines)) {
+        lines.inc({ endpoint, outcome }, count);
+      }
+    }
   };
 }
 

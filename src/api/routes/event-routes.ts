@@ -9,6 +9,7 @@ import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { KeyHolder } from '../../control/keys/keys.ts';
 import { hideVariables } from '../../control/keys/rights.ts';
 import type { Pods } from '../../control/pods/pods.ts';
+import { describeBatch } from '../../queue/batches/batches.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { EVENT_OPERATIONS } from '../../wire/resources/events.ts';
 import {
@@ -266,6 +267,8 @@ function createTopicReads(options: TopicReadsOptions): TopicReads {
     health: async (_holder, { endpoint }) => queue.health(endpoint),
     job: (_holder, { endpoint, id }) => queue.jobs.outline({ endpointId: endpoint, id }),
     flow: (_holder, { endpoint, id }) => queue.flows.read({ endpointId: endpoint, id }),
+    batch: async (_holder, { endpoint, id }) =>
+      describeBatch(await queue.batches.read({ endpointId: endpoint, id })),
     async endpoints({ userId }) {
       const { next, records } = endpoints.list({ userId, ...pageOf(LISTED.records) });
       return { endpoints: records, ...describeNext(next) };

@@ -8,7 +8,7 @@ import {
   type StoredJob,
   type Transaction,
 } from '../../store/store.ts';
-import { BATCH_LIMITS } from '../../wire/job/batch.ts';
+import { BATCH_LIMITS, type BatchState } from '../../wire/job/batch.ts';
 import { isTerminal } from '../../wire/job/job.ts';
 import { createJob } from '../admission.ts';
 import type { StepOn } from '../changes.ts';
@@ -54,9 +54,21 @@ type FeederOptions = Pick<
   | 'tracing'
 > & { lines: NextLines; results: ResultWriter };
 
+export interface BatchCounts {
+  /** Batches that have not ended, by state. */
+  open: Readonly<Record<string, number>>;
+  /** Results since the start of the platform. */
+  lines: Readonly<Record<'completed' | 'failed', number>>;
+}
+
+const NO_LINES = { completed: 0, failed: 0 };
+const OPEN_STATES = ['running', 'cancelling', 'expiring'] as const satisfies BatchState[];
+
 /** An open batch. */
 interface Entry {
   id: string;
+  endpointId: string;
+  state: BatchState;
   /** When something is to be done for it. */
   dueAt: number;
   expiresAt: number;
@@ -66,6 +78,8 @@ export class Feeder {
   readonly #options: FeederOptions;
   readonly #loop: Loop;
   readonly #open = new Map<string, Entry>();
+  /** By endpoint. */
+  readonly #lines = new Map<string, BatchCounts['lines']>();
   #running: Promise<void> | undefined;
   #isPassing = false;
 
@@ -103,10 +117,28 @@ export class Feeder {
     return Math.min(...[...this.#open.values()].map(({ dueAt }) => dueAt), NEVER);
   }
 
+  /** By endpoint. */
+  counts(): Map<string, BatchCounts> {
+    const open = Map.groupBy(this.#open.values(), ({ endpointId }) => endpointId);
+    const ids = new Set([...this.#lines.keys(), ...open.keys()]);
+    return new Map(
+      [...ids].map((id) => {
+        const count = (state: BatchState) =>
+          open.get(id)?.filter((entry) => entry.state === state).length ?? 0;
+        const lines = this.#lines.get(id) ?? NO_LINES;
+        return [
+          id,
+          { open: Object.fromEntries(OPEN_STATES.map((state) => [state, count(state)])), lines },
+        ];
+      }),
+    );
+  }
+
   /** The batch is new, or has been stopped. */
-  note({ endedAt, expiresAt, id }: StoredBatch): void {
+  note({ endedAt, endpointId, expiresAt, id, state }: StoredBatch): void {
     if (endedAt !== null) return;
-    const entry = this.#open.get(id) ?? { id, dueAt: AT_ONCE, expiresAt };
+    const entry = this.#open.get(id) ?? { id, endpointId, state, dueAt: AT_ONCE, expiresAt };
+    entry.state = state;
     this.#open.set(id, entry);
     this.#ask(entry);
   }
@@ -194,6 +226,7 @@ export class Feeder {
       written,
     });
     if (batchNow === 'stopped') return AT_ONCE;
+    this.#countLines(batch.endpointId, written);
     if (batchNow.endedAt !== null) return 'ended';
     if (ends.hasMore) return AT_ONCE;
     const isRead = batchNow.at >= batchNow.fileBytes;
@@ -204,10 +237,19 @@ export class Feeder {
   }
 
   async #expire(id: string, now: number): Promise<void> {
-    await this.#options.store.write((tx) => {
+    const stopped = await this.#options.store.write((tx) => {
       const current = readOpenBatch(tx, id);
-      if (current?.state === 'running') stop(tx, current, 'expiring', now);
+      return current?.state === 'running' ? stop(tx, current, 'expiring', now) : undefined;
     }, ENDING);
+    if (stopped) this.note(stopped);
+  }
+
+  #countLines(endpointId: string, { errors, output }: ResultLines): void {
+    const { completed, failed } = this.#lines.get(endpointId) ?? NO_LINES;
+    this.#lines.set(endpointId, {
+      completed: completed + output.count,
+      failed: failed + errors.count,
+    });
   }
 
   /** @returns `stopped` if a cancel came meanwhile; then nothing is done */

@@ -7,6 +7,7 @@ import { EVENT_ROUTES } from '../routes/routes.ts';
 const SHOWN = {
   nothing: '',
   endpoint: ':<endpoint>',
+  batch: ':<endpoint>/<batch>',
   job: ':<endpoint>/<job>',
   flow: ':<endpoint>/<flow>',
   pod: ':<pod>',

@@ -3,6 +3,7 @@
 import { fillPath, type Scope } from './route.ts';
 import {
   ACTIVITY_ROUTES,
+  BATCH_ROUTES,
   FLOW_ROUTES,
   JOB_ROUTES,
   POD_ROUTES,
@@ -16,7 +17,7 @@ type TopicServer = 'any' | 'control' | 'endpoint';
 
 interface TopicRule {
   /** What stands behind the colon. `record`: an ID or a name. */
-  names: 'nothing' | 'endpoint' | 'job' | 'flow' | 'pod';
+  names: 'nothing' | 'endpoint' | 'batch' | 'job' | 'flow' | 'pod';
   scope: Scope | 'key';
   servedBy: TopicServer;
   /** Shortest time between two snapshots, ms. */
@@ -27,7 +28,7 @@ interface TopicRule {
   target: (names: TopicNames) => string;
 }
 
-/** `id`: of a job, a flow or a pod. */
+/** `id`: of a batch, a job, a flow or a pod. */
 export interface TopicNames {
   endpoint: string;
   id: string;
@@ -103,6 +104,12 @@ export const TOPICS = {
     everyMs: 2_000,
     target: ({ endpoint, id }) => fillPath(FLOW_ROUTES.getFlow, { endpoint, flow: id }),
   },
+  batch: {
+    ...OF_JOBS,
+    names: 'batch',
+    servedBy: 'endpoint',
+    target: ({ endpoint, id }) => fillPath(BATCH_ROUTES.getBatch, { endpoint, batch: id }),
+  },
   pods: {
     ...OF_PODS,
     names: 'nothing',
@@ -137,6 +144,7 @@ const FORMS: Readonly<Record<TopicRule['names'], RegExp>> = {
   nothing: /^$/,
   endpoint: new RegExp(`^:(?<endpoint>${NAME})$`),
   pod: new RegExp(`^:(?<id>${NAME})$`),
+  batch: OF_ENDPOINT,
   job: OF_ENDPOINT,
   flow: OF_ENDPOINT,
 };

@@ -36,6 +36,24 @@ describe('a batch', () => {
     expect(JSON.parse(failures)).toMatchObject({ id: 'b', job: { status: 'FAILED' } });
   });
 
+  it('is counted by its state in the metrics, and its lines by their outcome', async () => {
+    const platform = await startPlatform();
+    const { batches } = open(platform);
+    const count = async () =>
+      (await (await platform.call('/metrics')).text()).match(/^millrace_batch\w*\{.*[1-9]$/gm);
+    expect(await count()).toBeNull();
+    const { id } = await batches.submit(LINES);
+    expect(await count()).toEqual(['millrace_batches{endpoint="demo",state="running"} 1']);
+    await (await takeJob(platform)).complete('1');
+    await until(async () => (await batches.show(id)).completed === 1);
+    await batches.cancel(id);
+    await until(async () => (await batches.show(id)).state === 'cancelled');
+    expect(await count()).toEqual([
+      'millrace_batch_lines_total{endpoint="demo",outcome="completed"} 1',
+      'millrace_batch_lines_total{endpoint="demo",outcome="failed"} 1',
+    ]);
+  });
+
   it('is cancelled, and has an empty file of results', async () => {
     const { batches } = open(await startPlatform());
     const { id } = await batches.submit(LINES);

@@ -8,6 +8,7 @@ import { Time } from '../../parts/time.tsx';
 import { useEndpointNames } from '../../platform/endpoint-names.ts';
 import { usePolled } from '../../platform/polling.ts';
 import { may } from '../../platform/session.ts';
+import { liveFrom, TOPICS } from '../../platform/topics.ts';
 import { hrefOf } from '../../routing/location.ts';
 import type { PageProps } from '../../routing/routes.ts';
 import { LoadProblem, pathOf } from '../endpoint/frame.tsx';
@@ -23,6 +24,7 @@ export function Page({ parameters: { batch: id = '', endpoint = '' } }: PageProp
     key: `batch ${endpoint} ${id}`,
     load: (signal) => batchesOf(endpoint).show(id, { signal }),
     everyMs: EVERY_MS,
+    live: liveFrom([TOPICS.batch(endpoint, id)], (batch) => batch),
   });
   const { data, reload } = polled;
   const nameOf = useEndpointNames();

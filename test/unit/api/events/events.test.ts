@@ -1,5 +1,6 @@
 // GET /v1/events: topics, rights, bounds, and the end of a stream.
 import { describe, expect, it } from 'vitest';
+import { createClient } from '../../../../src/client.ts';
 import { EVENT_LIMITS } from '../../../../src/wire/routes/event-topics.ts';
 import {
   type EventReader,
@@ -93,6 +94,22 @@ describe('the event stream', () => {
     await until('IN_QUEUE', 'WAITING');
     await (await takeJob(platform)).complete();
     await until('COMPLETED', 'IN_QUEUE');
+  });
+
+  it('follows a batch as its lines get results', async () => {
+    const platform = await startPlatform();
+    const { batches } = createClient({
+      ...{ url: platform.url, key: platform.admin, endpoint: ENDPOINT },
+    });
+    const { id } = await batches.submit('{"id":"a","input":{}}\n{"id":"b","input":{}}\n');
+    const reader = await open(platform, [`batch:${ENDPOINT}/${id}`]);
+    const until = (completed: number, state: string) =>
+      readUntil(reader, ({ data }) => data?.['completed'] === completed && data['state'] === state);
+    await until(0, 'running');
+    await (await takeJob(platform)).complete();
+    await until(1, 'running');
+    await (await takeJob(platform)).complete();
+    await until(2, 'completed');
   });
 
   it('tells a client that connects again of what happened meanwhile', async () => {
