@@ -11,6 +11,7 @@ import type { ParsedArguments } from '../option-parser.ts';
 import { flag } from '../options.ts';
 import { clientOptions, connectCaller } from '../resources/client-options.ts';
 import { listenForStop } from '../stop-signals.ts';
+import { createRunHandlerTool } from './run-handler-tool.ts';
 
 const options = {
   write: flag({ help: 'offer tools that change something, too; default: tools that only read' }),
@@ -32,7 +33,9 @@ export const mcpCommand = defineCommand({
 
 async function run({ values }: ParsedArguments<typeof options>): Promise<number> {
   const caller = connectCaller(values);
-  const tools = TOOLS.filter(({ isReading }) => isReading || values.write);
+  const ending = new AbortController();
+  const writing = [createRunHandlerTool(process.cwd(), ending.signal)];
+  const tools = values.write ? [...TOOLS, ...writing] : TOOLS.filter(({ isReading }) => isReading);
   const version = packageVersion();
   const call = callThrough(caller);
   const signals = listenForStop();
@@ -41,6 +44,7 @@ async function run({ values }: ParsedArguments<typeof options>): Promise<number>
   try {
     await Promise.race([closed, signals.first]);
   } finally {
+    ending.abort();
     await served.close();
     signals.release();
   }
