@@ -31,6 +31,8 @@ const under: EngineUnderTest = {
   addedVariables: ['PATH', 'HOME', 'HOSTNAME', 'NODE_EXTRA_CA_CERTS', 'NVIDIA_VISIBLE_DEVICES'],
   gpus: [],
   limitsMemory: true,
+  // A call takes tens of milliseconds.
+  cutDelaysMs: [0, 5, 50],
   open: () => ground.open(),
 };
 
