@@ -452,7 +452,7 @@ function runpodWorker(): FuzzedOperation[] {
 function runpodManagement(): FuzzedOperation[] {
   return [
     ...manage({ ...RESOURCES.endpoints, path: 'serverless' }, (dice) => ({
-      ...{ name: 'managed', image: 'image:1', args: 'run', type: 'QUEUE' },
+      ...{ name: 'managed', image: 'image:1', args: dice.pick(HARMLESS_ARGS), type: 'QUEUE' },
       scaling: { type: 'REQUEST_COUNT', requestCount: dice.integer(1, 9) },
       ...pickMembers(dice, {
         gpu: { pools: ['NVIDIA H200'], excludedTypes: ['A'], count: 1 },
@@ -465,6 +465,31 @@ function runpodManagement(): FuzzedOperation[] {
       ...{ name: 'managed', image: 'image:1' },
       ...pickMembers(dice, { serverless: true, category: 'CPU', startSsh: false, disk: 10 }),
     })),
+    ...manage({ ...RESOURCES.networkVolumes, path: 'network-volumes' }, (dice) => ({
+      ...{ name: 'managed', size: dice.integer(10, 100), dataCenter: 'local' },
+    })),
+    ...manage({ ...RESOURCES.registries, path: 'registries' }, () => ({
+      ...{ name: 'managed', username: 'ci', password: 'secret' },
+    })).filter(({ method }) => method !== 'PATCH'),
+    ...manage({ ...RESOURCES.pods, path: 'pods' }, (dice) => ({
+      ...{ name: 'managed', image: 'image:1', args: dice.pick(HARMLESS_ARGS) },
+      ...{ cpu: { id: 'cpu', vcpuCount: 2 } },
+    })),
+    {
+      ...{ method: 'POST', path: `${RUNPOD_BASE}/v2/pods/:pod/action`, mayWait: false },
+      compose: () => ({ json: { action: 'restart' } }),
+    },
+    ...['gpus', 'gpus/:id', 'cpus', 'cpus/:id', 'datacenters', 'datacenters/:id', 'templates'].map(
+      (path) => ({
+        ...{ method: 'GET', path: `${RUNPOD_BASE}/v2/catalog/${path}`, mayWait: false },
+        compose: (dice: Dice): Call => ({
+          query: pickSome(dice, [
+            ['include', 'AVAILABILITY'],
+            ['product', 'POD'],
+          ]),
+        }),
+      }),
+    ),
   ];
 }
 

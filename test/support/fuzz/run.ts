@@ -82,8 +82,8 @@ class Run {
     const request = this.#compose(dice, { caller, number });
     const { allowance } = this.#world;
     const spends = { pods: 0, endpoints: 0 };
-    if (request.route === 'POST /v2/pods') spends.pods = 1;
-    if (request.route === 'POST /v1/endpoints') spends.endpoints = 1;
+    if (/^POST (\/runpod)?\/v2\/pods$/.test(request.route)) spends.pods = 1;
+    if (/^POST \/(v1\/endpoints|runpod\/v2\/serverless)$/.test(request.route)) spends.endpoints = 1;
     allowance.pods -= spends.pods;
     allowance.endpoints -= spends.endpoints;
     const { hangsUp, maySilence, mayWait, methods, pieces } = request;

@@ -48,7 +48,13 @@ export function tame(
     tamed['workersMax'] ??= 1;
     if (allowance.endpoints <= 0) tamed['templateId'] = 'tpl_none';
   }
-  if (route === 'POST /v2/pods' && allowance.pods <= 0) tamed['cpu'] = { id: 'none' };
+  if (/ \/runpod\/v2\/serverless/.test(route)) {
+    // Other numbers would start as many workers.
+    if (typeof tamed['workers'] === 'object') tamed['workers'] = { min: 0, max: 1 };
+    if (route.startsWith('POST') && allowance.endpoints <= 0) tamed['templateId'] = 'tpl_none';
+  }
+  if (/^POST (\/runpod)?\/v2\/pods$/.test(route) && allowance.pods <= 0)
+    tamed['cpu'] = { id: 'none' };
   return tamed;
 }
 

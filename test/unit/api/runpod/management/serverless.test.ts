@@ -2,6 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { type Platform, readJson, startPlatform } from '../../../../support/api/platform.ts';
 import { restEndpoint, restTemplate } from '../../../../support/api/runpod-rest.ts';
+import { sendRest as send } from '../../../../support/api/runpod-rest-calls.ts';
 import { makeGpus } from '../../../../support/containers/gpus.ts';
 
 const BASE = '/runpod/v2';
@@ -15,17 +16,6 @@ const ENDPOINT = {
 };
 
 const start = () => startPlatform({ engine: 'process', offers: { devices: makeGpus('A', 1) } });
-
-async function send({ call }: Platform, method: string, path: string, body?: object, key?: string) {
-  const response = await call(`${BASE}/${path}`, {
-    method,
-    headers: { 'content-type': 'application/json', ...(key && { authorization: key }) },
-    ...(body && { body: JSON.stringify(body) }),
-  });
-  const text = await response.text();
-  const json: unknown = text === '' ? undefined : JSON.parse(text);
-  return { status: response.status, json };
-}
 
 async function create(platform: Platform, given: object = {}) {
   const { json, status } = await send(platform, 'POST', 'serverless', { ...ENDPOINT, ...given });
