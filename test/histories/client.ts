@@ -5,6 +5,7 @@ import { isTerminal, JOB_STATUSES } from '../../src/wire/job/job.ts';
 import { readEvents } from '../support/network/event-stream.ts';
 import type {
   Answer,
+  NewFlow,
   NewSchedule,
   Piece,
   Recorder,
@@ -98,6 +99,15 @@ export class RecordingClient {
     return this.#call({ do: 'pause', endpoint, schedule }, () =>
       this.#send('PATCH', `/v1/schedules/${schedule}`, { paused: true }),
     );
+  }
+
+  flow(endpoint: string, body: NewFlow): Promise<Answer | null> {
+    return this.#call({ do: 'flow', endpoint, body }, () => this.#post(endpoint, 'flows', body));
+  }
+
+  flowRecord(endpoint: string, flow: string): Promise<Answer | null> {
+    const request = { do: 'flow-record', endpoint, flow } as const;
+    return this.#call(request, () => this.#get(endpoint, `flows/${flow}`));
   }
 
   list(endpoint: string): Promise<Answer | null> {

@@ -126,6 +126,10 @@ export function readTickJobs(calls: readonly Call[]): TickJob[] {
   return [...jobs.values()];
 }
 
+export function readRecord({ answer }: Call): z.infer<typeof record> {
+  return record.parse(answer?.body);
+}
+
 /** The starts of attempts that the last details of the job show. */
 export function readStarts({ calls }: JobFacts): {
   call: Call | undefined;
@@ -229,7 +233,7 @@ function findRecords(call: Call): z.infer<typeof record>[] {
   if (!isDone(call)) return [];
   const { do: kind } = call.request;
   const body = call.answer?.body;
-  if (['purge', 'schedule', 'schedules', 'pause'].includes(kind)) return [];
+  if (['purge', 'schedule', 'schedules', 'pause', 'flow', 'flow-record'].includes(kind)) return [];
   if (kind === 'list') return list.parse(body).jobs;
   if (kind === 'jobs') return answeredJobs.parse(body).jobs.filter((job) => 'id' in job);
   if (kind !== 'stream') return [record.parse(body)];

@@ -59,6 +59,8 @@ export type Request = { endpoint: string } & (
   /** All of the user. */
   | { do: 'schedules' }
   | { do: 'pause'; schedule: string }
+  | { do: 'flow'; body: NewFlow }
+  | { do: 'flow-record'; flow: string }
 );
 
 /** A schedule whose platform has been away for less than a minute misses no tick. */
@@ -69,6 +71,17 @@ export interface NewSchedule {
   every: number;
   overlap: 'allow' | 'replace' | 'skip';
   input: RecordedInput;
+}
+
+export interface NewFlow {
+  /** Parents before their children. */
+  jobs: {
+    name: string;
+    endpoint: string;
+    input: RecordedInput;
+    after: { job: string; onFailure: 'fail' | 'run' | 'skip' }[];
+  }[];
+  idempotencyKey: string;
 }
 
 export interface Submission {

@@ -11,6 +11,7 @@ type Json = Record<string, unknown>;
 const DETAILS = /\/jobs\/[^?]+$/;
 const SCHEDULES = /\/schedules\?/;
 const CANCEL = /\/cancel\//;
+const FLOWS = /\/flows$/;
 const LIST = /\/jobs\?/;
 const PURGE = /\/purge-queue$/;
 const RETRY = /\/retry\//;
@@ -180,6 +181,24 @@ export const LIES: Record<RuleName, LieCase> = {
     () => dropPolicy(),
   ],
   'group-overlaps': ['takes jobs out of their group', 'group', () => dropPolicy()],
+  'flow-order': ['lets the parts of a flow start at once', 'flow', () => rewriteStart()],
+  'flow-outcome': [
+    'takes edges that skip for edges that fail',
+    'flow',
+    () =>
+      on(FLOWS, ({ body }, forward) =>
+        forward({ body: body.replaceAll('"onFailure":"skip"', '"onFailure":"fail"') }),
+      ),
+  ],
+  'flow-miscounts': [
+    'counts a part of a flow twice',
+    'flow',
+    () =>
+      rewrite(/\/flows\/[^/?]+$/, ({ counts, ...flow }) => {
+        const { completed } = Object(counts);
+        return { ...flow, counts: { ...Object(counts), completed: completed + 1 } };
+      }),
+  ],
   'foreign-read': [
     'shows the jobs of another user',
     'foreign',
@@ -269,6 +288,13 @@ function rewriteChunks(change: (chunks: string[]) => string[]): Lie {
 /** Answers with success, and does not pass the request on. */
 function pretend(path: RegExp, status: string): Lie {
   return on(path, async (asked) => json({ id: asked.path.split('/').at(-1), status }));
+}
+
+/** Of all outputs: the handlers began long ago. */
+function rewriteStart(): Lie {
+  return rewrite(STATUS, ({ output, ...job }) => {
+    return output ? { ...job, output: { ...Object(output), startedAt: 1 } } : job;
+  });
 }
 
 /** Of a submission of one job or of several. */

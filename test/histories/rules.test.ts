@@ -127,6 +127,7 @@ function writeHonest(): History {
   for (let read = 0; read < 2; read++) {
     for (const [id, end] of Object.entries(ENDS)) scribe.ask('status', id, end);
   }
+  writeFlow(scribe);
   for (const [endpoint, startedAt] of [
     ['left', START + 100],
     ['right', START + 120],
@@ -141,6 +142,35 @@ function writeHonest(): History {
     scribe.call({ do: 'details', endpoint, job: id }, { ...end, ...body, timeline });
   }
   return scribe.history;
+}
+
+/** Its second part fails, and the third one is skipped. */
+function writeFlow(scribe: Scribe): void {
+  const endpoint = 'left';
+  const part = (name: string, parents: string[], more: object = {}) => {
+    const after = parents.map((job) => ({ job, onFailure: 'skip' as const }));
+    return { name, endpoint, input: { tag: `t-${name}`, ms: 1, ...more }, after };
+  };
+  const first = [part('one', []), part('two', ['one'])];
+  const jobs = [...first, part('three', ['one'], { failUntil: 1 }), part('four', ['three'])];
+  const body = { jobs, idempotencyKey: 'flow' };
+  const named = jobs.map(({ name }) => ({ name, endpoint, id: name }));
+  scribe.call({ do: 'flow', endpoint, body }, { id: 'f', jobs: named });
+  const states = ['COMPLETED', 'COMPLETED', 'FAILED', 'SKIPPED'];
+  const none = { open: 0, timedOut: 0, cancelled: 0, removed: 0 };
+  const record = {
+    ...{ id: 'f', status: 'FAILED', createdAt: 0, endedAt: 1, total: 4 },
+    counts: { ...none, completed: 2, failed: 1, skipped: 1 },
+    jobs: jobs.map(({ after, name }, index) => {
+      return { name, endpoint, id: name, after, state: states[index] };
+    }),
+  };
+  scribe.call({ do: 'flow-record', endpoint, flow: 'f' }, record);
+  const [one, two] = [complete('one'), complete('two', { startedAt: START + 150 })];
+  for (const [index, end] of [one, two, FAILED, CANCELLED].entries()) {
+    const id = jobs[index]?.name ?? '';
+    scribe.call({ do: 'status', endpoint, job: id }, { id, ...end });
+  }
 }
 
 type Body = Record<string, unknown> & {
@@ -276,6 +306,14 @@ const LIES: Record<RuleName, (history: History) => void> = {
     rewrite(find(history, 'details', 'right-1100')[0], {
       timeline: [{ at: START + 1_000, event: 'started', attempt: 1 }],
     }),
+  'flow-order': (history) =>
+    rewrite(find(history, 'status', 'two')[0], complete('two', { startedAt: START + 50 })),
+  'flow-outcome'(history) {
+    const { request } = findCall(history, ({ request }) => request.do === 'flow');
+    const last = request.do === 'flow' ? request.body.jobs.at(-1) : undefined;
+    for (const edge of last?.after ?? []) edge.onFailure = 'fail';
+  },
+  'flow-miscounts': (history) => rewrite(find(history, 'flow-record')[0], { total: 5 }),
   'foreign-read': (history) =>
     rewrite(findCall(history, ({ user }) => user === 'guest').answer ?? undefined, { status: 200 }),
   'webhook-missing'(history) {

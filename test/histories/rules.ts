@@ -13,6 +13,7 @@ import {
   readSchedules,
   readTickJobs,
 } from './facts.ts';
+import { findEarlyParts, findMiscounts, findWrongParts } from './flow-rules.ts';
 import type { Call, History, HistoryEvent } from './history.ts';
 import { findBursts, findOverlaps } from './limit-rules.ts';
 import {
@@ -340,6 +341,15 @@ const RULES = {
 
   /** A shared limit runs no more jobs at once, over all of its endpoints. */
   'limit-exceeded': (facts) => findOverlaps(facts, true),
+
+  /** A part of a flow starts after its parents. */
+  'flow-order': findEarlyParts,
+
+  /** Each part of a flow ends as its handler and its edges say. */
+  'flow-outcome': findWrongParts,
+
+  /** A flow counts each of its parts once. */
+  'flow-miscounts': findMiscounts,
 
   /** Other users get 404, as if the job did not exist. */
   'foreign-read': function* ({ calls, history }) {

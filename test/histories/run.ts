@@ -2,9 +2,10 @@
 // of them once more.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
+import { flowReference, flowSummary } from '../../src/wire/job/flow-records.ts';
 import { createRandom } from '../support/random.ts';
 import { RecordingClient } from './client.ts';
-import { collectFacts } from './facts.ts';
+import { collectFacts, isDone } from './facts.ts';
 import { type History, type Limit, Recorder } from './history.ts';
 import { check } from './rules.ts';
 import { describeEndpoints, LEASE_MS, receiveWebhooks, type User } from './stand.ts';
@@ -178,6 +179,14 @@ class Run {
         if (isRead && jobs.every(({ id, status }) => !own.has(id) || !/^IN_/.test(status))) break;
       }
     }
+    const flows = this.#findFlows();
+    for (const { endpoint, id } of flows) {
+      const client = places.find((place) => place.endpoint === endpoint)?.client;
+      for (let isOver = false; !isOver && Date.now() < until; await sleep(POLL_MS)) {
+        const answer = await client?.flowRecord(endpoint, id);
+        isOver = answer?.status === 200 && flowSummary.parse(answer.body).status !== 'RUNNING';
+      }
+    }
     await this.#waitForWebhooks(until);
     this.#recorder.note({ kind: 'settled', at: this.#recorder.now() });
     for (const place of places) {
@@ -185,6 +194,18 @@ class Run {
       await place.client.list(place.endpoint);
       await this.#read(place, until);
     }
+    for (const { endpoint, id, jobs } of flows) {
+      const client = places.find((place) => place.endpoint === endpoint)?.client;
+      await client?.flowRecord(endpoint, id);
+      for (const job of jobs) await client?.status(job.endpoint, job.id);
+    }
+  }
+
+  #findFlows() {
+    return this.#recorder.history.events.flatMap((event) => {
+      if (event.kind !== 'call' || event.request.do !== 'flow' || !isDone(event)) return [];
+      return [{ endpoint: event.request.endpoint, ...flowReference.parse(event.answer?.body) }];
+    });
   }
 
   /** Those at the endpoint, also those whose creation got no answer. */

@@ -2,8 +2,9 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
+import { flowReference, flowSummary } from '../../src/wire/job/flow-records.ts';
 import type { RecordingClient } from './client.ts';
-import type { Answer, Submission } from './history.ts';
+import type { Answer, NewFlow, Submission } from './history.ts';
 
 export interface Scene {
   client: RecordingClient;
@@ -209,6 +210,40 @@ export const STORIES = {
     for (const { id } of batch.parse(answer.body).jobs) await follow(place, id);
   },
 
+  /** A chain over both endpoints of the owner, a part that fails, and its children by each kind of edge. */
+  async flow(scene: Scene) {
+    if (scene.client.user !== 'owner') return plain(scene);
+    const { client, endpoint, isOpen, nextTag } = scene;
+    const part = (
+      name: string,
+      at: string,
+      after: NewFlow['jobs'][number]['after'],
+      fails = false,
+    ) => {
+      const input = { tag: nextTag(), ms: 20, ...(fails && { failUntil: 1_000 }) };
+      return { name, endpoint: at, input, after };
+    };
+    const after = (job: string, onFailure: 'fail' | 'run' | 'skip' = 'fail') => ({
+      job,
+      onFailure,
+    });
+    const jobs = [
+      part('first', endpoint, []),
+      part('next', TWIN, [after('first')]),
+      part('broken', endpoint, [after('next')], true),
+      part('failed', TWIN, [after('broken')]),
+      part('skipped', TWIN, [after('broken', 'skip')]),
+      part('cleanup', TWIN, [after('broken', 'run'), after('next')]),
+    ];
+    const body = { jobs, idempotencyKey: nextTag() };
+    const answer = await repeat(scene, () => client.flow(endpoint, body));
+    const { id } = answer?.status === 200 ? flowReference.parse(answer.body) : {};
+    for (let isOver = id === undefined; id !== undefined && !isOver && isOpen(); await sleep(100)) {
+      const read = await client.flowRecord(endpoint, id);
+      isOver = read?.status === 200 && flowSummary.parse(read.body).status !== 'RUNNING';
+    }
+  },
+
   async purge(scene: Scene) {
     const { client, endpoint } = scene;
     const bodies = Array.from({ length: 3 }, () => ({
@@ -250,7 +285,7 @@ export const QUICK_STORIES: readonly StoryName[] = [
   ...(['plain', 'keyed', 'sync', 'batch', 'events', 'pages', 'cancel', 'retry'] as const),
   ...(['plain', 'keyed', 'events', 'pages', 'cancel', 'retry', 'group', 'group'] as const),
   ...(['timeout', 'delay', 'purge', 'foreign', 'list', 'slow', 'slow', 'schedule'] as const),
-  ...(['limited', 'paced'] as const),
+  ...(['limited', 'paced', 'flow'] as const),
 ];
 
 async function plain(scene: Scene): Promise<void> {
