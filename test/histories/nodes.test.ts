@@ -14,7 +14,10 @@ it.skipIf(isLeftOut)('breaks no rule that clients of failing nodes see', async (
   expect(describeViolations(await recordNodes({ ...load, faults }))).toEqual([]);
 });
 
-it.skipIf(isLeftOut)('keeps a limit that endpoints of failing nodes share', async () => {
-  const load = { ...LIMITED_LOAD, seed: chooseSeed(2), nodes: 2 };
-  expect(describeViolations(await recordNodes({ ...load, faults: ['node killed'] }))).toEqual([]);
-});
+it.skipIf(isLeftOut)(
+  'keeps flows whole and a limit that endpoints of failing nodes share',
+  async () => {
+    const load = { ...LIMITED_LOAD, seed: chooseSeed(2), nodes: 2 };
+    expect(describeViolations(await recordNodes({ ...load, faults: ['node killed'] }))).toEqual([]);
+  },
+);

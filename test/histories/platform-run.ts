@@ -26,7 +26,7 @@ export const LIMITED_LOAD: Omit<Load, 'seed'> = {
     clients: 6,
     loadMs: 6_000,
     calmMs: 3_000,
-    stories: ['limited', 'paced'],
+    stories: ['flow', 'limited', 'paced'],
     settleMs: 45_000,
   },
   ...{ limitKey: null, args: ['--take-wait-ms', '60000'] },

@@ -9,7 +9,7 @@ it('breaks no rule that clients of a failing platform see', async () => {
   expect(describeViolations(await recordPlatform(load))).toEqual([]);
 });
 
-it('keeps a limit that endpoints of a failing platform share', async () => {
+it('keeps flows whole and a limit that endpoints of a failing platform share', async () => {
   const load = { ...LIMITED_LOAD, seed: chooseSeed(2) };
   expect(describeViolations(await recordPlatform(load))).toEqual([]);
 });
