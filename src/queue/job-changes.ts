@@ -53,8 +53,10 @@ export async function changeJobs(
   const statuses = status === undefined ? all : [status];
   const [first = from?.status] = statuses;
   const { status: of = first, before } = from ?? {};
+  // A running job may return to the queue behind a search of that: both are searched at once, by position.
+  const isOpen = change === 'cancel' && status === undefined;
   const { jobs, next } = await searchJobs(options.store, {
-    ...{ ...criteria, endpointId, status: of, before, limit: MAX_CHANGED },
+    ...{ ...criteria, endpointId, status: isOpen ? statuses : of, before, limit: MAX_CHANGED },
     until: Math.min(criteria.until ?? asOf, asOf),
   });
   const isWanted = (job: StoredJob) =>
@@ -68,7 +70,12 @@ export async function changeJobs(
       await yieldToLoop();
     }
   }
-  return { matched: matching.length, changed, asOf, next: findNext(statuses, of, next) };
+  return {
+    matched: matching.length,
+    changed,
+    asOf,
+    next: findNext(isOpen ? [] : statuses, of, next),
+  };
 }
 
 function findNext(

@@ -240,17 +240,24 @@ export function isFiltered(listing: JobListing): boolean {
  */
 export async function searchJobs(
   store: Store,
-  { since = 0, until = Number.MAX_SAFE_INTEGER, ...listing }: JobListing,
+  {
+    since = 0,
+    status,
+    until = Number.MAX_SAFE_INTEGER,
+    ...listing
+  }: Omit<JobListing, 'status'> & { status: JobStatus | undefined | readonly JobStatus[] },
 ): Promise<{ jobs: StoredJob[]; next: number | undefined }> {
   const { before = Number.MAX_SAFE_INTEGER, endpointId, limit } = listing;
   const from = toPosition(since);
+  const statuses = typeof status === 'object' ? status : [status];
   const jobs: StoredJob[] = [];
   let next = Math.min(before, toPosition(until + 1));
   for (let scanned = 0; scanned < MAX_SCANNED && jobs.length < limit; scanned += SCANNED_AT_ONCE) {
     const left = { before: next, limit: limit - jobs.length, scan: SCANNED_AT_ONCE };
     const found = await store.read((tx) => {
       readEndpoint(tx, endpointId);
-      return tx.findJobs({ ...listing, ...left, from });
+      const each = statuses.map((one) => tx.findJobs({ ...listing, ...left, status: one, from }));
+      return joinFound(each, left.limit);
     });
     jobs.push(...found.jobs);
     if (found.next === undefined) return { jobs, next: undefined };
@@ -258,6 +265,18 @@ export async function searchJobs(
     await yieldToLoop();
   }
   return { jobs, next };
+}
+
+/** One search over several statuses: as far down as each of them has come. */
+function joinFound(each: readonly FoundJobs[], limit: number): FoundJobs {
+  const reached = each.flatMap(({ next }) => next ?? []);
+  const end = reached.length > 0 ? Math.max(...reached) : undefined;
+  const all = each
+    .flatMap(({ jobs }) => jobs)
+    .filter(({ position }) => end === undefined || position >= end)
+    .toSorted((a, b) => b.position - a.position);
+  const jobs = all.slice(0, limit);
+  return { jobs, next: jobs.length < all.length ? jobs.at(-1)?.position : end };
 }
 
 function toPosition(time: number): number {
