@@ -122,6 +122,17 @@ describe('a batch', () => {
     expect(result).toMatchObject({ id: 'line-0', job: { status: 'FAILED' } });
   });
 
+  it('names its files of results after itself', async () => {
+    const id = await start(2);
+    await worker.finish(await worker.takeOne(), completed, { body: '1' });
+    await worker.finish(await worker.takeOne(), { ...failed, retry: 'never' });
+    await settle(id);
+    const listing = { endpointId: ENDPOINT, before: undefined, limit: 9 };
+    const { files } = await platform.queue.files.list(listing);
+    const names = files.filter(({ purpose }) => purpose === 'batch_output').map(({ name }) => name);
+    expect(names.toSorted()).toEqual([`${id}_error.jsonl`, `${id}_output.jsonl`]);
+  });
+
   it('gives up what has not ended when it is cancelled', async () => {
     const id = await start(1_500);
     const [first, second] = await worker.take({ max: 2 });
@@ -271,5 +282,26 @@ describe('an upload', () => {
     await platform.clock.advance(0);
     await expect(platform.queue.files.read(key(file.id))).rejects.toThrow(/not found/);
     expect(await platform.store.read((tx) => tx.fileParts(key(file.id)))).toBe(0);
+  });
+});
+
+describe('a draft', () => {
+  it('gets lines from one request at a time', async () => {
+    const { files } = platform.queue;
+    const head = { endpointId: ENDPOINT, name: 'draft.jsonl', form: OWN_FORM, isDraft: true };
+    const draft = key((await files.upload(head, bytesOf(lineOf(0)))).id);
+    const [begun, sent] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const slow = files.append(draft, async function* () {
+      begun.resolve();
+      await sent.promise;
+      yield Buffer.from(lineOf(1));
+    });
+    const add = () => files.append(draft, (lines) => bytesOf(lineOf(lines)));
+    await begun.promise;
+    await expect(add()).rejects.toThrow(/another request adds lines/);
+    sent.resolve();
+    expect(await slow).toMatchObject({ lines: 2 });
+    expect(await add()).toMatchObject({ lines: 3, isDraft: true });
+    expect(await files.read(draft)).toMatchObject({ lines: 3 });
   });
 });

@@ -44,6 +44,13 @@ it('gives an offer that nobody uses to the next one', () => {
   expect(turns.offer(1, OFFER_MS)).toEqual([{ who: 'b', count: 1 }]);
 });
 
+it('offers no more than is free once an offer has ended', () => {
+  const turns = line(['a', 2], ['b', 1]);
+  turns.offer(1, 0);
+  expect(turns.offer(1, OFFER_MS)).toEqual([{ who: 'a', count: 1 }]);
+  expect(turns.shareOf('b', 1)).toBe(0);
+});
+
 it('keeps the offer of an endpoint that other limits have held back for long', () => {
   const turns = line(['a', 1], ['b', 1]);
   turns.offer(1, 6_000);
