@@ -110,7 +110,6 @@ export class Forwarder {
     this.agent = new http.Agent({
       keepAlive: true,
       timeout: IDLE_MS,
-      scheduling: 'lifo',
       maxSockets: bounds.maxNodeConnections,
       maxFreeSockets: MAX_IDLE,
     });

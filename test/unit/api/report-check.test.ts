@@ -95,6 +95,29 @@ async function sendStreamed(stream: RawStream, call: number, report: Report) {
 /** What stands in answers as it came. */
 const NOT_ONE_VALUE = ['{}[]', '1 2', '"cut', '{"a":1', '', 'NaN', "{'a':1}", '1,"id":"x"'];
 
+describe('what an attempt waits for', () => {
+  const waits = [{ endpoint: 'name', a: 1 }, { endpoint: 1 }, { kind: 'sleep' }, 'text', null];
+  it.each([
+    ['names of endpoints', waits, [{ endpoint: 'id of name', a: 1 }, ...waits.slice(1)]],
+    ['no list', { endpoint: 'name' }, { endpoint: 'name' }],
+  ])('is passed on with IDs of endpoints: %s', async (_name, given, passed) => {
+    const bodies: unknown[] = [];
+    const nobody = () => Promise.reject(new Error('nobody asks'));
+    const report = async ({ reports }: { reports: readonly Report[] }) => {
+      bodies.push(...reports.map(({ body }) => JSON.parse(Buffer.from(body).toString())));
+      return [];
+    };
+    const link = { hello: nobody, take: nobody, renew: nobody, bye: nobody, report };
+    const resolveChild = (name: string) => `id of ${name}`;
+    const checked = checkReports(link, { owner: 'me', maxDepth: 10, resolveChild });
+    const lease = { jobId: 'job', attempt: 1, token: 'token' };
+    const outcome = { kind: 'waiting', executionMs: 1 } as const;
+    const waiting: Report = { ...draft(lease, 1, JSON.stringify(given)), kind: 'outcome', outcome };
+    await checked.report({ ...WORKER, reports: [waiting] });
+    expect(bodies).toEqual([passed]);
+  });
+});
+
 describe('an output that is not one JSON value', () => {
   it('is refused over HTTP, and the job can still complete', async () => {
     const platform = await startPlatform();

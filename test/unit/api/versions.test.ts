@@ -69,6 +69,28 @@ it('uploads of one user are checked one after the other', async () => {
   expect(await Promise.all(statuses)).toEqual([500, 500]);
 });
 
+it('uploads of one user are refused while four others of the user wait', async () => {
+  const { end, endAll, marks, prepare } = await startChecks();
+  const upload = await prepare(7);
+  const isEnded: boolean[] = [];
+  const statuses = Array.from({ length: 5 }, (_, n) =>
+    upload().finally(() => {
+      isEnded[n] = true;
+    }),
+  );
+  expect(await Promise.race(statuses)).toBe(503);
+  expect(Object.values(isEnded)).toEqual([true]);
+  const other = (await prepare(8))();
+  await expect.poll(marks).toEqual([7, 8]);
+  for (let ended = 1; ended < 5; ended++) {
+    end(7);
+    await expect.poll(() => Object.values(isEnded).length).toBe(ended + 1);
+  }
+  endAll();
+  expect((await Promise.all(statuses)).toSorted()).toEqual([500, 500, 500, 500, 503]);
+  expect(await other).toBe(500);
+});
+
 it('uploads of several users are checked at the same time, but only a few', async () => {
   const { end, endAll, marks, post, prepare } = await startChecks();
   const users = await Promise.all(Array.from({ length: MAX_CHECKS + 1 }, (_, n) => prepare(n)));

@@ -3,7 +3,7 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../../../src/base/clock.ts';
+import { ManualClock, systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { LinkError } from '../../../../src/wire/link/worker-link.ts';
 import {
@@ -111,6 +111,19 @@ describe('abandoned folders', () => {
     await opened[0]?.close();
     const remaining = ['sibling', 'empty', 'a'].filter((id) => existsSync(join(stateDir, id)));
     expect(remaining).toEqual(['sibling']);
+  });
+
+  it('are delivered from although the worker of another folder keeps it', async () => {
+    await abandon('a', ['job-a']);
+    await abandon('b', ['job-b', 'job-c']);
+    opened.push(await openFolder('b'));
+    const clock = new ManualClock();
+    start({ clock });
+    const listAll = async () => {
+      await clock.advance(1_000);
+      return listByes();
+    };
+    await expect.poll(listAll).toEqual(['a']);
   });
 
   it('go back to their worker when it runs again', async () => {
