@@ -93,7 +93,7 @@ export class ReadyGroups {
   #idle = new Set<Queue>();
   #mostIdle = FEW_IDLE;
   /** Groups other than that of the jobs without one. */
-  #groupCount = 0;
+  groupCount = 0;
   /** Running jobs are to be counted: there were no groups before. */
   #lacksRuns = true;
   #weights: Readonly<Record<string, number>> = {};
@@ -112,7 +112,7 @@ export class ReadyGroups {
 
   /** Only with groups does it matter what jobs use. */
   get isShared(): boolean {
-    return this.#groupCount > 0;
+    return this.groupCount > 0;
   }
 
   /** Whether `addRuns` must be called with all running jobs. */
@@ -197,13 +197,13 @@ export class ReadyGroups {
 
   /** Takes the change of a job into account. */
   replace(before: StoredJob | undefined, after: StoredJob | undefined): void {
-    if (before && isReady(before)) this.#remove(before);
-    if (after && isReady(after)) this.#add(after);
     const was = before !== undefined && holdsValidLease(before);
     const is = after !== undefined && holdsValidLease(after);
+    // First: the group of its only ready job has not been idle.
+    if (is && !was) this.#begin(after, before?.lease?.lost ? before.lease.until : after.startedAt);
+    if (before && isReady(before)) this.#remove(before);
+    if (after && isReady(after)) this.#add(after);
     if (was && !is) this.#end(before, after);
-    else if (is && !was)
-      this.#begin(after, before?.lease?.lost ? before.lease.until : after.startedAt);
   }
 
   /** The group has more capacity. */
@@ -379,7 +379,7 @@ export class ReadyGroups {
     queue.weight = this.#weightOf(group);
     all.groups.set(group, queue);
     queue.hasRow = this.#gone.delete(nameOf(queue));
-    if (group !== NO_GROUP) this.#groupCount += 1;
+    if (group !== NO_GROUP) this.groupCount += 1;
     return queue;
   }
 
@@ -485,7 +485,7 @@ export class ReadyGroups {
     this.#unsaved.delete(queue);
     if (queue.hasRow)
       this.#gone.set(nameOf(queue), { priority: queue.priority, group: queue.group });
-    if (queue.group !== NO_GROUP) this.#groupCount -= 1;
+    if (queue.group !== NO_GROUP) this.groupCount -= 1;
     if (all.isEmpty) this.#queues.splice(this.#queues.indexOf(all), 1);
     if (!this.isShared) this.#forgetRuns();
   }

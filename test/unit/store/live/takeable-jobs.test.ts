@@ -181,4 +181,42 @@ describe('takeable jobs', () => {
       expect(player.looks).toBeGreaterThan(0);
     },
   );
+
+  it('are all found by searches that are cut short', async () => {
+    const store = new MemoryStore();
+    await addEndpoint(store);
+    const groups = 2_500;
+    await store.write((tx) => {
+      for (let position = 1; position <= groups; position++) {
+        const group = `g${position}`;
+        tx.insertJob(makeJob({ id: `job-${position}`, group, position }), INPUT);
+      }
+    });
+    store.restart();
+    const leased = new Set<string>();
+    let cut = 0;
+    for (let hasMore = true; hasMore || leased.size < groups; ) {
+      const before = leased.size;
+      const found = await store.write((tx) => {
+        const takeable = tx.takeableJobs({
+          endpointId: ENDPOINT,
+          limit: 100,
+          groupLimit: 1,
+          now: 0,
+        });
+        for (const job of takeable.jobs) {
+          tx.saveJob(job, { ...job, status: 'IN_PROGRESS', lease: makeLease() }, 0);
+        }
+        return takeable;
+      });
+      for (const { id } of found.jobs) leased.add(id);
+      ({ hasMore } = found);
+      const isCut = found.jobs.length < Math.min(100, groups - before);
+      // A take that gets too few and is not told that there are more waits for an event.
+      if (isCut) expect(hasMore).toBe(true);
+      if (isCut) cut += 1;
+    }
+    expect(cut).toBeGreaterThan(1);
+    await store.close();
+  });
 });
