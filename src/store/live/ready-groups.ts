@@ -231,6 +231,7 @@ export class ReadyGroups {
       return this.#select(search, touched);
     } finally {
       for (const queue of touched) this.#openPriority(queue.priority).restore(queue);
+      this.#pruneIdle();
     }
   }
 
