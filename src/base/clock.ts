@@ -83,6 +83,9 @@ export const systemClock: ResumableClock = {
   },
 };
 
+/** Node calls a timer with a longer time at once. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
 /**
  * Calls `act` once when the clock shows `at` or later; the returned function cancels the call. Timers of Node count from the
  * start of an iteration of its event loop, so they fire early after a long one, and who then compares times waits for ever.
@@ -90,7 +93,7 @@ export const systemClock: ResumableClock = {
 export function callAt(clock: Clock, at: number, act: () => void): () => void {
   let cancel = wait();
   function wait(): () => void {
-    return clock.after(Math.max(0, at - clock.now()), () => {
+    return clock.after(Math.min(Math.max(0, at - clock.now()), MAX_TIMER_MS), () => {
       if (clock.now() < at) cancel = wait();
       else act();
     });

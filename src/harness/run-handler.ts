@@ -1,4 +1,4 @@
-// Runs a handler without queue and lease, in one attempt unless you ask for more.
+// Runs a handler without queue and lease. One that sleeps runs again; one that fails, only if you ask for more attempts.
 import { type Clock, systemClock } from '../base/clock.ts';
 import type { HandlerConfig } from '../handler/define.ts';
 import { readHandler } from '../handler/loading/load.ts';
@@ -10,19 +10,24 @@ import type { ChunkOf, InputOf, OutputOf } from '../wire/job/handler-types.ts';
 import { LIMITS, type S3Config } from '../wire/job/job.ts';
 import { requireJsonInput } from '../wire/job/json-input.ts';
 import { type Json, stringifyJson } from '../wire/json.ts';
-import type { Device, Outcome } from '../wire/link/worker-link.ts';
+import type { Device, Lease, Outcome } from '../wire/link/worker-link.ts';
 import { readTraceContext } from '../wire/trace-context.ts';
 import { InlineExecutor } from '../worker/execution/inline-executor.ts';
+import { LoneJob } from '../worker/execution/lone-job.ts';
 import type { TestedHandler } from './harness.ts';
 
 export interface RunHandlerOptions {
-  /** Attempts, made without a wait after a failure that the handler's retry policy retries. Default 1. */
+  /**
+   * Attempts, made without a wait after a failure that the handler's retry policy retries. Default 1. An attempt that ends in a
+   * `ctx.sleep` does not count.
+   */
   attempts?: number;
   /** Default: the handler's `config.timeoutMs`, else 600,000. */
   timeoutMs?: number;
   devices?: readonly Device[];
   /** Cancels the job. */
   signal?: AbortSignal;
+  /** `ctx.sleep` waits on it. Default: the machine's clock; then `ctx.sleep` does not wait. */
   clock?: Clock;
   /** Trace headers of the client's request. */
   traceparent?: string;
@@ -45,6 +50,7 @@ export interface HandlerRun<Output = Json, ChunkOutput = Json> {
   limitPauses: { limit: string; forMs: number }[];
   /** The log without `console` output, one object per line. */
   log: Record<string, unknown>[];
+  /** Number of the last attempt. After each `ctx.sleep` there is one more. */
   attempts: number;
 }
 
@@ -68,16 +74,13 @@ export async function runHandler<Handler extends TestedHandler>(
   try {
     requireJsonInput(input);
     const bytes = Buffer.from(stringifyJson(input, 'input'));
-    for (let attempt = 1; ; attempt++) {
-      const { outcome, run } = await runOnce({
-        executor,
-        attempt,
-        input: bytes,
-        timeoutMs,
-        options,
-      });
+    const lease = makeLease(bytes, timeoutMs, options);
+    const noChildren = 'runHandler starts no child jobs; use createHarness with `endpoints`';
+    const job = new LoneJob({ executor, lease, timeoutMs, clock: options.clock, noChildren });
+    for (let failures = 1; ; failures++) {
+      const { outcome, run } = await runOnce(job, options.signal);
       // The handler produced these values, so its types describe them.
-      if (attempt >= attempts || !isRetried(outcome, { attempt, config })) {
+      if (failures >= attempts || !isRetried(outcome, { failures, config })) {
         return run as RunOf<Handler>;
       }
     }
@@ -86,30 +89,16 @@ export async function runHandler<Handler extends TestedHandler>(
   }
 }
 
-interface OneRun {
-  executor: InlineExecutor;
-  attempt: number;
-  input: Uint8Array;
-  timeoutMs: number;
-  options: RunHandlerOptions;
-}
-
-async function runOnce({ executor, attempt, input, timeoutMs, options }: OneRun) {
-  const { clock = systemClock, s3Config, signal, traceparent, tracestate } = options;
-  const run: HandlerRun = {
-    status: 'FAILED',
-    chunks: [],
-    progress: [],
-    pauses: [],
-    limitPauses: [],
-    log: [],
-    attempts: attempt,
-  };
-  const lease = {
+function makeLease(
+  input: Uint8Array,
+  executionTimeoutMs: number,
+  { clock = systemClock, s3Config, traceparent, tracestate }: RunHandlerOptions,
+): Lease {
+  return {
     jobId: 'test-job',
-    attempt,
+    attempt: 1,
     token: 'test',
-    executionTimeoutMs: timeoutMs,
+    executionTimeoutMs,
     // A batch handler waits for no other job.
     solo: true,
     submittedAt: clock.now(),
@@ -117,7 +106,19 @@ async function runOnce({ executor, attempt, input, timeoutMs, options }: OneRun)
     ...(s3Config && { s3Config: JSON.stringify(s3Config) }),
     input,
   };
-  const execution = executor.execute(lease, timeoutMs, {
+}
+
+async function runOnce(job: LoneJob, signal: AbortSignal | undefined) {
+  const run: HandlerRun = {
+    status: 'FAILED',
+    chunks: [],
+    progress: [],
+    pauses: [],
+    limitPauses: [],
+    log: [],
+    attempts: 0,
+  };
+  const execution = job.execute({
     chunks: ({ bytes }) => {
       run.chunks.push(...parse<Chunk[]>(`[${Buffer.from(bytes).toString()}]`));
       execution.grant(bytes.length);
@@ -129,28 +130,27 @@ async function runOnce({ executor, attempt, input, timeoutMs, options }: OneRun)
     progress: (value) => run.progress.push(parse(Buffer.from(value).toString())),
     log: (lines) => run.log.push(...parseLines(lines)),
   });
-  const cancelTimer = clock.after(timeoutMs, () => execution.stop('timeout'));
   const cancel = () => execution.stop('cancelled');
   signal?.addEventListener('abort', cancel, { once: true });
   if (signal?.aborted) cancel();
   const { outcome, output } = await execution.end;
-  cancelTimer();
   signal?.removeEventListener('abort', cancel);
+  run.attempts = job.attempt;
   describeOutcome(run, outcome, output);
   return { outcome, run };
 }
 
-/** As the queue decides; an attempt that does not count is one of `attempts` too. */
+/** As the queue decides; an attempt that does not count is one of `failures` too. */
 function isRetried(
   outcome: Outcome,
-  { attempt, config }: { attempt: number; config: HandlerConfig },
+  { config, failures }: { config: HandlerConfig; failures: number },
 ): boolean {
   if (outcome.kind !== 'failed' && outcome.kind !== 'timed_out') return false;
   const policy = completeRetry({ retry: { own: config.retry ?? {} }, maxAttempts: Infinity });
   return decideRetry(policy, {
     code: outcome.error.code,
     wish: outcome.kind === 'failed' ? readWish(outcome) : { kind: 'default' },
-    failures: attempt,
+    failures,
     now: 0,
     firstStartedAt: undefined,
     expiresAt: Number.POSITIVE_INFINITY,

@@ -1,9 +1,11 @@
 // `millrace run`: runs one job with a handler in a thread, without a platform.
 import { existsSync } from 'node:fs';
 import { text as readText } from 'node:stream/consumers';
+import { systemClock } from '../../base/clock.ts';
 import { LIMITS } from '../../wire/job/job.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 import { type ExecutionEnd, HandlerNotLoadedError } from '../../worker/execution/executor.ts';
+import { LoneJob } from '../../worker/execution/lone-job.ts';
 import { ThreadExecutor } from '../../worker/execution/thread-executor.ts';
 import { CommandError, defineCommand, EXIT } from '../command.ts';
 import { withholdKeys } from '../config.ts';
@@ -41,7 +43,8 @@ const options = {
 export const runCommand = defineCommand({
   name: 'millrace run',
   description: [
-    'Loads the handler, runs one attempt of one job and prints its output. A streaming handler prints each ' +
+    'Loads the handler, runs one job and prints its output. A failure is not retried. After a ctx.sleep, the handler runs ' +
+      'again, as on a platform; ctx.run fails, because no platform starts child jobs. A streaming handler prints each ' +
       'chunk as one line of JSON as soon as the handler yields it. If its generator also returns a value, that value is ' +
       'the last line. Progress and the log go to standard error. On a terminal, chunks are shown with their metrics, and the ' +
       'times follow.',
@@ -104,9 +107,11 @@ async function run({ positionals, values }: ParsedArguments<typeof options>): Pr
     }
     const timeoutMs = values.timeout ?? config.timeoutMs ?? LIMITS.executionTimeoutMs.default;
     const leases = makeLeases(asked, timeoutMs);
+    const clock = systemClock;
     const jobs = leases.map((lease, index) => {
       const shown = output.openJob(asked.isList ? index : undefined);
-      const execution = executor.execute(lease, timeoutMs, shown.sink);
+      const job = new LoneJob({ executor, lease, timeoutMs, clock, noChildren: NO_CHILDREN });
+      const execution = job.execute(shown.sink);
       shown.onDelivered((bytes) => execution.grant(bytes));
       return { execution, shown };
     });
@@ -150,6 +155,9 @@ function makeLeases({ id, inputs, isList }: AskedJobs, executionTimeoutMs: numbe
     input,
   }));
 }
+
+const NO_CHILDREN =
+  'millrace run starts no child jobs; submit the job to a platform, as `millrace dev` starts one, or test the handler with createHarness';
 
 type InputSource = OptionValues<typeof options> & { fromStdin: boolean };
 

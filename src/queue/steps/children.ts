@@ -11,7 +11,7 @@ import type {
   Transaction,
 } from '../../store/store.ts';
 import { LIMITS } from '../../wire/job/job.ts';
-import type { Wait } from '../../wire/job/memo.ts';
+import { findSleepEnd, type Wait } from '../../wire/job/memo.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { readQueue } from '../admission.ts';
 import type { StepOn } from '../changes.ts';
@@ -67,7 +67,8 @@ export function startWait(
   step: StepOn,
   { asked, job, now }: { job: StoredJob; asked: AskedWait; now: number },
 ): StartedWait {
-  const until = findEnd(asked.sleeps, now);
+  const { fault, until } = findSleepEnd(asked.sleeps, now);
+  if (fault !== undefined) throw new WaitRefusal(fault);
   const found = findChildren(tx, job, asked);
   let memo = job.links?.memo ?? NO_MEMO;
   for (const { name } of asked.sleeps) {
@@ -103,15 +104,6 @@ export function startWait(
     }),
   );
   return { wait: { children, until, memo }, inserted, ends };
-}
-
-function findEnd(sleeps: AskedWait['sleeps'], now: number): number | undefined {
-  if (sleeps.length === 0) return undefined;
-  const ends = sleeps.map((sleep) => ('until' in sleep ? sleep.until : now + sleep.forMs));
-  const last = Math.max(now, ...ends);
-  if (last - now <= LIMITS.parentWaitMs) return last;
-  const days = LIMITS.parentWaitMs / 86_400_000;
-  throw new WaitRefusal(`ctx.sleep: ${new Date(last).toISOString()} is in more than ${days} days`);
 }
 
 interface FoundChild {

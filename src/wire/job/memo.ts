@@ -1,7 +1,7 @@
 // What a job remembers of its earlier attempts, and what an attempt waits for: the steps, children and sleeps that its handler
 // has named. Both are JSON: a list of entries goes to the worker behind the input of the job, a list of waits comes back
 // with the outcome. Workers load this file, so it uses no zod.
-import type { ErrorCode, JobPolicy, ParentEnd } from './job.ts';
+import { type ErrorCode, type JobPolicy, LIMITS, type ParentEnd } from './job.ts';
 
 interface ChildHead {
   kind: 'child';
@@ -46,4 +46,17 @@ export interface ChildRequest {
   endpoint?: string;
   input: object;
   policy?: JobPolicy;
+}
+
+/** When the last sleep is over, Unix ms; undefined without any. `fault`: it takes too long. */
+export function findSleepEnd(
+  sleeps: readonly Extract<Wait, { kind: 'sleep' }>[],
+  now: number,
+): { until?: number; fault?: string } {
+  if (sleeps.length === 0) return {};
+  const ends = sleeps.map((sleep) => ('until' in sleep ? sleep.until : now + sleep.forMs));
+  const until = Math.max(now, ...ends);
+  if (until - now <= LIMITS.parentWaitMs) return { until };
+  const days = LIMITS.parentWaitMs / 86_400_000;
+  return { fault: `ctx.sleep: ${new Date(until).toISOString()} is in more than ${days} days` };
 }

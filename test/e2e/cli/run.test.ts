@@ -29,6 +29,28 @@ beforeEach(() => {
 
 afterEach(() => place.close());
 
+describe('a handler that waits', () => {
+  it('runs again after a sleep, with the results of its steps', async () => {
+    place.write(
+      'waits.mjs',
+      `export default async (job, ctx) => {
+        const made = await ctx.step('first', () => 'attempt ' + ctx.attempt);
+        await ctx.sleep('pause', 20);
+        return [made, ctx.attempt];
+      };`,
+    );
+    const { code, stdout } = await place.run(['run', 'waits.mjs']);
+    expect({ code, stdout }).toEqual({ code: 0, stdout: '["attempt 1",2]\n' });
+  });
+
+  it('fails at ctx.run, which needs a platform', async () => {
+    place.write('parent.mjs', `export default (job, ctx) => ctx.run('scene', { input: {} });`);
+    const { code, stderr } = await place.run(['run', 'parent.mjs']);
+    expect(code).toBe(1);
+    expect(stderr).toContain('ctx.run("scene"): millrace run starts no child jobs');
+  });
+});
+
 describe('the input', () => {
   const input = { text: 'zwölf 🦊' };
 

@@ -1,5 +1,5 @@
 // The clock that a test drives, and sleeping on a clock.
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import {
   callAfterRun,
   callAt,
@@ -72,6 +72,15 @@ describe('a call at a time', () => {
     await clock.advance(2);
     expect(calls).toHaveLength(1);
     expect(calls[0]).toBeGreaterThanOrEqual(100);
+  });
+
+  it('sets no timer for longer than Node’s timers allow', async () => {
+    const longest = 2 ** 31 - 1;
+    const clock = new ManualClock(0);
+    const waits = vi.spyOn(clock, 'after');
+    const cancel = callAt(clock, longest + 100, () => undefined);
+    expect(waits.mock.lastCall?.[0]).toBe(longest);
+    cancel();
   });
 
   it('can be cancelled after its first timer has fired', async () => {
