@@ -44,11 +44,19 @@ export function* findEarlyParts(facts: Facts): Generator<FlowFinding> {
   }
 }
 
-/** Each part ends as its handler and its edges say. */
+/** Each part ends as its handler and its edges say, unless a purge of its endpoint has cancelled it. */
 export function* findWrongParts(facts: Facts): Generator<FlowFinding> {
   for (const { id, last, made, parts } of findFlows(facts)) {
     if (!last) continue;
-    const expected = expectStates(parts);
+    const purged = new Set(
+      facts.calls
+        .filter(({ answeredAt, request }) => request.do === 'purge' && answeredAt >= made.sentAt)
+        .map(({ request }) => request.endpoint),
+    );
+    const cancelled = last.record.jobs
+      .filter(({ endpoint, state }) => state === 'CANCELLED' && purged.has(endpoint))
+      .map(({ name }) => name);
+    const expected = expectStates(parts, cancelled);
     const wrong = last.record.jobs.find(({ name, state }) => expected.get(name) !== state);
     if (!wrong) continue;
     const says = `${wrong.name} of ${id} is ${wrong.state}, not ${expected.get(wrong.name)}`;
@@ -67,6 +75,7 @@ export function* findMiscounts(facts: Facts): Generator<FlowFinding> {
       counts.open === 0 &&
       counts.completed === count('COMPLETED') &&
       counts.failed === count('FAILED') &&
+      counts.cancelled === count('CANCELLED') &&
       counts.skipped === count('SKIPPED');
     const other = parts.find(({ about, seen }) => {
       const state = jobs.find(({ name }) => name === about.name)?.state;
@@ -113,7 +122,7 @@ function findFlows({ calls, settledAt }: Facts): Flow[] {
 }
 
 /** Parents come before their children. The first parent that fails decides; stories have one edge that can fail at most. */
-function expectStates(parts: readonly Part[]): Map<string, State> {
+function expectStates(parts: readonly Part[], cancelled: readonly string[]): Map<string, State> {
   const states = new Map<string, State>();
   for (const { about } of parts) {
     const failed = about.after.find(
@@ -123,7 +132,8 @@ function expectStates(parts: readonly Part[]): Map<string, State> {
     const isSkipped =
       failed?.onFailure === 'skip' || (failed && states.get(failed.job) === 'SKIPPED');
     const own = about.input.failUntil === undefined ? 'COMPLETED' : 'FAILED';
-    states.set(about.name, isSkipped ? 'SKIPPED' : failed ? 'FAILED' : own);
+    const end = isSkipped ? 'SKIPPED' : failed ? 'FAILED' : own;
+    states.set(about.name, cancelled.includes(about.name) ? 'CANCELLED' : end);
   }
   return states;
 }

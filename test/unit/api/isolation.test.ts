@@ -69,6 +69,8 @@ async function startStage(): Promise<Stage> {
     budget,
     schedule,
     '*': 'w1/j1',
+    // Of the catalog, which belongs to nobody.
+    id: 'no-such-type',
   };
   return { platform, ann: { key: ann, things }, bob: { key: await admin('bob') } };
 }
