@@ -11,6 +11,7 @@ import { answerUnknownRoutes, collectRoutes, guard, type ServedRoute } from './h
 import { endWithProblem, ProblemReplies, SAFE_HEADERS } from './http/problem-reply.ts';
 import { findExcess, measureHead } from './limits/bounds.ts';
 import { createListener, describeClientError } from './listener.ts';
+import { completeInnerRequests } from './mcp/inner-request.ts';
 import { foldTarget } from './proxy/message-head.ts';
 import { addLbRoutes } from './proxy/proxy.ts';
 import { addConsole } from './routes/console-routes.ts';
@@ -27,6 +28,7 @@ export interface Assembly {
 
 export function assemble(context: ApiContext): Assembly {
   const app = createApp(context);
+  completeInnerRequests(app);
   allowOrigins(app, context.corsOrigins ?? []);
   answerUnknownRoutes(app);
   const routes = collectRoutes(app);

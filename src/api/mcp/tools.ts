@@ -112,11 +112,12 @@ function describeOperation(operation: Operation): Tool {
   };
 }
 
-/** Of a path; the last two would change the path itself. */
+/** Of a path. Dots alone would change the path, and half a surrogate pair has no form in it. */
 function segment(description: string) {
   return z
     .string()
     .regex(/^(?!\.{1,2}$)[^/\\]{1,200}$/, 'must have 1 to 200 characters, no slash')
+    .refine((text) => text.isWellFormed(), 'must be well-formed Unicode')
     .describe(description);
 }
 
@@ -177,8 +178,9 @@ const explainWait: Tool = {
       await read('pauses'),
       await read(`jobs?status=IN_QUEUE&limit=${EXPLAINED_JOBS}`),
     ] as const;
-    const refused = parts.find((part) => part.status >= BAD_REQUEST);
-    if (refused) return refused;
+    // A cut part is no JSON, so it is shown alone, with its mark.
+    const alone = parts.find((part) => part.status >= BAD_REQUEST || part.isCut);
+    if (alone) return alone;
     const [health, pauses, listed] = parts.map(({ text }) => JSON.parse(text));
     const { jobs } = queuedJobs.parse(listed);
     const records = [];
@@ -221,8 +223,17 @@ const tailLog: Tool = {
     const answer = await call({ method: 'GET', target, maxBytes: LOG_BYTES });
     if (answer.status >= BAD_REQUEST) return answer;
     const all = answer.text.replace(/\n$/, '').split('\n');
-    const shown = all.slice(-lines);
-    return { ...answer, text: shown.join('\n') };
+    const shown = Buffer.from(all.slice(-lines).join('\n'));
+    // The end tells why a job failed; a line may be cut at its start.
+    const isLong = shown.length > ANSWER_BYTES;
+    return {
+      ...answer,
+      text: shown
+        .subarray(isLong ? -ANSWER_BYTES : 0)
+        .toString()
+        .replace(/^\uFFFD+/, ''),
+      isCut: answer.isCut || isLong,
+    };
   },
 };
 

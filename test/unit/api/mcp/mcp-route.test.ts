@@ -2,6 +2,7 @@
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { z } from 'zod';
+import { ManualClock } from '../../../../src/base/clock.ts';
 import { readJson, startPlatform } from '../../../support/api/platform.ts';
 
 type Mode = 'legacy' | { pin: string };
@@ -110,4 +111,37 @@ it('marks what a job says, and a job cannot end the mark', async () => {
   expect(shown.text.split(`</${mark}>`)).toHaveLength(3);
   expect(shown.text.indexOf(text)).toBeLessThan(shown.text.lastIndexOf(`</${mark}>`));
   expect(list.text).not.toContain(mark);
+});
+
+it('keeps serving after the call of a tool was refused before its body was read', async () => {
+  const clock = new ManualClock();
+  const { admin, url } = await startPlatform({ clock });
+  const { call } = await connect(url, admin, 'legacy', '?write=true');
+  const refused = await call('run_job', { endpoint: 'gone', body: { input: {} } });
+  expect(refused.text).toContain('(404)');
+  // The platform now ends connections whose clients still send.
+  await clock.advance(10_000);
+  expect((await call('list_endpoints')).isError).toBe(false);
+});
+
+it('serves a caller on this machine without a key only where each of its operations does', async () => {
+  const { url } = await startPlatform({ access: 'keyless-loopback' });
+  const message = { jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: 'get_overview' } };
+  const ask = async (headers: Record<string, string>) => {
+    const answer = await fetch(`${url}/mcp`, {
+      method: 'POST',
+      body: JSON.stringify(message),
+      headers: {
+        'content-type': 'application/json',
+        accept: 'application/json, text/event-stream',
+        ...headers,
+      },
+    });
+    return { status: answer.status, text: await answer.text() };
+  };
+  const local = await ask({});
+  expect(local.status).toBe(200);
+  expect(local.text).not.toContain('"isError":true');
+  expect((await ask({ origin: 'https://evil.example' })).status).toBe(401);
+  expect((await ask({ 'x-forwarded-for': '192.0.2.1' })).status).toBe(401);
 });

@@ -137,12 +137,31 @@ describe('a call', () => {
     });
   });
 
-  it.each(['..', '.', 'a/b', 'a\\b', ''])(
+  it.each(['..', '.', 'a/b', 'a\\b', '', '\ud800'])(
     'never leaves its path by an ID such as %j',
     (endpoint) => {
       expect(find('get_endpoint').schema.safeParse({ endpoint }).success).toBe(false);
     },
   );
+
+  it('shows the end of a log that is longer than an answer', async () => {
+    const text = `${'é'.repeat(100)}\n`.repeat(1_000);
+    const given = { endpoint: 'demo', job: 'j', lines: 1_000 };
+    const answer = await find('tail_log').run(given, async () => ({
+      status: 200,
+      text: `${text}the cause\n`,
+      isCut: false,
+    }));
+    expect(answer.isCut).toBe(true);
+    expect(answer.text.endsWith('é\nthe cause')).toBe(true);
+    expect(answer.text).not.toContain('\ufffd');
+    expect(Buffer.byteLength(answer.text)).toBeLessThanOrEqual(65_536);
+  });
+
+  it('explains a wait also if a part of the reasons is longer than an answer', async () => {
+    const part = { status: 200, text: '{"pauses":[', isCut: true };
+    expect(await find('explain_wait').run({ endpoint: 'demo' }, async () => part)).toEqual(part);
+  });
 
   it('reads no more of an answer than its bound', async () => {
     let pulled = 0;
