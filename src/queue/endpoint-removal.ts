@@ -10,6 +10,7 @@ const DELIVERIES_AT_ONCE = 8;
 
 type EndpointRemovalOptions = Pick<
   QueueParts,
+  | 'batchLines'
   | 'changes'
   | 'closing'
   | 'deliveries'
@@ -92,6 +93,7 @@ export class EndpointRemoval {
     this.#gone.delete(endpointId);
     this.#options.deliveries.forgetEndpoint(endpointId);
     this.#options.histories.forgetEndpoint(endpointId);
+    this.#options.batchLines.forgetEndpoint(endpointId);
     this.#options.gpuTotals.forgetEndpoint(endpointId);
     this.#options.jobTimes.forgetEndpoint(endpointId);
     this.#options.inputSchemas.forgetEndpoint(endpointId);

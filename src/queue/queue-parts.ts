@@ -5,6 +5,7 @@ import type { Log } from '../base/log.ts';
 import type { Store } from '../store/store.ts';
 import type { BatchForms } from './batches/batch-form.ts';
 import { Files } from './batches/files.ts';
+import { BatchLineCounts } from './batches/line-counts.ts';
 import { Changes } from './changes.ts';
 import { EndpointRemoval } from './endpoint-removal.ts';
 import { KeptFlows } from './flows/kept-flows.ts';
@@ -73,6 +74,7 @@ export interface QueueParts {
   deliveries: Deliveries;
   jobTimes: JobTimes;
   gpuTotals: GpuTotals;
+  batchLines: BatchLineCounts;
   changes: Changes;
   inputSchemas: InputSchemas;
   schedules: Schedules;
@@ -140,6 +142,7 @@ export function createParts(options: QueueOptions, closing: AbortSignal): QueueP
     absence: new Absence({ store, clock, log }),
     jobTimes: new JobTimes(),
     gpuTotals: new GpuTotals(clock.now()),
+    batchLines: new BatchLineCounts(),
     inputSchemas: new InputSchemas(store),
     remoteJobs: new RemoteJobs({ clock, closing, outbox, peers, store }),
   };

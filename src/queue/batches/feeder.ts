@@ -26,6 +26,7 @@ import {
   type StoredBatch,
 } from './batch-record.ts';
 import { stop } from './batches.ts';
+import type { LineCounts } from './line-counts.ts';
 import type { Advance, Candidate, NextLines } from './next-lines.ts';
 import { putLines, type ResultLines, type ResultWriter } from './result-writer.ts';
 
@@ -43,6 +44,7 @@ const FULL_MS = 1_000;
 type FeederOptions = Pick<
   QueueParts,
   | 'batchForms'
+  | 'batchLines'
   | 'changes'
   | 'clock'
   | 'closing'
@@ -58,10 +60,9 @@ export interface BatchCounts {
   /** Batches that have not ended, by state. */
   open: Readonly<Record<string, number>>;
   /** Results since the start of the platform. */
-  lines: Readonly<Record<'completed' | 'failed', number>>;
+  lines: LineCounts;
 }
 
-const NO_LINES = { completed: 0, failed: 0 };
 const OPEN_STATES = ['running', 'cancelling', 'expiring'] as const satisfies BatchState[];
 
 /** An open batch. */
@@ -78,8 +79,6 @@ export class Feeder {
   readonly #options: FeederOptions;
   readonly #loop: Loop;
   readonly #open = new Map<string, Entry>();
-  /** By endpoint. */
-  readonly #lines = new Map<string, BatchCounts['lines']>();
   #running: Promise<void> | undefined;
   #isPassing = false;
 
@@ -120,16 +119,14 @@ export class Feeder {
   /** By endpoint. */
   counts(): Map<string, BatchCounts> {
     const open = Map.groupBy(this.#open.values(), ({ endpointId }) => endpointId);
-    const ids = new Set([...this.#lines.keys(), ...open.keys()]);
+    const { batchLines } = this.#options;
+    const ids = new Set([...batchLines.endpoints, ...open.keys()]);
     return new Map(
       [...ids].map((id) => {
         const count = (state: BatchState) =>
           open.get(id)?.filter((entry) => entry.state === state).length ?? 0;
-        const lines = this.#lines.get(id) ?? NO_LINES;
-        return [
-          id,
-          { open: Object.fromEntries(OPEN_STATES.map((state) => [state, count(state)])), lines },
-        ];
+        const states = OPEN_STATES.map((state) => [state, count(state)]);
+        return [id, { open: Object.fromEntries(states), lines: batchLines.of(id) }];
       }),
     );
   }
@@ -194,7 +191,7 @@ export class Feeder {
 
   /** @returns when it goes on */
   async #advance(id: string): Promise<number | 'ended'> {
-    const { batchForms, clock, lines, results, store } = this.#options;
+    const { batchForms, batchLines, clock, lines, results, store } = this.#options;
     const now = clock.now();
     const found = await store.read((tx) => {
       const batch = readOpenBatch(tx, id);
@@ -226,7 +223,8 @@ export class Feeder {
       written,
     });
     if (batchNow === 'stopped') return AT_ONCE;
-    this.#countLines(batch.endpointId, written);
+    const { errors, output } = written;
+    batchLines.add(batch.endpointId, { completed: output.count, failed: errors.count });
     if (batchNow.endedAt !== null) return 'ended';
     if (ends.hasMore) return AT_ONCE;
     const isRead = batchNow.at >= batchNow.fileBytes;
@@ -242,14 +240,6 @@ export class Feeder {
       return current?.state === 'running' ? stop(tx, current, 'expiring', now) : undefined;
     }, ENDING);
     if (stopped) this.note(stopped);
-  }
-
-  #countLines(endpointId: string, { errors, output }: ResultLines): void {
-    const { completed, failed } = this.#lines.get(endpointId) ?? NO_LINES;
-    this.#lines.set(endpointId, {
-      completed: completed + output.count,
-      failed: failed + errors.count,
-    });
   }
 
   /** @returns `stopped` if a cancel came meanwhile; then nothing is done */

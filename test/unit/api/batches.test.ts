@@ -52,6 +52,8 @@ describe('a batch', () => {
       'millrace_batch_lines_total{endpoint="demo",outcome="completed"} 1',
       'millrace_batch_lines_total{endpoint="demo",outcome="failed"} 1',
     ]);
+    await platform.endpoints.remove('owner', 'demo');
+    await expect.poll(count).toBeNull();
   });
 
   it('is cancelled, and has an empty file of results', async () => {
