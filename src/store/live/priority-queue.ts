@@ -83,12 +83,12 @@ export class PriorityQueue {
     return Math.max(LEAST_MS, meanMs);
   }
 
-  noteRun(queue: GroupQueue, ms: number): void {
+  noteRun(queue: GroupQueue, gpus: number, ms: number): void {
     const mix = (mean: number | undefined, share: number) =>
       mean === undefined ? ms : mean + share * (ms - mean);
     queue.meanMs = mix(queue.meanMs, GROUP_SHARE);
     this.#meanMs = mix(this.#meanMs, ALL_SHARE);
-    this.#longest -= Math.min(this.#longest, ms) / 8;
+    this.#longest -= Math.min(this.#longest, gpus * ms) / 8;
   }
 
   /**

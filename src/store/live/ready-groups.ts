@@ -435,7 +435,7 @@ export class ReadyGroups {
     const all = this.#openPriority(priority);
     if (run) all.end(run, ms, this.#now);
     else all.correct(queue, gpus * ms, this.#now);
-    all.noteRun(queue, ms);
+    all.noteRun(queue, gpus, ms);
     this.#noteUse(queue, gpus * ms);
     this.#settle(queue);
   }
