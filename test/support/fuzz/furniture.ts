@@ -12,6 +12,8 @@ const SERVER = fileURLToPath(new URL('../../../examples/load-balanced/server.ts'
 /** Texts that the fuzzer never sends and therefore must never receive. */
 export const SECRET = 'what-only-bob-may-see';
 export const POLL_MS = 50;
+/** No schedule may submit a job during a run: an hourly one does so in a run over a full hour. */
+const WEEK_MS = 7 * 86_400_000;
 
 export const created = z.looseObject({ id: z.string() });
 
@@ -88,8 +90,8 @@ async function furnishAlice(platform: PlatformProcess, { cpu, key }: Start): Pro
   });
   const volume = await make(platform, key, '/v1/network-volumes', { name: 'alice', size: 1 });
   const budget = await make(platform, key, '/v1/budgets', { name: 'alice', limit: 1_000 });
-  const hourly = { name: 'alice', endpointId: queue, every: 3_600_000 };
-  const schedule = await make(platform, key, '/v1/schedules', hourly);
+  const weekly = { name: 'alice', endpointId: queue, every: WEEK_MS };
+  const schedule = await make(platform, key, '/v1/schedules', weekly);
   return {
     key,
     ids: {
@@ -129,7 +131,7 @@ async function furnishBob(platform: PlatformProcess, { cpu, key }: Start): Promi
       budget: [await make(platform, key, '/v1/budgets', { name: SECRET, limit: 1_000 })],
       schedule: [
         await make(platform, key, '/v1/schedules', {
-          ...{ name: SECRET, endpointId: endpoint, every: 3_600_000 },
+          ...{ name: SECRET, endpointId: endpoint, every: WEEK_MS },
         }),
       ],
     },

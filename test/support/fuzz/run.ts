@@ -60,6 +60,8 @@ class Run {
   readonly #seed: number;
   readonly #statuses = new Map<number, number>();
   readonly #succeeded = new Set<string>();
+  /** Answers of 500 and above, also those of failed jobs, which are no faults. */
+  readonly #failures = new Set<string>();
   readonly #ends = { answered: 0, closed: 0, abandoned: 0 };
   #slowest = { ms: 0, what: '' };
 
@@ -117,7 +119,8 @@ class Run {
 
   #count({ mayWait, route, target }: FuzzRequest, { answers, end, ms }: Exchange): void {
     this.#ends[end]++;
-    for (const { status } of answers) {
+    for (const { body, status } of answers) {
+      if (status >= 500) this.#failures.add(`${status} ${route}: ${body.toString().slice(0, 300)}`);
       this.#statuses.set(status, (this.#statuses.get(status) ?? 0) + 1);
     }
     const [first] = answers;
@@ -161,6 +164,7 @@ class Run {
     return [
       `SEED=${this.#seed}; ${histogram}; ${JSON.stringify(this.#ends)}`,
       `slowest: ${ms} ms, ${what}`,
+      `500 and above: ${[...this.#failures].join('; ') || 'none'}`,
       `${succeeded.length} operations succeeded; never: ${neverSucceeded.join(', ') || 'none'}`,
     ].join('\n');
   }
