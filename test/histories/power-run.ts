@@ -40,7 +40,7 @@ const SAMPLE_MS = 5;
 const LANES = 4;
 const KEPT_MS = 1_800_000;
 /** Rules that nothing can break or keep while no worker runs and no receiver listens. */
-const LATER_RULES = ['not-terminal', 'webhook-missing'];
+const LATER_RULES = ['not-terminal', 'webhook-missing', 'flow-outcome', 'flow-miscounts'];
 
 const listed = z.object({ jobs: z.array(z.object({ id: z.string() })) });
 

@@ -46,7 +46,11 @@ export const platformState = z.object({
     .describe('Problems that need attention while the platform keeps serving; only in /readyz'),
 });
 
-export const mcpMessage = z.looseObject({ jsonrpc: z.literal('2.0'), method: z.string() });
+export const mcpMessage = z.looseObject({
+  jsonrpc: z.literal('2.0'),
+  id: z.union([z.string(), z.number()]).exactOptional(),
+  method: z.string(),
+});
 const mcpAnswer = z.looseObject({ jsonrpc: z.literal('2.0') });
 const MCP_ANSWER = { jsonrpc: '2.0', id: 1, result: { tools: [] } } as const;
 

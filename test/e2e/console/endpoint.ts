@@ -69,7 +69,7 @@ export function describeEndpoint(world: () => World): void {
             .getByLabel('Endpoint', { exact: true })
             .getByRole('link')
             .allTextContents();
-          expect(tabs).toEqual(['State', 'Jobs', 'Flows', 'Versions', 'Settings']);
+          expect(tabs).toEqual(['State', 'Jobs', 'Flows', 'Batches', 'Versions', 'Settings']);
           await page.getByRole('link', { name: 'Settings' }).click();
           await page.getByLabel('Attempts').waitFor();
           expect(await page.getByRole('button', { name: 'Save' }).count()).toBe(0);

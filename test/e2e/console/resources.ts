@@ -203,7 +203,7 @@ export function describeResources(world: () => World): void {
           const names = page.getByRole('navigation', { name: 'Main' }).getByRole('link');
           await expect
             .poll(() => names.allTextContents())
-            .toEqual(['Overview', 'Failed jobs', 'Schedules', 'Limits']);
+            .toEqual(['Overview', 'Failed jobs', 'Batches', 'Schedules', 'Limits']);
           await page.getByRole('link', { name: ENDPOINT, exact: true }).click();
           await page.getByRole('link', { name: 'Jobs', exact: true }).click();
           await page.getByLabel('Status').waitFor();

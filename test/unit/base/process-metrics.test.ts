@@ -19,12 +19,16 @@ it('measures how long a callback of a file holds the event loop, anew after each
     return Object.fromEntries([...found].map(([, name, value]) => [name, Number(value)]));
   };
   await read();
-  // A scrape forgets the last sample, too: the first hold ends with a new one.
-  for (let holds = 0; holds < 2; holds++) {
-    await new Promise<void>((held) => readFile(import.meta.filename, () => held(hold())));
-    await sleep(1);
+  let busy: Record<string, number> = {};
+  // On a busy machine a sample may be late by itself, and begin with the hold instead of ending with it.
+  for (let rounds = 0; rounds < 5 && !((busy['max'] ?? 0) >= 0.09); rounds++) {
+    // A scrape forgets the last sample, too: the first hold ends with a new one.
+    for (let holds = 0; holds < 2; holds++) {
+      await new Promise<void>((held) => readFile(import.meta.filename, () => held(hold())));
+      await sleep(1);
+    }
+    busy = await read();
   }
-  const busy = await read();
   expect(Object.keys(busy).sort()).toEqual(['max', 'mean', 'min', 'p50', 'p90', 'p99', 'stddev']);
   expect(busy['max']).toBeGreaterThanOrEqual(0.09);
   // The scrape has begun the next measurement.

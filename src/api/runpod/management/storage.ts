@@ -20,12 +20,10 @@ const volumeCreation = z.strictObject({
     .literal('STANDARD', 'must be STANDARD: this platform has one kind of storage')
     .exactOptional(),
 });
-const volumeUpdate = z
-  .strictObject({
-    name: updateShape(NETWORK_VOLUME_FIELDS).name,
-    size: size.exactOptional(),
-  })
-  .refine((given) => Object.keys(given).length > 0, 'must have a name or a size');
+const volumeUpdate = z.strictObject({
+  name: updateShape(NETWORK_VOLUME_FIELDS).name,
+  size: size.exactOptional(),
+});
 
 export function manageVolumes(
   volumes: NetworkVolumeService,
