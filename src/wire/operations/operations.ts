@@ -51,7 +51,13 @@ export const mcpMessage = z.looseObject({
   id: z.union([z.string(), z.number()]).exactOptional(),
   method: z.string(),
 });
-const mcpAnswer = z.looseObject({ jsonrpc: z.literal('2.0') });
+const members = z.record(z.string(), z.unknown()).exactOptional();
+const mcpAnswer = z.looseObject({
+  jsonrpc: z.literal('2.0'),
+  id: z.union([z.string(), z.number()]).nullable(),
+  result: members,
+  error: members,
+});
 const MCP_ANSWER = { jsonrpc: '2.0', id: 1, result: { tools: [] } } as const;
 
 export const SYSTEM_OPERATIONS = describeOperations('platform', SYSTEM_ROUTES, {
