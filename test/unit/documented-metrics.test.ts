@@ -72,7 +72,9 @@ describe('the documented metrics of the platform', () => {
       ({ labels, name }) => labels.includes('endpoint') && readLabels(text, name).length === 0,
     );
     expect(
-      without.map(({ name }) => name).filter((name) => !/webhook|_history_|_flows|_batch/.test(name)),
+      without
+        .map(({ name }) => name)
+        .filter((name) => !/webhook|_history_|_flows|_batch/.test(name)),
     ).toEqual([]);
   });
 });
