@@ -6,6 +6,7 @@ import type { Endpoints } from '../../../control/endpoints/endpoints.ts';
 import type { LiveTemplate, Templates } from '../../../control/endpoints/templates.ts';
 import { hideVariables } from '../../../control/keys/rights.ts';
 import { chooseCpu } from '../../../control/scaling/worker-starter.ts';
+import { ProblemError } from '../../../wire/problem.ts';
 import {
   type EndpointRecord,
   type EndpointScaler,
@@ -140,7 +141,7 @@ export function manageEndpoints(
           { ...parts, given: { name: before.name, ...given }, userId, old },
           (templateId) => endpoints.update(userId, endpointId, { ...changes, templateId }),
         );
-        if (old && readNotes(old).isBound) await templates.remove(userId, old.id);
+        await removeOwnTemplate(templates, userId, old);
         return show(call, changed);
       },
     },
@@ -172,7 +173,7 @@ export function manageEndpoints(
       const { userId } = call.caller;
       const template = findTemplate(templates, call, endpoints.get(userId, endpointId));
       await endpoints.remove(userId, endpointId);
-      if (template && readNotes(template).isBound) await templates.remove(userId, template.id);
+      await removeOwnTemplate(templates, userId, template);
     },
   };
 }
@@ -183,6 +184,20 @@ function findTemplate(
   { templateId }: Pick<EndpointRecord, 'templateId'>,
 ): LiveTemplate | undefined {
   return templateId === null ? undefined : templates.find(caller.userId, templateId);
+}
+
+/** The change of the endpoint stands: a template that something else uses meanwhile stays. */
+async function removeOwnTemplate(
+  templates: Templates,
+  userId: string,
+  template: LiveTemplate | undefined,
+): Promise<void> {
+  if (!template || !readNotes(template).isBound) return;
+  try {
+    await templates.remove(userId, template.id);
+  } catch (error) {
+    if (!(error instanceof ProblemError)) throw error;
+  }
 }
 
 interface OwnTemplate {

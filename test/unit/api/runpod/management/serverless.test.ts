@@ -56,6 +56,22 @@ describe("an endpoint of RunPod's REST API", () => {
     expect(await readTemplates(platform)).toEqual([]);
   });
 
+  it('is changed and deleted although another endpoint uses its template', async () => {
+    const platform = await start();
+    const made = await create(platform);
+    const { templateId } = await readJson(await platform.call(`/v1/endpoints/${made.id}`));
+    const other = await platform.post('/v1/endpoints', { name: 'other', templateId });
+    expect(other.status).toBe(201);
+    const changed = await patch(platform, made.id, { image: 'image:2' });
+    expect(changed).toMatchObject({ status: 200, json: { image: 'image:2' } });
+    await platform.post('/v1/endpoints', {
+      name: 'third',
+      templateId: (await readJson(await platform.call(`/v1/endpoints/${made.id}`)))['templateId'],
+    });
+    expect((await send(platform, 'DELETE', `serverless/${made.id}`)).status).toBe(204);
+    expect(await readTemplates(platform)).toHaveLength(2);
+  });
+
   it('is shown in the shape of the document, whoever made it', async () => {
     const platform = await start();
     const template = await send(platform, 'POST', 'templates', {
