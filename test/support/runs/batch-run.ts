@@ -1,4 +1,7 @@
 // Runs one batch with OpenAI's own client while processes are killed, and checks that each line has one result.
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import OpenAI, { toFile } from 'openai';
 import { PlatformProcess } from '../processes.ts';
@@ -30,18 +33,33 @@ export interface BatchRunResult {
   wrong: string[];
 }
 
+/** The lines are in as many parts as there are kills, and one more: those of a part wait for the kill before it. */
 export async function runBatchUnderKills(run: BatchRun): Promise<BatchRunResult> {
+  const gates = await mkdtemp(join(tmpdir(), 'millrace-gates-'));
+  try {
+    return await runWithGates(run, (kill) => join(gates, String(kill)));
+  } finally {
+    await rm(gates, { recursive: true });
+  }
+}
+
+async function runWithGates(
+  run: BatchRun,
+  gateOf: (kill: number) => string,
+): Promise<BatchRunResult> {
   const random = createRandom(run.seed);
   const client = () =>
     new OpenAI({ baseURL: `${run.endpointUrl()}/openai/v1`, apiKey: run.apiKey });
-  const lines = Array.from({ length: run.lines }, (_, n) =>
-    JSON.stringify({
+  const lines = Array.from({ length: run.lines }, (_, n) => {
+    const part = Math.floor((n * (run.kills + 1)) / run.lines);
+    const gate = part > 0 && { gate: gateOf(part) };
+    return JSON.stringify({
       custom_id: `line-${n}`,
       method: 'POST',
       url: URL_PATH,
-      body: { n, ms: Math.floor(random() * run.jobMs) },
-    }),
-  );
+      body: { n, ms: Math.floor(random() * run.jobMs), ...gate },
+    });
+  });
   const input = await toFile(Buffer.from(`${lines.join('\n')}\n`), 'input.jsonl');
   const file = await client().files.create({ file: input, purpose: 'batch' });
   const { id } = await client().batches.create({
@@ -62,8 +80,12 @@ export async function runBatchUnderKills(run: BatchRun): Promise<BatchRunResult>
       return { status, counts, kills, wrong: findFlaws(run.lines, results) };
     }
     const share = (run.lines * (kills + 1)) / (run.kills + 1);
-    if (kills < run.kills && completed + failed >= share) await run.kill(kills++, random);
-    else await sleep(POLL_MS);
+    if (kills < run.kills && completed + failed >= share) {
+      await run.kill(kills++, random);
+      await writeFile(gateOf(kills), '');
+    } else {
+      await sleep(POLL_MS);
+    }
   }
 }
 
